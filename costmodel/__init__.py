@@ -1,0 +1,1 @@
+"""Pure arithmetic of a training step: bytes and seconds of every candidate layout."""

@@ -1,0 +1,37 @@
+"""The error tree.
+
+PlanError            what, where, what to do; shown to the user as one line, exit code 2
+├── SpecError        a value in a model, cluster, training or layout description is wrong
+├── UnsupportedError an architecture, feature or runtime this project does not model
+└── CatalogError     a name that is in no catalog; carries the nearest names
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PlanError(Exception):
+    """Bad input; the message says what is wrong, where, and what to do."""
+
+
+class SpecError(PlanError):
+    """A value in a model, cluster, training or layout description is wrong."""
+
+
+class UnsupportedError(PlanError):
+    """Something real that this project does not model or a runtime cannot express."""
+
+
+class CatalogError(PlanError):
+    """A name that is in no catalog."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> CatalogError:
+    """Error for a name that is not in a catalog, with the nearest names that are."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    nearest = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+    text = " ".join(part for part in (f"unknown {kind} {name!r}:", nearest, hint) if part)
+    return CatalogError(text)

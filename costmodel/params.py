@@ -1,0 +1,177 @@
+"""Exact parameter counts, per part of the model.
+
+Tied embeddings count once; multi-token-prediction modules are reported apart (`mtp_params`).
+Source of every shape: the Hugging Face implementation of the family named in `model_type`.
+"""
+
+from __future__ import annotations
+
+from costmodel.spec.model import ModelSpec, MoeSpec
+
+
+def norm_params(model: ModelSpec) -> int:
+    """Weights (and biases, for LayerNorm) of one norm over `hidden_size`."""
+    return model.hidden_size * (2 if model.norm == "layernorm" else 1)
+
+
+def norms_per_layer(model: ModelSpec) -> int:
+    """Norms over `hidden_size` in one layer."""
+    return 4 if model.norm_position == "both" else 2
+
+
+def query_columns(model: ModelSpec) -> int:
+    """Output width of the query projection, all heads."""
+    if model.mla:
+        return model.num_attention_heads * (model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim)
+    return model.num_attention_heads * model.head_dim
+
+
+def value_columns(model: ModelSpec) -> int:
+    """Input width of the attention output projection, all heads."""
+    if model.mla:
+        return model.num_attention_heads * model.mla.v_head_dim
+    return model.num_attention_heads * model.head_dim
+
+
+def attention_matrix_params(model: ModelSpec) -> int:
+    """Weights of the attention projections that tensor parallelism divides.
+
+    Source: Vaswani et al. 2017, section 3.2; DeepSeek-V2, arXiv:2405.04434, section 2.1 (MLA).
+    """
+    h, mla = model.hidden_size, model.mla
+    output = value_columns(model) * h
+    if mla is None:
+        return (
+            h * (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+            + output
+        )
+    query = (mla.q_lora_rank or h) * query_columns(model)
+    key_value = (
+        mla.kv_lora_rank * model.num_attention_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    )
+    return query + key_value + output
+
+
+def attention_replicated_params(model: ModelSpec) -> int:
+    """Attention weights every tensor-parallel rank holds: MLA down-projections, norms, biases.
+
+    Source: Megatron-LM `multi_latent_attention.py` (down-projections are duplicated) and
+    `attention.py` (q and k norms, row-parallel bias).
+    """
+    h, mla = model.hidden_size, model.mla
+    count = h if model.attention_output_bias else 0
+    if mla:
+        count += h * (mla.kv_lora_rank + mla.qk_rope_head_dim) + mla.kv_lora_rank
+        count += h * mla.q_lora_rank + mla.q_lora_rank if mla.q_lora_rank else 0
+        if model.qkv_bias:
+            count += (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
+        return count
+    if model.qk_norm == "head":
+        count += 2 * model.head_dim
+    if model.qk_norm == "full":
+        count += (model.num_attention_heads + model.num_key_value_heads) * model.head_dim
+    return count
+
+
+def attention_bias_params(model: ModelSpec) -> int:
+    """Biases of the column-parallel attention projections and the per-head sinks."""
+    count = model.num_attention_heads if model.attention_sinks else 0
+    if model.qkv_bias and model.mla is None:
+        count += (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+    return count
+
+
+def mlp_params(model: ModelSpec, width: int, *, bias: bool) -> int:
+    """Weights and biases of one MLP of the given width, gated or not."""
+    ups = 2 if model.gated_mlp else 1
+    weights = (ups + 1) * model.hidden_size * width
+    return weights + (ups * width + model.hidden_size if bias else 0)
+
+
+def router_params(model: ModelSpec, moe: MoeSpec) -> int:
+    """Router weights of one MoE layer, with the shared expert's gate."""
+    per_expert = model.hidden_size + (1 if moe.router_bias else 0)
+    return moe.num_experts * per_expert + (model.hidden_size if moe.shared_expert_gate else 0)
+
+
+def expert_params(model: ModelSpec, moe: MoeSpec) -> int:
+    """Weights of one routed expert."""
+    return mlp_params(model, moe.moe_intermediate_size, bias=moe.expert_bias)
+
+
+def shared_expert_params(model: ModelSpec, moe: MoeSpec) -> int:
+    """Weights of all shared experts of one layer."""
+    width = moe.shared_expert_intermediate_size
+    return mlp_params(model, width, bias=moe.expert_bias) if width else 0
+
+
+def attention_params(model: ModelSpec) -> int:
+    """Everything in one layer outside its MLP: projections, biases, norms."""
+    return (
+        attention_matrix_params(model)
+        + attention_replicated_params(model)
+        + attention_bias_params(model)
+        + norms_per_layer(model) * norm_params(model)
+    )
+
+
+def dense_layer_params(model: ModelSpec) -> int:
+    """One layer with a plain MLP."""
+    return attention_params(model) + mlp_params(model, model.intermediate_size, bias=model.mlp_bias)
+
+
+def moe_layer_params(model: ModelSpec, *, active: bool = False) -> int:
+    """One mixture-of-experts layer; `active`: only the experts one token visits."""
+    moe = model.moe
+    if moe is None:
+        return 0
+    experts = moe.num_experts_per_tok if active else moe.num_experts
+    return (
+        attention_params(model)
+        + router_params(model, moe)
+        + shared_expert_params(model, moe)
+        + experts * expert_params(model, moe)
+    )
+
+
+def embedding_params(model: ModelSpec) -> int:
+    """Token table, learned position table and projections to and from `embedding_size`."""
+    h, width = model.hidden_size, model.embedding_size or model.hidden_size
+    count = model.vocab_size * width
+    if model.position_embedding == "learned":
+        count += (model.max_position_embeddings + model.position_embedding_offset) * h
+    return count + (2 * width * h if width != h else 0)
+
+
+def head_params(model: ModelSpec) -> int:
+    """Output projection (0 when tied) and the final norm."""
+    width = model.embedding_size or model.hidden_size
+    projection = 0 if model.tie_word_embeddings else model.vocab_size * width
+    return projection + (norm_params(model) if model.final_norm else 0)
+
+
+def mtp_params(model: ModelSpec) -> int:
+    """All multi-token-prediction modules; embedding and head are shared with the model.
+
+    Source: DeepSeek-V3, arXiv:2412.19437, section 2.2: two norms, a 2h x h projection, one layer.
+    """
+    layer = moe_layer_params(model) if model.moe else dense_layer_params(model)
+    h = model.hidden_size
+    module = layer + 2 * h * h + 3 * norm_params(model)
+    return model.num_nextn_predict_layers * module
+
+
+def num_parameters(model: ModelSpec) -> int:
+    """Parameters of the whole model, tied embeddings once, MTP modules left out."""
+    return (
+        embedding_params(model)
+        + model.num_dense_layers * dense_layer_params(model)
+        + model.num_moe_layers * moe_layer_params(model)
+        + head_params(model)
+    )
+
+
+def num_active_parameters(model: ModelSpec) -> int:
+    """Parameters one token visits; equals `num_parameters` for a dense model."""
+    idle = moe_layer_params(model) - moe_layer_params(model, active=True)
+    return num_parameters(model) - model.num_moe_layers * idle

@@ -1,0 +1,1 @@
+"""Nouns: frozen descriptions of model, training, cluster and layout. No formulas live here."""

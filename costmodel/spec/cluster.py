@@ -1,0 +1,110 @@
+"""Where it is trained: groups of equal nodes, their links, what they cost."""
+
+from __future__ import annotations
+
+import re
+from typing import Self
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from costmodel.errors import SpecError
+from costmodel.spec.base import Spec
+
+MOST_NODES = 1 << 20
+MOST_GPUS_PER_NODE = 1 << 10
+DIGITS = 9
+"""Digits of a count that are read; a longer one is too large anyway."""
+
+
+class NicSpec(Spec):
+    """Network adapters of one node; each is one rail."""
+
+    per_node: PositiveInt
+    gb_per_s: PositiveFloat
+    """Datasheet GB/s of one adapter in one direction (400 Gb/s = 50)."""
+
+
+class FabricTier(Spec):
+    """One level of the scale-out network, inner to outer."""
+
+    reach_gpus: PositiveInt
+    """GPUs below one switch group of this tier."""
+    oversubscription: float = Field(default=1.0, ge=1.0)
+    """Traffic that leaves this tier gets 1 / oversubscription of the NIC bandwidth."""
+    latency_us: NonNegativeFloat = 0.0
+    """Extra latency of a message that leaves this tier."""
+
+
+class NodeGroup(Spec):
+    """Equal nodes. Everything left out comes from the GPU's catalog entry."""
+
+    gpu: str
+    num_nodes: PositiveInt = Field(le=MOST_NODES)
+    gpus_per_node: PositiveInt = Field(le=MOST_GPUS_PER_NODE)
+    nvlink_domain: PositiveInt | None = None
+    """GPUs that share one NVLink (or xGMI) domain; may exceed a node (GB200 NVL72: 72)."""
+    nic: NicSpec | None = None
+    memory_gib: PositiveFloat | None = None
+    """Usable memory of one GPU, where it differs from the catalog."""
+    price_per_gpu_hour: NonNegativeFloat | None = None
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of the group."""
+        return self.num_nodes * self.gpus_per_node
+
+
+class ClusterSpec(Spec):
+    """A cluster of one or more groups of equal nodes."""
+
+    name: str = "custom"
+    groups: tuple[NodeGroup, ...] = Field(min_length=1)
+    fabric: tuple[FabricTier, ...] = ()
+    currency: str = "USD"
+
+    @model_validator(mode="after")
+    def _tiers_grow(self) -> Self:
+        reaches = [tier.reach_gpus for tier in self.fabric]
+        if reaches != sorted(set(reaches)):
+            raise ValueError("fabric tiers must be listed inner to outer with growing reach_gpus")
+        return self
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of the whole cluster: the world size of the job."""
+        return sum(group.num_gpus for group in self.groups)
+
+
+SHORT_FORM = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+):(?P<gpu>[A-Za-z0-9._-]+)")
+"""`NODESxGPUS_PER_NODE:GPU`, for instance `8x8:h100-sxm`."""
+
+
+def parse_cluster(text: str) -> ClusterSpec:
+    """Read the short form `8x8:h100-sxm` (several groups joined with `+`).
+
+    Raises:
+        SpecError: The text is not of that form or a count is zero.
+    """
+    groups = []
+    for part in text.split("+"):
+        match = SHORT_FORM.fullmatch(part)
+        if match is None:
+            raise SpecError(
+                f"cluster {text!r}: expected NODESxGPUS:GPU such as '8x8:h100-sxm', or a YAML file"
+            )
+        nodes, gpus = int(match["nodes"][:DIGITS]), int(match["gpus"][:DIGITS])
+        if nodes == 0 or gpus == 0:
+            raise SpecError(f"cluster {text!r} has no GPUs: nodes and GPUs per node must be >= 1")
+        if nodes > MOST_NODES or gpus > MOST_GPUS_PER_NODE:
+            raise SpecError(
+                f"cluster {text[:40]!r} is too large: at most {MOST_NODES:,} nodes of "
+                f"{MOST_GPUS_PER_NODE:,} GPUs are planned"
+            )
+        groups.append(NodeGroup(gpu=match["gpu"], num_nodes=nodes, gpus_per_node=gpus))
+    return ClusterSpec(name=text, groups=tuple(groups))

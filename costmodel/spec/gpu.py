@@ -1,0 +1,73 @@
+"""One GPU type: datasheet numbers and fitted constants, each with its source."""
+
+from __future__ import annotations
+
+from pydantic import Field, PositiveInt
+
+from costmodel.sourced import Sourced
+from costmodel.spec.base import Spec
+
+
+class GpuSpec(Spec):
+    """Datasheet of one GPU as it is mounted in its usual node. Unknown numbers are null."""
+
+    vendor: str
+    architecture: str
+    """Family whose fitted constants stand in where this GPU has none: ampere, hopper, ..."""
+    memory_gib: Sourced
+    """Usable memory in GiB."""
+    memory_gb_per_s: Sourced
+    peak_tflops: dict[str, Sourced]
+    """Dense peak by precision: fp16, bf16, tf32, fp8, mxfp8, nvfp4."""
+    link: str
+    """Name of the scale-up link."""
+    link_gb_per_s: Sourced
+    """Scale-up GB/s of one GPU in one direction."""
+    host_gb_per_s: Sourced
+    """GPU to host memory GB/s in one direction."""
+    nic_gb_per_s: Sourced | None = None
+    """Scale-out GB/s of one GPU in one direction in the usual node."""
+    gpus_per_node: PositiveInt
+    nvlink_domain: PositiveInt
+    """GPUs in one scale-up domain of the usual machine."""
+    tdp_w: Sourced | None = None
+
+
+class GemmFit(Spec):
+    """Seconds of a product: `fixed + flop / peak * flop_factor + bytes / bw * byte_factor`."""
+
+    fixed_us: float
+    flop_factor: float
+    byte_factor: float
+    source: str
+
+
+class CollectiveFit(Spec):
+    """Seconds of a collective: `alpha + bus_bytes / bandwidth + sqrt_coefficient * sqrt(bytes)`."""
+
+    alpha_us: float
+    bus_gb_per_s: float
+    sqrt_coefficient: float
+    """Seconds per sqrt(byte)."""
+    source: str
+
+
+class AttentionFit(Spec):
+    """Fraction of peak of fused causal attention: `max_efficiency * s / (s + half_length)`."""
+
+    max_efficiency: float
+    half_length: float
+    """Sequence length at which half of `max_efficiency` is reached."""
+    source: str
+
+
+class FittedConstants(Spec):
+    """What was fitted on measurements of one GPU type; a missing entry is null or absent."""
+
+    gemm: dict[str, GemmFit] = Field(default_factory=dict)
+    """By precision: bf16, fp8."""
+    collectives: dict[str, CollectiveFit] = Field(default_factory=dict)
+    """By operation and group size inside one domain: `all_reduce_8`."""
+    attention: AttentionFit | None = None
+    sustained: dict[str, Sourced] = Field(default_factory=dict)
+    """By precision: sustained over burst speed of matrix products in a training loop."""

@@ -1,0 +1,100 @@
+"""One answer: how the training job is cut over the ranks."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from costmodel.spec.base import Spec
+
+Recompute = Literal["none", "selective", "full"]
+Schedule = Literal["1f1b", "interleaved"]
+
+RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+SCHEDULE_NAMES: tuple[Schedule, ...] = ("1f1b", "interleaved")
+RECOMPUTE_METHODS: tuple[Literal["uniform", "block"] | None, ...] = (None, "uniform", "block")
+RECOMPUTE_MODULES = (
+    "core_attn",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe_act",
+    "shared_experts",
+    "moe",
+)
+"""Parts of a layer that selective recomputation may drop; names as in Megatron Core."""
+
+
+class OffloadSpec(Spec):
+    """Fractions of state kept outside GPU memory."""
+
+    optimizer: float = Field(default=0.0, ge=0.0, le=1.0)
+    tier: Literal["cpu"] = "cpu"
+
+
+class Layout(Spec):
+    """One complete parallel layout.
+
+    Two mappings share only `pp`: attention (`tp`, `cp`, `dp`) and experts (`etp`, `ep`, and the
+    expert data parallelism `tp * cp * dp / (etp * ep)`). World size is `tp * cp * pp * dp`.
+    """
+
+    tp: PositiveInt = 1
+    """Tensor parallelism of attention and dense MLP."""
+    pp: PositiveInt = 1
+    """Pipeline ranks."""
+    vpp: PositiveInt = 1
+    """Virtual stages on one pipeline rank."""
+    cp: PositiveInt = 1
+    """Context parallelism: the sequence is cut in `cp` pieces."""
+    dp: PositiveInt = 1
+    """Data parallelism."""
+    ep: PositiveInt = 1
+    """Expert parallelism."""
+    etp: PositiveInt = 1
+    """Tensor parallelism inside an expert."""
+    dp_replicate: PositiveInt = 1
+    """HSDP: states are sharded over `dp / dp_replicate` replicas and replicated over the rest."""
+    zero_stage: int = Field(default=1, ge=0, le=3)
+    """0: replicated; 1: optimizer sharded; 2: also gradients; 3: also weights (FSDP)."""
+    sequence_parallel: bool = False
+    """Norms and residual stream are cut along the sequence over the `tp` ranks."""
+    micro_batch_size: PositiveInt = 1
+    schedule: Schedule = "1f1b"
+    recompute: Recompute = "none"
+    recompute_modules: tuple[str, ...] = ()
+    """What `recompute="selective"` recomputes."""
+    recompute_method: Literal["uniform", "block"] | None = None
+    """How `recompute="full"` is laid: every group of layers, or the first layers of each stage."""
+    recompute_num_layers: PositiveInt | None = None
+    """Layers per group (uniform), or recomputed layers per virtual stage (block)."""
+    offload: OffloadSpec = OffloadSpec()
+
+    @model_validator(mode="after")
+    def _recompute_is_whole(self) -> Self:
+        unknown = set(self.recompute_modules) - set(RECOMPUTE_MODULES)
+        if unknown:
+            raise ValueError(
+                f"recompute_modules {sorted(unknown)} unknown: use {', '.join(RECOMPUTE_MODULES)}"
+            )
+        if (self.recompute == "selective") != bool(self.recompute_modules):
+            raise ValueError("recompute_modules belong to recompute=selective, and it needs some")
+        details = (self.recompute_method is not None, self.recompute_num_layers is not None)
+        if details != ((self.recompute == "full"),) * 2:
+            raise ValueError(
+                "recompute_method and recompute_num_layers belong to recompute=full: give both"
+            )
+        if self.dp % self.dp_replicate:
+            raise ValueError(f"dp_replicate = {self.dp_replicate} does not divide dp = {self.dp}")
+        return self
+
+    @property
+    def world_size(self) -> int:
+        """GPUs it needs."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def dp_shard(self) -> int:
+        """Replicas one copy of the states is sharded over."""
+        return self.dp // self.dp_replicate

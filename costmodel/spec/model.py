@@ -1,0 +1,173 @@
+"""What is trained: the shape of a decoder-only transformer.
+
+Field names follow Hugging Face `config.json`; where families disagree on a name, the most common
+one is used and the adapter in `costmodel.families` translates.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from costmodel.spec.base import Spec
+
+Size = PositiveInt
+"""A dimension of a tensor."""
+
+
+class MlaSpec(Spec):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+
+    q_lora_rank: PositiveInt | None = None
+    """Rank of the query compression; null: queries are not compressed."""
+    kv_lora_rank: PositiveInt
+    qk_nope_head_dim: PositiveInt
+    qk_rope_head_dim: PositiveInt
+    v_head_dim: PositiveInt
+
+
+class MoeSpec(Spec):
+    """Mixture of experts: which layers, how many experts, how wide."""
+
+    num_experts: PositiveInt
+    num_experts_per_tok: PositiveInt
+    moe_intermediate_size: PositiveInt
+    """Width of one routed expert."""
+    shared_expert_intermediate_size: NonNegativeInt = 0
+    """Total width of all shared experts; 0: none."""
+    shared_expert_gate: bool = False
+    """A sigmoid gate (one row of `hidden_size`) on the shared expert (Qwen2-MoE)."""
+    first_k_dense_replace: NonNegativeInt = 0
+    """Leading layers that stay dense."""
+    moe_layer_freq: PositiveInt = 1
+    """After the leading dense layers, every `moe_layer_freq`-th layer is MoE."""
+    router_bias: bool = False
+    """One learned or balancing number per expert in the router."""
+    expert_bias: bool = False
+    """Experts carry biases (gpt-oss)."""
+    router_score_function: Literal["softmax", "sigmoid"] = "softmax"
+    norm_topk_prob: bool = True
+    n_group: PositiveInt | None = None
+    """Device-limited routing: number of expert groups; null: no groups."""
+    topk_group: PositiveInt | None = None
+    routed_scaling_factor: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _top_k_fits(self) -> Self:
+        if self.num_experts_per_tok > self.num_experts:
+            raise ValueError(
+                f"num_experts_per_tok = {self.num_experts_per_tok} exceeds "
+                f"num_experts = {self.num_experts}; lower it"
+            )
+        return self
+
+
+class RopeScaling(Spec):
+    """Position scaling, kept for the exporters; it costs no time and no parameters."""
+
+    rope_type: str
+    factor: PositiveFloat
+    original_max_position_embeddings: PositiveInt | None = None
+    low_freq_factor: PositiveFloat | None = None
+    high_freq_factor: PositiveFloat | None = None
+    beta_fast: PositiveFloat | None = None
+    beta_slow: PositiveFloat | None = None
+    mscale: PositiveFloat | None = None
+    mscale_all_dim: PositiveFloat | None = None
+    truncate: bool | None = None
+    """YaRN: are the bounds of the ramp rounded to whole dimensions? Null: yes."""
+
+
+class ModelSpec(Spec):
+    """A decoder-only transformer."""
+
+    name: str = "custom"
+    model_type: str | None = None
+    """Hugging Face `model_type` it was read from."""
+
+    num_hidden_layers: Size = Field(le=100_000)
+    hidden_size: Size = Field(le=10_000_000)
+    intermediate_size: Size
+    """Width of the dense MLP (of the dense layers, in a mixture of experts)."""
+    num_attention_heads: Size
+    num_key_value_heads: Size
+    head_dim: Size
+    vocab_size: Size
+    max_position_embeddings: Size
+    """Longest sequence; rows of the table when positions are learned."""
+
+    position_embedding: Literal["rope", "learned", "none"] = "rope"
+    position_embedding_offset: NonNegativeInt = 0
+    """Unused extra rows of a learned table (OPT: 2)."""
+    rope_theta: PositiveFloat = 10_000.0
+    partial_rotary_factor: PositiveFloat = Field(default=1.0, le=1.0)
+    rope_scaling: RopeScaling | None = None
+    embedding_size: PositiveInt | None = None
+    """Width of the token embedding where it differs from `hidden_size` (OPT-350M)."""
+
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norm_eps: PositiveFloat = 1e-5
+    norm_position: Literal["pre", "post", "both"] = "pre"
+    """Before attention and MLP, after them (OLMo 2), or both (Gemma 2, GLM-4)."""
+    final_norm: bool = True
+    parallel_residual: bool = False
+    activation: Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"] = "silu"
+    gated_mlp: bool = True
+    qkv_bias: bool = False
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """RMSNorm on queries and keys: one weight per head dimension, or over all heads (OLMo 2)."""
+    attention_sinks: bool = False
+    """One learned sink logit per head (gpt-oss)."""
+    attn_logit_softcapping: PositiveFloat | None = None
+    final_logit_softcapping: PositiveFloat | None = None
+    scale_embeddings: bool = False
+    """Token embeddings are multiplied by sqrt(hidden_size) (Gemma)."""
+    sliding_window: PositiveInt | None = None
+    num_sliding_window_layers: NonNegativeInt = 0
+    """How many layers attend to `sliding_window` tokens only."""
+    tie_word_embeddings: bool = False
+
+    mla: MlaSpec | None = None
+    moe: MoeSpec | None = None
+    num_nextn_predict_layers: NonNegativeInt = 0
+    """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads = {self.num_attention_heads} is not a multiple of "
+                f"num_key_value_heads = {self.num_key_value_heads}"
+            )
+        if self.num_sliding_window_layers > self.num_hidden_layers:
+            raise ValueError("num_sliding_window_layers exceeds num_hidden_layers")
+        if self.num_sliding_window_layers and self.sliding_window is None:
+            raise ValueError("num_sliding_window_layers is set but sliding_window is not")
+        if self.moe and self.moe.first_k_dense_replace > self.num_hidden_layers:
+            raise ValueError("first_k_dense_replace exceeds num_hidden_layers")
+        return self
+
+    @property
+    def moe_layers(self) -> tuple[bool, ...]:
+        """For every layer in order: is it a mixture of experts?"""
+        moe = self.moe
+        if moe is None:
+            return (False,) * self.num_hidden_layers
+        first, freq = moe.first_k_dense_replace, moe.moe_layer_freq
+        return tuple(
+            i >= first and (i - first) % freq == freq - 1 if freq > 1 else i >= first
+            for i in range(self.num_hidden_layers)
+        )
+
+    @property
+    def num_moe_layers(self) -> int:
+        """Layers whose MLP is a mixture of experts (MTP modules not counted)."""
+        return sum(self.moe_layers)
+
+    @property
+    def num_dense_layers(self) -> int:
+        """Layers with a plain MLP."""
+        return self.num_hidden_layers - self.num_moe_layers

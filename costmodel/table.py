@@ -1,0 +1,175 @@
+"""Many layouts at once: one numpy column per field of `Layout`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.spec.layout import (
+    RECOMPUTE,
+    RECOMPUTE_METHODS,
+    RECOMPUTE_MODULES,
+    SCHEDULE_NAMES,
+    Layout,
+    OffloadSpec,
+)
+
+IntColumn = NDArray[np.int64]
+FloatColumn = NDArray[np.float64]
+BoolColumn = NDArray[np.bool_]
+
+NONE, SELECTIVE, FULL = range(3)
+"""Codes of the column `recompute`."""
+UNIFORM, BLOCK = 1, 2
+"""Codes of the column `recompute_method`; 0 is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTable:
+    """Candidates as columns. Row `i` of every column is candidate `i`.
+
+    Names are coded: `schedule`, `recompute` and `recompute_method` by their place in the tuples of
+    `costmodel.spec.layout`, `recompute_modules` as a bit set over `RECOMPUTE_MODULES`.
+    """
+
+    tp: IntColumn
+    pp: IntColumn
+    vpp: IntColumn
+    cp: IntColumn
+    dp: IntColumn
+    ep: IntColumn
+    etp: IntColumn
+    dp_replicate: IntColumn
+    zero_stage: IntColumn
+    sequence_parallel: IntColumn
+    micro_batch_size: IntColumn
+    schedule: IntColumn
+    recompute: IntColumn
+    recompute_modules: IntColumn
+    recompute_method: IntColumn
+    recompute_num_layers: IntColumn
+    offload_optimizer: FloatColumn
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @classmethod
+    def of(cls, layouts: Iterable[Layout]) -> LayoutTable:
+        """Transpose layouts into columns."""
+        coded = [_coded(layout) for layout in layouts]
+        return cls(**{name: np.array([row[name] for row in coded]) for name in coded[0]})
+
+    @classmethod
+    def of_columns(cls, size: int, columns: Mapping[str, NDArray[np.generic]]) -> LayoutTable:
+        """Table of `size` rows from some columns; the others hold the defaults of `Layout`."""
+        defaults = _coded(Layout())
+        return cls(
+            **{
+                name: np.asarray(columns[name]) if name in columns else np.full(size, value)
+                for name, value in defaults.items()
+            }
+        )
+
+    def take(self, rows: NDArray[np.generic]) -> LayoutTable:
+        """The rows picked by an index or a mask."""
+        return LayoutTable(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+    def replaced(self, **columns: IntColumn | FloatColumn) -> LayoutTable:
+        """The same rows with some columns replaced."""
+        same = {f.name: getattr(self, f.name) for f in fields(self)}
+        return LayoutTable(**{**same, **columns})
+
+    @staticmethod
+    def concat(tables: Iterable[LayoutTable]) -> LayoutTable:
+        """All rows of all tables in order."""
+        parts = list(tables)
+        return LayoutTable(
+            **{
+                f.name: np.concatenate([getattr(part, f.name) for part in parts])
+                for f in fields(LayoutTable)
+            }
+        )
+
+    def row(self, index: int) -> Layout:
+        """Read one candidate back."""
+        value = {f.name: getattr(self, f.name)[index].item() for f in fields(self)}
+        bits = value["recompute_modules"]
+        num_layers = value["recompute_num_layers"]
+        return Layout(
+            **{name: value[name] for name in _PLAIN},
+            sequence_parallel=bool(value["sequence_parallel"]),
+            schedule=SCHEDULE_NAMES[value["schedule"]],
+            recompute=RECOMPUTE[value["recompute"]],
+            recompute_modules=modules_of(bits),
+            recompute_method=RECOMPUTE_METHODS[value["recompute_method"]],
+            recompute_num_layers=num_layers or None,
+            offload=OffloadSpec(optimizer=value["offload_optimizer"]),
+        )
+
+
+_CODED = (
+    "sequence_parallel",
+    "schedule",
+    "recompute",
+    "recompute_modules",
+    "recompute_method",
+    "recompute_num_layers",
+    "offload_optimizer",
+)
+_PLAIN = tuple(f.name for f in fields(LayoutTable) if f.name not in _CODED)
+"""Columns that hold a field of `Layout` as it is."""
+
+
+def _coded(layout: Layout) -> dict[str, int | float]:
+    return {
+        **{name: int(getattr(layout, name)) for name in _PLAIN},
+        "sequence_parallel": int(layout.sequence_parallel),
+        "schedule": SCHEDULE_NAMES.index(layout.schedule),
+        "recompute": RECOMPUTE.index(layout.recompute),
+        "recompute_modules": module_bits(layout.recompute_modules),
+        "recompute_method": RECOMPUTE_METHODS.index(layout.recompute_method),
+        "recompute_num_layers": layout.recompute_num_layers or 0,
+        "offload_optimizer": layout.offload.optimizer,
+    }
+
+
+def module_bits(modules: Iterable[str]) -> int:
+    """Bit set of recompute modules."""
+    return sum(1 << RECOMPUTE_MODULES.index(module) for module in set(modules))
+
+
+def modules_of(bits: int) -> tuple[str, ...]:
+    """Recompute modules of a bit set."""
+    return tuple(m for i, m in enumerate(RECOMPUTE_MODULES) if bits >> i & 1)
+
+
+def recomputes(table: LayoutTable, module: str) -> BoolColumn:
+    """Does selective recomputation drop this module?"""
+    bit = 1 << RECOMPUTE_MODULES.index(module)
+    return np.asarray((table.recompute_modules & bit) != 0)
+
+
+def distinct(*columns: IntColumn) -> tuple[IntColumn, IntColumn]:
+    """One row of every distinct combination of values, and for each row its combination.
+
+    A formula of few columns is priced once for each combination and gathered by row. Values are
+    counts or codes, neither negative nor large: looking them up is faster than sorting.
+    """
+    code, size = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        place, count = _places(column)
+        code, size = _places(code * count + place)
+    row = np.zeros(size, dtype=np.int64)
+    row[code] = np.arange(len(code))
+    return row, code
+
+
+def _places(values: IntColumn) -> tuple[IntColumn, int]:
+    """Place of each value among the distinct values in ascending order, and their number."""
+    present = np.zeros(int(values.max(initial=-1)) + 1, dtype=bool)
+    present[values] = True
+    place = np.cumsum(present) - 1
+    return place[values], int(present.sum())
