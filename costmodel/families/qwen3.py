@@ -1,0 +1,29 @@
+"""Qwen3, dense: RMSNorm on every query and key head.
+
+Source: transformers `Qwen3Config`, `modeling_qwen3.py`; arXiv:2505.09388, section 2.
+"""
+
+from __future__ import annotations
+
+from costmodel.families.decoder import DEFAULTS as COMMON
+from costmodel.families.decoder import decoder
+from costmodel.families.qwen2 import WINDOW_DEFAULTS, upper_layers, window
+from costmodel.families.reader import HfConfig
+from costmodel.families.windows import sliding_layers
+from costmodel.spec.model import ModelSpec
+
+DEFAULTS = {**COMMON, **WINDOW_DEFAULTS}
+
+
+def qwen3(config: HfConfig) -> ModelSpec:
+    """Read a dense Qwen3."""
+    config = config.with_defaults(DEFAULTS)
+    bias = config.boolean("attention_bias")
+    return decoder(
+        config,
+        qkv_bias=bias,
+        attention_output_bias=bias,
+        qk_norm="head",
+        sliding_window=window(config),
+        num_sliding_window_layers=sliding_layers(config, window(config), upper_layers(config)),
+    )

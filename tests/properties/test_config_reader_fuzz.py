@@ -1,0 +1,99 @@
+"""Whatever the file says, the answer is a model or an error with a sentence."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel import params
+from costmodel.catalog.models import preset_config, preset_names
+from costmodel.errors import PlanError
+from costmodel.families import FAMILIES, model_from_config
+from costmodel.families.decoder import DEFAULTS
+from costmodel.spec.model import ModelSpec
+
+PRESETS = {name: dict(preset_config(name)) for name in preset_names()}
+FIELDS = sorted({key for config in PRESETS.values() for key in config} | set(DEFAULTS))
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=1, max_value=100_000),
+    st.sampled_from([0, -1, 10**12, 10**13, 10**400, -(10**400)]),
+    st.floats(),
+    st.text(max_size=100),
+    st.sampled_from([*FAMILIES, "yarn", "default", "silu", "full_attention", "sliding_attention"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+CHANGES = st.sampled_from(["delete", "negate", "quote", "any"])
+
+
+def read(config: dict[str, object]) -> ModelSpec | None:
+    """The model, or None where the file is refused with a sentence."""
+    try:
+        return model_from_config(config, "fuzz")
+    except PlanError as error:
+        assert 10 < len(str(error)) < 1000
+        return None
+
+
+def expect_sane(model: ModelSpec | None) -> None:
+    if model is not None:
+        assert 0 < params.num_active_parameters(model) <= params.num_parameters(model)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.text(max_size=20) | st.sampled_from(FIELDS), VALUES, max_size=8))
+def test_any_mapping_gives_a_model_or_a_plan_error(config: dict[str, object]) -> None:
+    expect_sane(read(config))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(FAMILIES)),
+    st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=25),
+)
+def test_any_fields_under_a_known_model_type_give_a_model_or_a_plan_error(
+    model_type: str, config: dict[str, object]
+) -> None:
+    expect_sane(read({**config, "model_type": model_type}))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_preset_with_fields_deleted_or_replaced_gives_a_model_or_a_plan_error(
+    data: st.DataObject,
+) -> None:
+    config = dict(data.draw(st.sampled_from(list(PRESETS.values()))))
+    for field in data.draw(st.lists(st.sampled_from(sorted(config)), max_size=3, unique=True)):
+        value, change = (
+            config[field],
+            data.draw(st.sampled_from(["delete", "negate", "quote", "any"])),
+        )
+        if change == "delete":
+            del config[field]
+        elif change == "negate" and isinstance(value, int | float):
+            config[field] = -value
+        elif change == "quote":
+            config[field] = str(value)
+        else:
+            config[field] = data.draw(VALUES)
+    expect_sane(read(config))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([name for name in PRESETS if "rope_scaling" in PRESETS[name]]),
+    st.sampled_from(["rope_scaling", "rope_parameters", "layer_types", "mlp_only_layers"]),
+    VALUES,
+)
+def test_any_nested_section_gives_a_model_or_a_plan_error(
+    name: str, section: str, value: object
+) -> None:
+    expect_sane(read({**PRESETS[name], section: value}))
