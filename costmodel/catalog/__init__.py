@@ -1,0 +1,68 @@
+"""The GPUs this project knows: datasheet numbers and fitted constants, each with its source.
+
+The data live in `gpus.toml` and `fitted.toml` beside this file; nothing here is a number.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+
+from pydantic import TypeAdapter
+
+from costmodel.errors import unknown_name
+from costmodel.spec.base import Spec
+from costmodel.spec.gpu import FittedConstants, GpuSpec
+
+
+class _FittedFile(Spec):
+    """Contents of `fitted.toml`."""
+
+    stand_in: dict[str, str]
+    gpu: dict[str, FittedConstants]
+
+
+def _text(name: str) -> str:
+    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _gpus() -> dict[str, GpuSpec]:
+    return TypeAdapter(dict[str, GpuSpec]).validate_python(tomllib.loads(_text("gpus.toml")))
+
+
+@cache
+def _fitted() -> _FittedFile:
+    return _FittedFile.model_validate(tomllib.loads(_text("fitted.toml")))
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Names of all GPUs of the catalog, in alphabetical order."""
+    return tuple(sorted(_gpus()))
+
+
+def gpu(name: str) -> GpuSpec:
+    """Datasheet of one GPU.
+
+    Raises:
+        CatalogError: No GPU of that name; the message carries the nearest names.
+    """
+    if name not in _gpus():
+        raise unknown_name("GPU", name, _gpus(), "`plan catalog gpus` lists them all")
+    return _gpus()[name]
+
+
+def fitted(name: str) -> FittedConstants:
+    """What was fitted on measurements of one GPU; empty where nothing was."""
+    return _fitted().gpu.get(name, FittedConstants())
+
+
+def stand_in(name: str) -> str | None:
+    """GPU whose fitted constants stand in where `name` has none of its own; null if none may.
+
+    The table is `stand_in` in `fitted.toml`: the same chip first, else the same architecture, else
+    the nearest generation of the vendor. It never crosses vendors and ends after a few steps, so a
+    caller may follow it. Collectives of another GPU hold only where `link` is the same.
+    """
+    return _fitted().stand_in.get(name)
