@@ -1,0 +1,23 @@
+"""Context parallelism: cuts every sequence in `cp` pieces; attention exchanges keys and values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.rules import Rule, rule
+from costmodel.spec.job import Job
+from costmodel.table import BoolColumn, LayoutTable
+
+
+@rule(
+    "cp_divides_sequence",
+    "cp",
+    "seq_length must be a multiple of 2 cp (each rank takes a chunk from both ends)",
+    "Liu et al., Ring Attention, arXiv:2310.01889; Megatron-LM arguments.py:1336",
+)
+def cp_divides_sequence(job: Job, table: LayoutTable) -> BoolColumn:
+    """Causal balance takes two chunks a rank."""
+    return np.asarray((table.cp > 1) & (job.training.seq_length % (2 * table.cp) != 0))
+
+
+RULES: tuple[Rule, ...] = (cp_divides_sequence,)

@@ -1,0 +1,38 @@
+"""Expert parallelism: cuts the experts over ranks taken from dp, cp and tp."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.rules import Rule, rule
+from costmodel.spec.job import Job
+from costmodel.table import BoolColumn, LayoutTable
+
+FOLDING = "Liu et al., MoE Parallel Folding, arXiv:2504.14960, section 3"
+
+
+@rule("ep_needs_experts", "ep", "ep > 1 needs a mixture-of-experts model", FOLDING)
+def ep_needs_experts(job: Job, table: LayoutTable) -> BoolColumn:
+    """A dense model has no experts to cut."""
+    return np.asarray((table.ep > 1) & (job.model.moe is None))
+
+
+@rule("ep_divides_experts", "ep", "num_experts must be a multiple of ep", FOLDING)
+def ep_divides_experts(job: Job, table: LayoutTable) -> BoolColumn:
+    """Equal experts on every rank."""
+    experts = job.model.moe.num_experts if job.model.moe else 1
+    return np.asarray((table.ep > 1) & (experts % table.ep != 0))
+
+
+@rule(
+    "experts_fold_into_ranks",
+    "tp cp dp ep etp",
+    "etp * ep must divide tp * cp * dp, the ranks of one pipeline stage",
+    FOLDING,
+)
+def experts_fold_into_ranks(job: Job, table: LayoutTable) -> BoolColumn:
+    """The expert mapping covers the ranks of a stage."""
+    return np.asarray(table.tp * table.cp * table.dp % (table.etp * table.ep) != 0)
+
+
+RULES: tuple[Rule, ...] = (ep_needs_experts, ep_divides_experts, experts_fold_into_ranks)

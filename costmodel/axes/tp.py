@@ -1,0 +1,72 @@
+"""Tensor parallelism: divides heads, MLP width and vocabulary inside a layer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.rules import Rule, rule
+from costmodel.spec.job import Job
+from costmodel.table import BoolColumn, LayoutTable
+
+MEGATRON = "Shoeybi et al., arXiv:1909.08053, section 3"
+SEQUENCE = "Korthikanti et al., arXiv:2205.05198, section 4.2.2"
+
+
+@rule("tp_divides_heads", "tp", "tp must divide num_attention_heads: lower tp", MEGATRON)
+def tp_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Whole heads on every rank."""
+    return np.asarray(job.model.num_attention_heads % table.tp != 0)
+
+
+@rule(
+    "tp_fits_key_value_heads",
+    "tp",
+    "num_key_value_heads must be a multiple or a divisor of tp",
+    "Ainslie et al., GQA, arXiv:2305.13245, section 2.2; Megatron-LM transformer_config.py",
+)
+def tp_fits_key_value_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Key-value heads are cut or duplicated evenly; MLA has none to cut."""
+    heads = job.model.num_key_value_heads
+    fits = (heads % table.tp == 0) | (table.tp % heads == 0)
+    return np.asarray(~fits & (job.model.mla is None))
+
+
+@rule("tp_divides_mlp", "tp", "tp must divide intermediate_size: lower tp", MEGATRON)
+def tp_divides_mlp(job: Job, table: LayoutTable) -> BoolColumn:
+    """Equal columns of every dense or shared MLP."""
+    model = job.model
+    width = model.intermediate_size if model.num_dense_layers else 0
+    shared = model.moe.shared_expert_intermediate_size if model.moe else 0
+    return np.asarray((width % table.tp != 0) | (shared % table.tp != 0))
+
+
+@rule(
+    "sequence_parallel_needs_tp",
+    "tp sequence_parallel",
+    "sequence_parallel does nothing at tp=1: leave it out",
+    SEQUENCE,
+)
+def sequence_parallel_needs_tp(job: Job, table: LayoutTable) -> BoolColumn:
+    """The sequence is cut over the tensor ranks."""
+    return np.asarray((table.sequence_parallel == 1) & (table.tp == 1))
+
+
+@rule(
+    "sequence_parallel_divides_sequence",
+    "tp cp sequence_parallel",
+    "seq_length / cp must be a multiple of tp under sequence_parallel",
+    SEQUENCE,
+)
+def sequence_parallel_divides_sequence(job: Job, table: LayoutTable) -> BoolColumn:
+    """Equal pieces of the sequence."""
+    uneven = job.training.seq_length % (table.cp * table.tp) != 0
+    return np.asarray((table.sequence_parallel == 1) & uneven)
+
+
+RULES: tuple[Rule, ...] = (
+    tp_divides_heads,
+    tp_fits_key_value_heads,
+    tp_divides_mlp,
+    sequence_parallel_needs_tp,
+    sequence_parallel_divides_sequence,
+)
