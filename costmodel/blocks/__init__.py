@@ -1,0 +1,131 @@
+"""Seconds and bytes of each kind of block, for one micro batch on one rank.
+
+Blocks depend on few columns (`KEY`), so they are priced once for each distinct key and candidates
+gather them by row number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.blocks.attention import attention_part, norm_module
+from costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
+from costmodel.blocks.mlp import mlp_part
+from costmodel.blocks.moe import moe_part
+from costmodel.blocks.parts import (
+    Module,
+    Part,
+    PassSeconds,
+    Shapes,
+    pass_seconds,
+    shapes,
+    waiting_for_host,
+)
+from costmodel.machine import Machine
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
+from costmodel.units import BYTES_BF16
+
+KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
+"""Columns a block depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One kind of block; columns have one row per distinct key."""
+
+    forward: PassSeconds
+    backward: PassSeconds
+    saved_bytes: FloatColumn
+    """Activations kept from forward to backward where nothing is recomputed."""
+    modules: tuple[Module, ...]
+    """What selective recomputation may choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """All kinds of block of one model."""
+
+    dense: Block
+    moe: Block
+    embedding: Block
+    head: Block
+    mtp: Block
+    layer_input_bytes: FloatColumn
+    """What full recomputation keeps of a layer: its input."""
+
+    @property
+    def by_kind(self) -> tuple[Block, ...]:
+        """Dense, MoE, embedding, head, MTP."""
+        return self.dense, self.moe, self.embedding, self.head, self.mtp
+
+
+def distinct_keys(table: LayoutTable) -> tuple[LayoutTable, IntColumn]:
+    """Distinct block keys of a table, and for each row the number of its key."""
+    first, key = distinct(*(getattr(table, name) for name in KEY))
+    return table.take(first), key
+
+
+def blocks(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable) -> Blocks:
+    """Price every kind of block of the model for each key."""
+    columns = shapes(job, machine, traits, keys)
+    model = job.model
+    latent = 1 if model.mla else 0
+    attention = attention_part(columns)
+    dense = _layer(
+        columns,
+        attention + mlp_part(columns, model.intermediate_size, "mlp"),
+        norm_module(columns, latent),
+        (traits.host_seconds_dense, traits.host_backward_dense),
+    )
+    moe = dense
+    if model.moe:
+        host = (traits.host_seconds_moe, traits.host_backward_moe)
+        norms = norm_module(columns, latent + 1)
+        moe = _layer(columns, attention + moe_part(columns), norms, host)
+    head = _end(columns, *head_passes(columns))
+    layer_input = BYTES_BF16 * columns.tokens * model.hidden_size / columns.residual_shards
+    return Blocks(
+        dense=dense,
+        moe=moe,
+        embedding=_end(columns, *embedding_passes(columns)),
+        head=head,
+        mtp=_mtp(columns, moe, head),
+        layer_input_bytes=layer_input,
+    )
+
+
+def _layer(columns: Shapes, part: Part, norms: Module, host: tuple[float, float]) -> Block:
+    """A layer of its parts, with the time the GPU waits for the host."""
+    launch, backward_factor = host
+    size = columns.size
+    wait = waiting_for_host(launch, part.forward.total)
+    wait_back = waiting_for_host(launch * backward_factor, part.backward.total)
+    return Block(
+        forward=part.forward + pass_seconds(size, host=wait),
+        backward=part.backward + pass_seconds(size, host=wait_back),
+        saved_bytes=part.saved_bytes,
+        modules=(*part.modules, norms),
+    )
+
+
+def _end(columns: Shapes, forward: PassSeconds, backward: PassSeconds) -> Block:
+    return Block(forward, backward, saved_bytes=np.zeros(columns.size), modules=())
+
+
+def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
+    """One multi-token-prediction module: projection, one layer, and the shared head again.
+
+    Source: DeepSeek-V3, arXiv:2412.19437, section 2.2.
+    """
+    forward, backward = mtp_projection_passes(columns)
+    joined = 2 * BYTES_BF16 * columns.tokens * columns.job.model.hidden_size
+    return Block(
+        forward=layer.forward + head.forward + forward,
+        backward=layer.backward + head.backward + backward,
+        saved_bytes=layer.saved_bytes + joined / columns.residual_shards,
+        modules=layer.modules,
+    )

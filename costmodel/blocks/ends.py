@@ -1,0 +1,90 @@
+"""The first and the last block: embedding, and output projection with the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
+from costmodel.compute import LAUNCH_SECONDS, Product, elementwise_seconds, linear_seconds
+from costmodel.machine import GemmRate
+from costmodel.table import FloatColumn, IntColumn
+from costmodel.units import BYTES_BF16
+
+LOSS_BYTES = 10
+"""Bytes moved per logit by the vocabulary-parallel cross entropy, forward and backward.
+
+Source: derived: bf16 logits read twice, written once as gradient, fp32 exponentials in cache.
+"""
+VOCAB_MULTIPLE = 128
+"""Megatron pads the vocabulary to a multiple of this times tp. Source: Megatron-LM,
+`--make-vocab-size-divisible-by`, default 128."""
+
+
+def padded_vocab(vocab_size: int, tp: IntColumn) -> FloatColumn:
+    """Rows of the padded vocabulary.
+
+    Source: Megatron-LM `vocab_utils`, padded to a multiple of 128 tp.
+    """
+    multiple = VOCAB_MULTIPLE * tp
+    return np.ceil(vocab_size / multiple) * multiple
+
+
+def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds]:
+    """Forward and backward of the token embedding: a gather of rows, then one exchange.
+
+    Source: Shoeybi et al., arXiv:1909.08053, section 3 (vocabulary-parallel embedding).
+    """
+    moved = 2 * BYTES_BF16 * shapes.tokens * shapes.job.model.hidden_size
+    seconds = elementwise_seconds(shapes.machine, moved) + LAUNCH_SECONDS
+    exchange = shapes.tp_exchange
+    return (
+        pass_seconds(shapes.size, elementwise=seconds, tp_comm=exchange / 2),
+        pass_seconds(shapes.size, elementwise=2 * seconds, tp_comm=exchange / 2),
+    )
+
+
+def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds]:
+    """Forward and backward of final norm, output projection and cross entropy, in bf16.
+
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.3; three products of T x V x h.
+    """
+    model, tokens, rate = shapes.job.model, shapes.tokens, _bf16(shapes)
+    vocab = padded_vocab(model.vocab_size, shapes.table.tp) / shapes.table.tp
+    h = np.zeros(shapes.size) + model.hidden_size
+    products = linear_seconds(shapes.machine, rate, [Product(tokens, vocab, h)])
+    loss = elementwise_seconds(shapes.machine, LOSS_BYTES * tokens * vocab)
+    fixed = 3 * LAUNCH_SECONDS
+    exchange = shapes.tp_exchange
+    return (
+        pass_seconds(
+            shapes.size,
+            gemm=products.forward,
+            elementwise=loss / 2 + fixed,
+            tp_comm=exchange / 2,
+        ),
+        pass_seconds(
+            shapes.size,
+            gemm=products.backward,
+            elementwise=loss / 2 + fixed,
+            tp_comm=exchange / 2 + shapes.tp_regather,
+        ),
+    )
+
+
+def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds]:
+    """The 2h x h projection that joins a token's hidden state and the next embedding.
+
+    Source: DeepSeek-V3, arXiv:2412.19437, equation 21.
+    """
+    zero = np.zeros(shapes.size)
+    h = shapes.job.model.hidden_size
+    product = Product(shapes.tokens / shapes.table.tp, zero + h, zero + 2 * h)
+    seconds = linear_seconds(shapes.machine, shapes.machine.linear, [product])
+    return (
+        pass_seconds(shapes.size, gemm=seconds.forward),
+        pass_seconds(shapes.size, gemm=seconds.backward),
+    )
+
+
+def _bf16(shapes: Shapes) -> GemmRate:
+    return shapes.machine.bf16

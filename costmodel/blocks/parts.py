@@ -1,0 +1,152 @@
+"""What a part of a layer costs, and the columns all parts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from costmodel.comm.collectives import collective_seconds
+from costmodel.comm.topology import group
+from costmodel.machine import Machine
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.table import FloatColumn, LayoutTable
+from costmodel.units import BYTES_BF16
+
+
+@dataclass(frozen=True, slots=True)
+class PassSeconds:
+    """Seconds of one pass of one micro batch, by term."""
+
+    gemm: FloatColumn
+    attention: FloatColumn
+    elementwise: FloatColumn
+    tp_comm: FloatColumn
+    cp_comm: FloatColumn
+    ep_comm: FloatColumn
+    host: FloatColumn
+    """Time the GPU waits for the host to launch work."""
+
+    @property
+    def total(self) -> FloatColumn:
+        """All terms: they run one after the other. Source: derived."""
+        busy = self.gemm + self.attention + self.elementwise + self.host
+        return busy + self.tp_comm + self.cp_comm + self.ep_comm
+
+    def times(self, count: float, row: int) -> PassSeconds:
+        """One row, `count` times."""
+        return PassSeconds(
+            **{f.name: count * getattr(self, f.name)[row : row + 1] for f in fields(self)}
+        )
+
+    def __add__(self, other: PassSeconds) -> PassSeconds:
+        return PassSeconds(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
+
+
+def pass_seconds(size: int, **terms: FloatColumn) -> PassSeconds:
+    """A pass with the given terms; the others are zero."""
+    zero = np.zeros(size)
+    return PassSeconds(**{f.name: terms.get(f.name, zero) for f in fields(PassSeconds)})
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Something inside a layer that selective recomputation drops and repeats when chosen."""
+
+    name: str
+    seconds: FloatColumn
+    """Forward work repeated in the backward pass."""
+    dropped_bytes: FloatColumn
+    """Not kept, but present again while one layer runs backward."""
+    inside: str = ""
+    """A larger module that holds it: where that is chosen, this one adds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a layer for one micro batch on one rank."""
+
+    forward: PassSeconds
+    backward: PassSeconds
+    """Input and weight gradients, without recomputation."""
+    saved_bytes: FloatColumn
+    """Kept from forward to backward where nothing is recomputed."""
+    modules: tuple[Module, ...]
+    """What selective recomputation may choose."""
+
+    def __add__(self, other: Part) -> Part:
+        return Part(
+            self.forward + other.forward,
+            self.backward + other.backward,
+            self.saved_bytes + other.saved_bytes,
+            self.modules + other.modules,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Columns every part needs; one row per distinct block key."""
+
+    job: Job
+    machine: Machine
+    traits: RuntimeTraits
+    table: LayoutTable
+    tokens: FloatColumn
+    """Tokens of one micro batch on one context-parallel rank."""
+    residual_shards: FloatColumn
+    """Ranks the residual stream is cut over: tp with sequence parallelism, else 1."""
+    tp_exchange: FloatColumn
+    """Seconds of one forward tensor-parallel exchange: all-reduce, or all-gather and
+    reduce-scatter."""
+    tp_regather: FloatColumn
+    """Seconds of the all-gather that the weight gradient repeats under sequence parallelism."""
+
+    @property
+    def size(self) -> int:
+        """Rows."""
+        return len(self.table)
+
+
+REGATHER_EXPOSED = 0.5
+"""Share of the repeated all-gather not hidden behind the input gradient.
+
+Source: Korthikanti et al., arXiv:2205.05198, section 4.2.2 (overlapped); fitted, one half.
+"""
+
+
+def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Shapes:
+    """Prepare the shared columns.
+
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.2.2: an all-reduce becomes an
+    all-gather and a reduce-scatter of the same tensor under sequence parallelism.
+    """
+    one = np.ones(len(table), dtype=np.int64)
+    tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    links = group(machine, table.tp, one)
+    tensor = BYTES_BF16 * tokens * job.model.hidden_size
+    gather = collective_seconds(machine, "all_gather", tensor, links)
+    scatter = collective_seconds(machine, "reduce_scatter", tensor, links)
+    reduce = collective_seconds(machine, "all_reduce", tensor, links)
+    parallel = table.sequence_parallel == 1
+    exposed = 1 - traits.tensor_parallel_overlap
+    return Shapes(
+        job=job,
+        machine=machine,
+        traits=traits,
+        table=table,
+        tokens=tokens,
+        residual_shards=np.where(parallel, table.tp, 1).astype(np.float64),
+        tp_exchange=np.where(parallel, gather + scatter, reduce) * exposed,
+        tp_regather=np.where(parallel, gather, 0.0) * exposed * REGATHER_EXPOSED,
+    )
+
+
+def waiting_for_host(launch: float, busy: FloatColumn) -> FloatColumn:
+    """Seconds a pass waits because the host needs `launch` seconds to start its kernels.
+
+    Source: derived; a pass takes the longer of host and GPU time.
+    """
+    return np.maximum(0.0, launch - busy)

@@ -1,0 +1,75 @@
+"""Blocks gathered for every layout, with what each layout recomputes selectively."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from costmodel.machine import Machine
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable, recomputes
+
+
+@dataclass(frozen=True, slots=True)
+class Selective:
+    """One kind of layer under the selective recomputation of each row."""
+
+    seconds: FloatColumn
+    """Forward work repeated in the backward pass."""
+    kept_bytes: FloatColumn
+    """Activations kept from forward to backward."""
+    dropped_bytes: FloatColumn
+    """Not kept, but present again while one layer runs backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlocks:
+    """Blocks of distinct keys, and what each row makes of them."""
+
+    kinds: Blocks
+    key: IntColumn
+    """Row of `kinds` that belongs to each layout."""
+    dense: Selective
+    moe: Selective
+    """As `dense` in a model without mixture of experts."""
+    mtp: Selective
+
+
+def row_blocks(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> RowBlocks:
+    """Price every distinct block once and gather it by row."""
+    keys, key = distinct_keys(table)
+    kinds = blocks(job, machine, traits, keys)
+    dense = moe = _selective(kinds.dense, key, table)
+    if job.model.moe:
+        moe = _selective(kinds.moe, key, table)
+    return RowBlocks(kinds, key, dense, moe, _prediction(kinds, key, moe, table))
+
+
+def _prediction(kinds: Blocks, key: IntColumn, layer: Selective, table: LayoutTable) -> Selective:
+    """The layer inside a multi-token-prediction module: uniform recomputation repeats it too.
+
+    Source: Megatron Core multi_token_prediction.py:1621 (the block method leaves it whole).
+    """
+    again = (table.recompute == FULL) & (table.recompute_method == UNIFORM)
+    whole = kinds.moe.saved_bytes[key]
+    dropped = np.where(again, whole - kinds.layer_input_bytes[key], layer.dropped_bytes)
+    return Selective(
+        seconds=np.where(again, kinds.moe.forward.total[key], layer.seconds),
+        kept_bytes=kinds.mtp.saved_bytes[key] - dropped,
+        dropped_bytes=dropped,
+    )
+
+
+def _selective(block: Block, key: IntColumn, table: LayoutTable) -> Selective:
+    seconds, dropped = np.zeros((2, len(table)))
+    for module in block.modules:
+        chosen = recomputes(table, module.name)
+        if module.inside:
+            chosen &= ~recomputes(table, module.inside)
+        if chosen.any():
+            seconds += chosen * module.seconds[key]
+            dropped += chosen * module.dropped_bytes[key]
+    return Selective(seconds, block.saved_bytes[key] - dropped, dropped)

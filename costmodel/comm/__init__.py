@@ -1,0 +1,1 @@
+"""Seconds on the wire."""

@@ -1,0 +1,128 @@
+"""Seconds of one collective or message, exposed or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.comm.topology import Group
+from costmodel.machine import OPERATIONS, Machine
+from costmodel.table import BoolColumn, FloatColumn, IntColumn
+
+INTER_NODE_ALPHA = 20e-6
+"""Seconds to start a collective across nodes.
+
+Source: NCCL over InfiniBand, 8-GPU all-reduce start of 15-21 us in the intra-node fits.
+"""
+INTER_NODE_ALPHA_PER_DOUBLING = 6e-6
+"""Added for every doubling of the nodes: tree depth.
+
+Source: fitted on published multi-node runs, docs/explanation/constants.md.
+"""
+P2P_ALPHA = 12e-6
+"""Seconds to start a message between neighbouring stages. Source: as INTER_NODE_ALPHA, one hop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What one collective costs on given groups, whatever its size; one row per group."""
+
+    start_seconds: FloatColumn
+    seconds_per_byte: FloatColumn
+    seconds_per_root_byte: FloatColumn
+
+    def take(self, rows: IntColumn) -> Rate:
+        """The rows picked by an index."""
+        return Rate(
+            self.start_seconds[rows],
+            self.seconds_per_byte[rows],
+            self.seconds_per_root_byte[rows],
+        )
+
+    def seconds(self, tensor_bytes: FloatColumn) -> FloatColumn:
+        """Seconds for a full tensor of `tensor_bytes`; nothing to send takes no time.
+
+        Source: alpha + B / bandwidth + c sqrt(B), Hockney model with a square-root term for the
+        protocol change of NCCL.
+        """
+        seconds = (tensor_bytes > 0) * self.start_seconds + tensor_bytes * self.seconds_per_byte
+        if self.seconds_per_root_byte.any():
+            seconds += np.sqrt(tensor_bytes) * self.seconds_per_root_byte
+        return seconds
+
+
+def only(paid: BoolColumn, rate: Rate) -> Rate:
+    """The rate where `paid` holds, free elsewhere."""
+    return Rate(
+        paid * rate.start_seconds, paid * rate.seconds_per_byte, paid * rate.seconds_per_root_byte
+    )
+
+
+def choose(first: BoolColumn, one: Rate, other: Rate) -> Rate:
+    """`one` where `first` holds, else `other`."""
+    return Rate(
+        np.where(first, one.start_seconds, other.start_seconds),
+        np.where(first, one.seconds_per_byte, other.seconds_per_byte),
+        np.where(first, one.seconds_per_root_byte, other.seconds_per_root_byte),
+    )
+
+
+def bus_factor(operation: str, size: IntColumn) -> FloatColumn:
+    """Bytes on the busiest link over bytes of the full tensor, ring or equivalent.
+
+    Source: nccl-tests doc/PERFORMANCE.md: all-reduce 2 (n - 1) / n, the others (n - 1) / n.
+    """
+    rounds = 2.0 if operation == "all_reduce" else 1.0
+    return rounds * (size - 1) / size
+
+
+def fit_column(group: Group) -> IntColumn:
+    """Column of the machine's fits (2, 4 or 8 ranks) that stands for each group."""
+    return (group.inside > 2).astype(np.int64) + (group.inside > 4)
+
+
+def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
+    """Price of a collective in each group; one rank alone pays nothing.
+
+    Source: fits of the machine inside one domain; across nodes the slower of the links inside and
+    the NICs together, started over a tree of the nodes.
+    """
+    row, column = OPERATIONS.index(operation), fit_column(group)
+    bus = machine.bus_bytes_per_second[row][column]
+    nic = group.nic_bytes_per_second
+    wire = np.where(group.inside > 1, np.minimum(bus, nic), nic)
+    many, several = group.nodes > 1, group.size > 1
+    start_inside = machine.alpha_seconds[row][column] * (1 + np.maximum(0, group.size - 8) / 16)
+    start_across = (
+        INTER_NODE_ALPHA
+        + INTER_NODE_ALPHA_PER_DOUBLING * np.log2(np.maximum(2.0, group.nodes))
+        + group.fabric_seconds
+    )
+    return Rate(
+        start_seconds=np.where(several, np.where(many, start_across, start_inside), 0.0),
+        seconds_per_byte=bus_factor(operation, group.size) / np.where(many, wire, bus),
+        seconds_per_root_byte=(several & ~many) * machine.sqrt_coefficient[row][column],
+    )
+
+
+def collective_seconds(
+    machine: Machine, operation: str, tensor_bytes: FloatColumn, group: Group
+) -> FloatColumn:
+    """Seconds of a collective over the full tensor of `tensor_bytes` in each group.
+
+    Source: as `Rate` and `collective_rate`.
+    """
+    return collective_rate(machine, operation, group).seconds(tensor_bytes)
+
+
+def message_seconds(
+    machine: Machine, message_bytes: FloatColumn, crossing: FloatColumn, nic: FloatColumn
+) -> FloatColumn:
+    """Seconds of one point-to-point message; `crossing` is the share that leaves the domain.
+
+    Source: Hockney model; inside the domain one link, outside one NIC.
+    """
+    link = machine.bus_bytes_per_second[OPERATIONS.index("all_gather")][0]
+    seconds: FloatColumn = P2P_ALPHA + message_bytes * ((1 - crossing) / link + crossing / nic)
+    return seconds

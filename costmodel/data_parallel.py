@@ -1,0 +1,223 @@
+"""Traffic of weights and gradients over the replicas, and the optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from costmodel.comm.collectives import (
+    Rate,
+    choose,
+    collective_rate,
+    only,
+)
+from costmodel.comm.topology import Group, group
+from costmodel.compute import ELEMENTWISE_EFFICIENCY
+from costmodel.machine import Machine
+from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
+from costmodel.pipeline import LayerSeconds, RankSeconds
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.table import FloatColumn, LayoutTable, distinct
+from costmodel.units import BYTES_BF16, BYTES_FP32
+
+FIRST_BUCKET = 0.06
+"""Share of the traffic that cannot hide: the first bucket has nothing before it.
+
+Source: fitted on published runs, docs/explanation/constants.md; Megatron buckets of 40 M elements.
+"""
+OVERLAP_WINDOW = 0.8
+"""Share of one micro batch's pass that traffic can hide behind. Source: as FIRST_BUCKET."""
+FSDP_CONTENTION = 0.4
+"""Share of the hidden traffic that slows compute. Source: fitted on FSDP runs, as above."""
+ADAM_SHARD_BYTES = 42
+"""Bytes moved per parameter a rank updates: norm (4) and clipping (8) of its fp32 gradient; Adam
+reads and writes fp32 weight and both moments (24), reads the gradient (4), writes bf16 (2).
+
+Source: derived; Megatron Core `distrib_optimizer.py` clips and steps on the shard alone.
+"""
+ZERO_GRADIENT_BYTES = 4
+"""Bytes moved per accumulated fp32 gradient to zero it. Source: derived."""
+CPU_ADAM_PARAMS_PER_SECOND = 4.5e9
+"""Parameters one node's CPUs update in a second.
+
+Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, table 4 (1 B parameters in 0.22 s).
+"""
+
+
+def shard_groups(machine: Machine, table: LayoutTable) -> tuple[Group, Group]:
+    """Communicators of dense and of expert states: data and context parallel ranks together.
+
+    Source: Megatron-LM parallel_state.py: dp-cp group at stride tp, expert dp at stride etp ep.
+    """
+    dense = group(machine, table.dp * table.cp, table.tp)
+    expert = group(
+        machine,
+        np.maximum(1, table.tp * table.cp * table.dp // (table.etp * table.ep)),
+        table.etp * table.ep,
+    )
+    return dense, expert
+
+
+@dataclass(frozen=True, slots=True)
+class PassTraffic:
+    """Seconds on the wire in each pass of one micro batch, hidden or not."""
+
+    forward: FloatColumn
+    backward: FloatColumn
+
+
+def sharded_traffic(
+    machine: Machine, traits: RuntimeTraits, table: LayoutTable, blocks: Sequence[RankParams]
+) -> list[PassTraffic]:
+    """Gathers and reductions of each block's states under ZeRO-2 and ZeRO-3.
+
+    `blocks` are parameters on one rank. ZeRO-3 gathers weights in both passes; both stages
+    reduce-scatter gradients in every backward pass.
+    Source: Rajbhandari et al., arXiv:1910.02054, section 7.
+    """
+    one, key = distinct(
+        table.tp, table.pp, table.cp, table.dp, table.ep, table.etp, table.zero_stage
+    )
+    some = table.take(one)
+    groups = shard_groups(machine, some)
+    gathers = [
+        only(some.zero_stage == 3, collective_rate(machine, "all_gather", g)) for g in groups
+    ]
+    reductions = [
+        only(some.zero_stage >= 2, collective_rate(machine, "reduce_scatter", g)) for g in groups
+    ]
+    result = []
+    for block in blocks:
+        forward, backward = np.zeros((2, len(one)))
+        held = (block.shared[one], block.expert[one])
+        for count, gather, reduction in zip(held, gathers, reductions, strict=True):
+            forward += gather.seconds(BYTES_BF16 * count)
+            backward += reduction.seconds(traits.gradient_message_bytes * count)
+        result.append(PassTraffic(forward[key], (forward + backward)[key]))
+    return result
+
+
+def beside(layer: LayerSeconds, traffic: PassTraffic, window: LayerSeconds) -> LayerSeconds:
+    """A layer with what its traffic exposes while it runs beside the passes of `window`.
+
+    One layer is prefetched, so only what exceeds the window is exposed, and what is hidden still
+    takes bandwidth from compute.
+    Source: Zhao et al., arXiv:2304.11277, section 3.3.
+    """
+    forward = _exposed(traffic.forward, window.forward)
+    backward = _exposed(traffic.backward, window.backward)
+    return LayerSeconds(
+        layer.forward + forward,
+        layer.backward + backward,
+        again=layer.again,
+        recompute=layer.recompute,
+        traffic=forward + backward,
+    )
+
+
+def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
+    """Half the time of a decoder layer that its own traffic does not use: what one end may use.
+
+    Source: derived; halves, because the two ends may lie beside one layer.
+    """
+    return replace(
+        layer,
+        forward=np.maximum(0.0, layer.forward - traffic.forward) / 2,
+        backward=np.maximum(0.0, layer.backward - traffic.backward) / 2,
+    )
+
+
+def _exposed(traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
+    """Seconds that traffic beside `compute` adds to it. Source: FSDP_CONTENTION."""
+    hidden = np.minimum(traffic, compute)
+    return traffic - hidden + FSDP_CONTENTION * hidden
+
+
+def step_traffic_seconds(
+    machine: Machine,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    params: RankParams,
+    work: RankSeconds,
+) -> FloatColumn:
+    """Seconds of gradient reduction and parameter gather that outlast each rank class's passes.
+
+    ZeRO-0 all-reduces gradients; ZeRO-1 reduce-scatters them and gathers parameters; ZeRO-2 only
+    gathers, since it reduces in every micro batch; ZeRO-3 does both there. With overlap the
+    reduction hides behind the last backward pass and the gather behind the first forward pass of
+    the rank class.
+    Source: Rajbhandari et al., arXiv:1910.02054, section 7.
+    """
+    reduce, gather = np.zeros((2, 1, 1))
+    one, key = distinct(table.tp, table.cp, table.dp, table.etp * table.ep, table.zero_stage)
+    some = table.take(one)
+    dense, expert = shard_groups(machine, some)
+    held = ((params.shared, dense), (params.expert, expert))
+    for count, links in held if params.has_experts else held[:1]:
+        reduction, gathering = (rate.take(key) for rate in _step_rates(machine, some, links))
+        reduce = reduce + reduction.seconds(traits.gradient_message_bytes * count)
+        gather = gather + gathering.seconds(BYTES_BF16 * count)
+    if traits.overlaps_data_parallel:
+        reduce = _tail(reduce, work.backward)
+        gather = _tail(gather, work.forward)
+    return reduce + gather
+
+
+def exposed_seconds(makespan: FloatColumn, ends: FloatColumn, traffic: FloatColumn) -> FloatColumn:
+    """Seconds by which the traffic of the ranks outlasts the pipeline.
+
+    A rank sends as soon as its own last pass ends (`ends`), while others still run. The step ends
+    when the last rank has sent, so more work on any rank never makes it end earlier.
+    Source: derived.
+    """
+    return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
+
+
+def _step_rates(machine: Machine, table: LayoutTable, links: Group) -> tuple[Rate, Rate]:
+    """Price of the gradient reduction and of the parameter gather that each row's stage pays."""
+    replicated, sharded = table.zero_stage == 0, table.zero_stage == 1
+    gathers = sharded | (table.zero_stage == 2)
+    scatter = only(sharded, collective_rate(machine, "reduce_scatter", links))
+    reduction = choose(replicated, collective_rate(machine, "all_reduce", links), scatter)
+    return reduction, only(gathers, collective_rate(machine, "all_gather", links))
+
+
+def _tail(traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
+    """Seconds of bucketed traffic that outlast `compute`. Source: the two constants."""
+    return np.maximum(FIRST_BUCKET * traffic, traffic - OVERLAP_WINDOW * compute)
+
+
+def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
+    """Parameters each rank updates after sharding. Source: ZeRO, arXiv:1910.02054, section 5.1."""
+    sharded = table.zero_stage >= 1
+    dense, expert = shard_ranks(table), expert_shard_ranks(table)
+    return params.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
+
+
+def optimizer_seconds(
+    machine: Machine, table: LayoutTable, params: RankParams, updated: FloatColumn
+) -> FloatColumn:
+    """Seconds of zeroing, clipping and Adam on the fullest rank, all on the GPU.
+
+    Source: memory traffic at ELEMENTWISE_EFFICIENCY of bandwidth.
+    """
+    whole = np.where(table.zero_stage < 2, float(ZERO_GRADIENT_BYTES), 0.0)
+    moved = updated * (ADAM_SHARD_BYTES + ZERO_GRADIENT_BYTES - whole)
+    moved += params.weighted(whole, whole)
+    return np.asarray(
+        moved.max(axis=0) / (ELEMENTWISE_EFFICIENCY * machine.memory_bytes_per_second)
+    )
+
+
+def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) -> FloatColumn:
+    """Seconds the offloaded share of the optimizer adds: gradients out, CPU Adam, weights back.
+
+    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4.1, without delayed update.
+    """
+    moved = updated.max(axis=0) * table.offload_optimizer
+    wire = (BYTES_FP32 + BYTES_BF16) / machine.host_bytes_per_second
+    update = machine.gpus_per_node / CPU_ADAM_PARAMS_PER_SECOND
+    saved = ADAM_SHARD_BYTES / (ELEMENTWISE_EFFICIENCY * machine.memory_bytes_per_second)
+    return np.where(moved > 0, moved * np.maximum(0.0, wire + update - saved), 0.0)

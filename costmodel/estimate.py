@@ -1,0 +1,194 @@
+"""From a job and candidate layouts to seconds and bytes. It reads like the sum it is.
+
+step = pipeline + data-parallel traffic + optimizer + offload + overhead
+
+Two evaluations share every formula: `estimate` bounds the pipeline of every row from below in
+closed form, `explicit` runs the finalists' schedules on a clock. All else is equal in both, so
+an explicit step time is never below its bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.blocks import Blocks
+from costmodel.blocks.rows import RowBlocks, row_blocks
+from costmodel.comm.collectives import message_seconds
+from costmodel.comm.topology import group, pipeline_neighbour
+from costmodel.data_parallel import (
+    beside,
+    exposed_seconds,
+    free_window,
+    offload_seconds,
+    optimizer_seconds,
+    sharded_traffic,
+    step_traffic_seconds,
+    updated_params,
+)
+from costmodel.machine import Machine
+from costmodel.memory.rank import MemoryTable, rank_memory
+from costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
+from costmodel.pipeline import (
+    RankSeconds,
+    RowSeconds,
+    earliest_ends,
+    layer_seconds,
+    pipeline_lower_bound,
+    rank_seconds,
+)
+from costmodel.ranks import Ranks, ranks_of
+from costmodel.rules import num_microbatches
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from costmodel.units import BYTES_BF16
+
+OVERHEAD_FRACTION = 0.015
+"""Share of the step that no term explains: data loading, logging, clock skew between ranks.
+
+Source: fitted on published runs, docs/explanation/constants.md.
+"""
+OVERHEAD_SECONDS = 3e-3
+"""Fixed part of the same. Source: as above."""
+STRAGGLER_PER_DOUBLING = 0.005
+"""Slowdown for every doubling of the GPUs beyond one node of 8.
+
+Source: fitted on 11 published weak-scaling series (0.1 to 2.1 % a doubling, median 0.5).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Everything known of a table of layouts before its schedules are run."""
+
+    table: LayoutTable
+    key: IntColumn
+    """Row of `blocks` that belongs to each layout."""
+    blocks: Blocks
+    ranks: Ranks
+    seconds: RowSeconds
+    work: RankSeconds
+    microbatches: IntColumn
+    memory: MemoryTable
+    traffic: FloatColumn
+    """Gradient reduction and parameter gather that outlast each rank class's passes."""
+    dp_comm: FloatColumn
+    """Seconds they add to the bound of the pipeline."""
+    optimizer: FloatColumn
+    offload: FloatColumn
+    step_seconds: FloatColumn
+    """Proven lower bound of the step time."""
+
+    @property
+    def update(self) -> FloatColumn:
+        """Seconds of the optimizer step, offloaded or not. Source: derived, their sum."""
+        return self.optimizer + self.offload
+
+
+def price(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    *,
+    merged: bool = True,
+) -> Priced:
+    """Time (a lower bound) and memory (exact within the model) of every row.
+
+    `merged=False` keeps every pipeline rank apart instead of classes of equal ranks.
+    """
+    gathered = row_blocks(job, machine, traits, table)
+    ranks = ranks_of(job, table, merged=merged)
+    params = block_params(job, table)
+    held = rank_params(ranks, params)
+    updated = updated_params(table, held)
+    microbatches = num_microbatches(job, table)
+    seconds = row_seconds(job, machine, traits, table, blocks=gathered, params=params)
+    work = rank_seconds(seconds, ranks)
+    bound = pipeline_lower_bound(work, ranks, table, microbatches)
+    traffic = step_traffic_seconds(machine, traits, table, held, work)
+    dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
+    optimizer = optimizer_seconds(machine, table, held, updated)
+    offload = offload_seconds(machine, table, updated)
+    return Priced(
+        table=table,
+        key=gathered.key,
+        blocks=gathered.kinds,
+        ranks=ranks,
+        seconds=seconds,
+        work=work,
+        microbatches=microbatches,
+        memory=rank_memory(job, traits, table, gathered, ranks=ranks, params=params, held=held),
+        traffic=traffic,
+        dp_comm=dp_comm,
+        optimizer=optimizer,
+        offload=offload,
+        step_seconds=with_overhead(machine, bound + dp_comm + optimizer + offload),
+    )
+
+
+def row_seconds(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    *,
+    blocks: RowBlocks,
+    params: BlockParams,
+) -> RowSeconds:
+    """Seconds of every kind of block for each row.
+
+    The ends are sharded too; their traffic runs beside the decoder layer next to them, taken
+    without its recomputation, so that more work never hides more of it.
+    """
+    kinds, key, nothing = blocks.kinds, blocks.key, np.zeros(len(table))
+    layers = [
+        layer_seconds(kinds.dense, key, blocks.dense.seconds),
+        layer_seconds(kinds.moe, key, blocks.moe.seconds),
+        layer_seconds(kinds.embedding, key, nothing),
+        layer_seconds(kinds.head, key, nothing),
+        layer_seconds(kinds.mtp, key, blocks.mtp.seconds),
+    ]
+    if (table.zero_stage >= 2).any():
+        weights = [
+            RankParams(params.dense_layer, nothing),
+            RankParams(params.moe_layer, params.expert_layer),
+            RankParams(params.embedding, nothing),
+            RankParams(params.head, nothing),
+            RankParams(params.mtp, params.expert_layer),
+        ]
+        traffic = sharded_traffic(machine, traits, table, weights)
+        first = 0 if job.model.num_dense_layers else 1
+        windows = list(layers)
+        for end, layer, block in ((2, first, kinds.by_kind[first]), (3, 1, kinds.moe)):
+            windows[end] = free_window(layer_seconds(block, key, nothing), traffic[layer])
+        layers = [beside(*one) for one in zip(layers, traffic, windows, strict=True)]
+    dense, moe, embedding, head, mtp = layers
+    return RowSeconds(dense, moe, embedding, head, mtp, p2p_seconds(job, machine, table))
+
+
+def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
+    """Add what no term explains and the slowdown of large jobs.
+
+    Source: the three constants above.
+    """
+    doublings = max(0.0, float(np.log2(machine.num_gpus / 8)))
+    share = OVERHEAD_FRACTION + STRAGGLER_PER_DOUBLING * doublings
+    return seconds * (1 + share) + OVERHEAD_SECONDS
+
+
+def p2p_seconds(job: Job, machine: Machine, table: LayoutTable) -> FloatColumn:
+    """Seconds of one activation between neighbouring pipeline ranks.
+
+    Source: Narayanan et al., arXiv:2104.04473, section 4.1; with sequence parallelism each tensor
+    rank sends its slice.
+    """
+    shards = np.where(table.sequence_parallel == 1, table.tp, 1) * table.cp
+    tokens = table.micro_batch_size * job.training.seq_length / shards
+    stride = table.tp * table.cp * table.dp
+    crossing = pipeline_neighbour(machine, table.pp, stride)
+    nic = group(machine, np.ones_like(table.pp), stride).nic_bytes_per_second
+    sent = BYTES_BF16 * tokens * job.model.hidden_size
+    return np.where(table.pp > 1, message_seconds(machine, sent, crossing, nic), 0.0)

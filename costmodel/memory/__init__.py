@@ -1,0 +1,1 @@
+"""Bytes of one rank: states, activations, transients, overheads."""

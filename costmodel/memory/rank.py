@@ -1,0 +1,178 @@
+"""Memory of each pipeline rank class, by term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.blocks.rows import RowBlocks
+from costmodel.memory.overheads import COMMUNICATOR_BYTES, CONTEXT_BYTES, RESERVE_FACTOR
+from costmodel.memory.states import (
+    BlockParams,
+    RankParams,
+    expert_shard_ranks,
+    gradient_bytes_per_param,
+    optimizer_bytes_per_param,
+    shard_ranks,
+    weight_bytes_per_param,
+)
+from costmodel.memory.transients import (
+    dummy_gradient_bytes,
+    head_bytes,
+    layer_backward_bytes,
+    sharded_unit_bytes,
+)
+from costmodel.ranks import Ranks
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.table import FloatColumn, LayoutTable
+from costmodel.units import BYTES_BF16
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTable:
+    """Bytes of each rank class; matrices have shape (class, row)."""
+
+    weights: FloatColumn
+    gradients: FloatColumn
+    optimizer: FloatColumn
+    activations: FloatColumn
+    transients: FloatColumn
+
+    @property
+    def allocated(self) -> FloatColumn:
+        """Peak the allocator hands out. Source: derived, the sum of the terms."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.transients
+
+    @property
+    def reserved(self) -> FloatColumn:
+        """Peak the allocator takes from the device.
+
+        Source: RESERVE_FACTOR.
+        """
+        return self.allocated * RESERVE_FACTOR
+
+    def used_with_offload(self, fraction: float) -> FloatColumn:
+        """Device memory when that share of the optimizer, on the GPU here, is offloaded.
+
+        Source: as `used`; the offloaded share leaves the device.
+        """
+        kept = (self.allocated - fraction * self.optimizer).max(axis=0)
+        return np.asarray(kept * RESERVE_FACTOR + CONTEXT_BYTES + COMMUNICATOR_BYTES)
+
+    def least_used(self, most_offload: FloatColumn) -> FloatColumn:
+        """Device memory no recomputation or offload can go below.
+
+        Without activations, and with the largest share of the optimizer offloaded.
+        Source: derived; the other terms depend on neither, or grow with recomputation.
+        """
+        states = self.weights + self.gradients + (1 - most_offload) * self.optimizer
+        kept = (states + self.transients).max(axis=0)
+        return np.asarray(kept * RESERVE_FACTOR + CONTEXT_BYTES + COMMUNICATOR_BYTES)
+
+    @property
+    def used(self) -> FloatColumn:
+        """Device memory of the fullest rank: reserved, context and communicators.
+
+        Source: derived.
+        """
+        return np.asarray(self.reserved.max(axis=0) + CONTEXT_BYTES + COMMUNICATOR_BYTES)
+
+
+def rank_memory(
+    job: Job,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    blocks: RowBlocks,
+    *,
+    ranks: Ranks,
+    params: BlockParams,
+    held: RankParams,
+) -> MemoryTable:
+    """Peak memory of each rank class."""
+    dense, expert = shard_ranks(table), expert_shard_ranks(table)
+    tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    moment = np.maximum(
+        ranks.head * head_bytes(job, traits, table, tokens),
+        backward_bytes(job, table, blocks, ranks, tokens),
+    )
+    return MemoryTable(
+        weights=held.weighted(
+            weight_bytes_per_param(job, table, dense), weight_bytes_per_param(job, table, expert)
+        ),
+        gradients=held.weighted(
+            gradient_bytes_per_param(traits, table, dense),
+            gradient_bytes_per_param(traits, table, expert),
+        ),
+        optimizer=held.weighted(
+            optimizer_bytes_per_param(table, dense), optimizer_bytes_per_param(table, expert)
+        ),
+        activations=activation_bytes(blocks, ranks),
+        transients=moment
+        + weight_buffer_bytes(job, traits, table, ranks=ranks, params=params, held=held),
+    )
+
+
+def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> FloatColumn:
+    """Activations of all micro batches in flight on each rank class.
+
+    Layers kept whole hold what selective recomputation leaves; layers recomputed in full hold
+    their input (block), or one input for a group of layers (uniform).
+    Source: Korthikanti et al., arXiv:2205.05198, sections 4 and 5.
+    """
+    total = ranks.dense_whole_held * blocks.dense.kept_bytes
+    total += ranks.inputs_held * blocks.kinds.layer_input_bytes[blocks.key]
+    if ranks.moe.any():
+        total += ranks.moe_whole_held * blocks.moe.kept_bytes
+    if ranks.mtp.any():
+        total += ranks.mtp_held * blocks.mtp.kept_bytes
+    return total
+
+
+def backward_bytes(
+    job: Job,
+    table: LayoutTable,
+    blocks: RowBlocks,
+    ranks: Ranks,
+    tokens: FloatColumn,
+) -> FloatColumn:
+    """What lives while one layer runs backward: its gradients and what it recomputed.
+
+    Under full recomputation a group of layers lives again.
+    Source: derived; logits are freed before the first layer runs backward.
+    """
+    kept = np.maximum(blocks.dense.kept_bytes, blocks.moe.kept_bytes)
+    dropped = np.maximum(blocks.dense.dropped_bytes, blocks.moe.dropped_bytes)
+    layer = layer_backward_bytes(job, table, tokens) + dropped
+    return layer + ranks.layers_at_once * kept
+
+
+def weight_buffer_bytes(
+    job: Job,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    *,
+    ranks: Ranks,
+    params: BlockParams,
+    held: RankParams,
+) -> FloatColumn:
+    """Buffers of the shape of weights: cached dummy gradients, or gathered layers under ZeRO.
+
+    Source: `dummy_gradient_bytes` and `sharded_unit_bytes`.
+    """
+    whole = table.zero_stage < 2
+    buffers = np.zeros(held.shared.shape)
+    if traits.caches_dummy_weight_gradients:
+        head = whole * BYTES_BF16 * params.head
+        buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head
+    rows = np.flatnonzero(~whole)
+    if len(rows):
+        some = params.take(rows)
+        ends = np.maximum(
+            ranks.embedding[:, rows] * some.embedding, ranks.head[:, rows] * some.head
+        )
+        buffers[:, rows] += sharded_unit_bytes(
+            traits, table.take(rows), some, held.take(rows), ends
+        )
+    return buffers

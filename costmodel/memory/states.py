@@ -1,0 +1,174 @@
+"""Weights, gradients and optimizer state of one rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from costmodel.blocks.ends import padded_vocab
+from costmodel.params import (
+    attention_bias_params,
+    attention_matrix_params,
+    attention_replicated_params,
+    expert_params,
+    mlp_params,
+    norm_params,
+    norms_per_layer,
+    router_params,
+    shared_expert_params,
+)
+from costmodel.ranks import Ranks
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.spec.model import ModelSpec
+from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from costmodel.units import BYTES_BF16, BYTES_FP32
+
+OPTIMIZER_BYTES = 3 * BYTES_FP32
+"""fp32 master weight and both Adam moments of one parameter.
+
+Source: Rajbhandari et al., ZeRO, SC 2020, arXiv:1910.02054, section 3.1 (K = 12).
+"""
+FP8_WEIGHT_COPY_BYTES = 2
+"""fp8 copy of a weight and its transpose, kept between micro batches.
+
+Source: Transformer Engine user guide, "FP8 primer", weight caching on Hopper.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockParams:
+    """Parameters of one block on one rank, before ZeRO sharding.
+
+    `expert` ones are replicated over the expert data parallelism, all others over `dp * cp`.
+    """
+
+    dense_layer: FloatColumn
+    moe_layer: FloatColumn
+    """Attention, router and shared experts of a mixture-of-experts layer."""
+    expert_layer: FloatColumn
+    """Routed experts of one layer."""
+    embedding: FloatColumn
+    head: FloatColumn
+    mtp: FloatColumn
+    """One multi-token-prediction module without its routed experts."""
+
+    def take(self, rows: IntColumn) -> BlockParams:
+        """The rows picked by an index."""
+        return BlockParams(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class RankParams:
+    """Parameters of each rank class; matrices have shape (class, row)."""
+
+    shared: FloatColumn
+    """Replicated over dp and cp."""
+    expert: FloatColumn
+    """Replicated over the expert data parallelism."""
+    has_experts: bool = True
+
+    def take(self, rows: IntColumn) -> RankParams:
+        """The rows picked by an index."""
+        expert = self.expert[:, rows] if self.has_experts else self.expert
+        return RankParams(self.shared[:, rows], expert, self.has_experts)
+
+    def weighted(self, shared: FloatColumn, expert: FloatColumn) -> FloatColumn:
+        """Sum over the parameters of a weight for either sort. Source: derived."""
+        total = self.shared * shared
+        return total + self.expert * expert if self.has_experts else total
+
+
+def attention_rank_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """Attention half and norms of one layer on one rank.
+
+    Source: Shoeybi et al., arXiv:1909.08053, section 3; norms and MLA down-projections are whole.
+    """
+    cut = attention_matrix_params(model) + attention_bias_params(model)
+    whole = attention_replicated_params(model) + norms_per_layer(model) * norm_params(model)
+    return cut / table.tp + whole
+
+
+def block_params(job: Job, table: LayoutTable) -> BlockParams:
+    """Parameters of every kind of block on one rank.
+
+    Source: derived from `costmodel.params` and the two mappings of arXiv:2504.14960, section 3.
+    """
+    model, moe = job.model, job.model.moe
+    attention = attention_rank_params(model, table)
+    dense = attention + mlp_params(model, model.intermediate_size, bias=model.mlp_bias) / table.tp
+    zero = np.zeros(len(table))
+    moe_layer, experts = dense, zero
+    if moe:
+        moe_layer = (
+            attention + router_params(model, moe) + shared_expert_params(model, moe) / table.tp
+        )
+        experts = moe.num_experts / table.ep * expert_params(model, moe) / table.etp
+    rows = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
+    learned = model.position_embedding == "learned"
+    positions = model.max_position_embeddings * model.hidden_size if learned else 0
+    tied_copy = np.where(table.pp > 1, rows, 0.0)
+    mtp_embedding = tied_copy / max(1, model.num_nextn_predict_layers)
+    return BlockParams(
+        dense_layer=dense,
+        moe_layer=moe_layer,
+        expert_layer=experts,
+        embedding=rows + positions,
+        head=(tied_copy if model.tie_word_embeddings else rows) + norm_params(model),
+        mtp=moe_layer + 2 * model.hidden_size**2 / table.tp + mtp_embedding,
+    )
+
+
+def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
+    """Parameters of each rank class. Source: derived; sums of blocks."""
+    shared = ranks.dense * params.dense_layer + ranks.embedding * params.embedding
+    shared += ranks.head * params.head
+    expert = np.zeros((1, 1))
+    if ranks.moe.any():
+        shared += ranks.moe * params.moe_layer
+        expert = (ranks.moe + ranks.mtp) * params.expert_layer
+    if ranks.mtp.any():
+        shared += ranks.mtp * params.mtp
+    return RankParams(shared, expert, bool(expert.any()))
+
+
+def shard_ranks(table: LayoutTable) -> FloatColumn:
+    """Ranks that share one copy of the dense states. Source: ZeRO, arXiv:1910.02054, section 5."""
+    return table.dp / table.dp_replicate * table.cp
+
+
+def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
+    """Ranks that share one copy of the routed experts' states.
+
+    Source: arXiv:2504.14960, section 3: expert data parallelism is tp cp dp / (etp ep).
+    """
+    ranks = table.tp * table.cp * table.dp / (table.etp * table.ep) / table.dp_replicate
+    return np.asarray(np.maximum(1.0, ranks))
+
+
+def weight_bytes_per_param(job: Job, table: LayoutTable, shards: FloatColumn) -> FloatColumn:
+    """Bytes of weights one rank keeps for a parameter of its part.
+
+    Source: ZeRO, arXiv:1910.02054, section 5.3 (stage 3 shards weights).
+    """
+    low = job.training.precision in ("fp8", "mxfp8", "nvfp4")
+    copies = BYTES_BF16 + (FP8_WEIGHT_COPY_BYTES if low else 0)
+    return np.where(table.zero_stage == 3, copies / shards, copies)
+
+
+def gradient_bytes_per_param(
+    traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn
+) -> FloatColumn:
+    """Bytes of accumulated gradients. Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2)."""
+    return np.where(table.zero_stage >= 2, traits.gradient_bytes / shards, traits.gradient_bytes)
+
+
+def optimizer_bytes_per_param(table: LayoutTable, shards: FloatColumn) -> FloatColumn:
+    """Bytes of optimizer state on the GPU.
+
+    Source: ZeRO, arXiv:1910.02054, section 5.1 (stage 1); ZeRO-Offload, arXiv:2101.06840,
+    section 3.
+    """
+    kept = OPTIMIZER_BYTES * (1 - table.offload_optimizer)
+    return kept / np.where(table.zero_stage >= 1, shards, 1.0)

@@ -1,0 +1,91 @@
+"""Bytes that exist for a moment: logits, gradients of one layer, gather buffers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.blocks.ends import padded_vocab
+from costmodel.memory.states import (
+    BlockParams,
+    RankParams,
+    expert_shard_ranks,
+    shard_ranks,
+)
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.table import FloatColumn, LayoutTable
+from costmodel.units import BYTES_BF16
+
+GATHERED_UNITS = 2
+"""Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.
+
+Source: Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 4.2; torchtitan runs agree.
+"""
+
+
+def head_bytes(
+    job: Job, traits: RuntimeTraits, table: LayoutTable, tokens: FloatColumn
+) -> FloatColumn:
+    """Logits, their fp32 copy and gradient while the loss runs.
+
+    Source: `head_bytes_per_logit` of the runtime; Korthikanti et al., arXiv:2205.05198,
+    section 4.3.
+    """
+    vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
+    hidden = BYTES_BF16 * tokens * job.model.hidden_size
+    return traits.head_bytes_per_logit * tokens * vocab + hidden
+
+
+def layer_backward_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> FloatColumn:
+    """Largest gradient inside a layer, and the gathered layer input under sequence parallelism.
+
+    Source: derived: the gradient of the first MLP product's output; arXiv:2205.05198, section
+    4.2.2 for the gather.
+    """
+    model, moe = job.model, job.model.moe
+    ups = 2 if model.gated_mlp else 1
+    widest = ups * (model.intermediate_size if model.num_dense_layers else 0) / table.tp
+    if moe:
+        cut = np.where(table.sequence_parallel == 1, table.tp, 1)
+        rows = moe.num_experts_per_tok * table.etp / cut
+        expert = rows * (ups * moe.moe_intermediate_size / table.etp + model.hidden_size)
+        widest = np.maximum(widest, expert)
+    gathered = np.where(table.sequence_parallel == 1, model.hidden_size, 0)
+    columns: FloatColumn = widest + model.hidden_size + gathered
+    return BYTES_BF16 * tokens * columns
+
+
+def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> FloatColumn:
+    """One bf16 buffer for each weight shape of a layer, returned instead of real gradients.
+
+    Source: Transformer Engine `get_dummy_wgrad`; measured on 24 B200 runs (1.6 GiB for 70B).
+    """
+    layer = np.maximum(params.dense_layer, params.moe_layer)
+    if job.model.moe:
+        layer = layer + params.expert_layer / (job.model.moe.num_experts / table.ep)
+    return BYTES_BF16 * layer
+
+
+def sharded_unit_bytes(
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    params: BlockParams,
+    held: RankParams,
+    ends: FloatColumn,
+) -> FloatColumn:
+    """Gathered weights (ZeRO-3) and whole gradients (ZeRO-2, 3) of the layers in work.
+
+    `ends` are the parameters of embedding or head, units of their own, on each rank class. No more
+    is gathered than the rank's blocks hold, and nothing that only one rank holds.
+    Source: arXiv:2304.11277, section 4.2.
+    """
+    shared, expert = shard_ranks(table) > 1, expert_shard_ranks(table) > 1
+    layer = np.maximum(
+        params.dense_layer * shared, params.moe_layer * shared + params.expert_layer * expert
+    )
+    most = held.weighted(shared.astype(np.float64), expert.astype(np.float64))
+    gradients = traits.gradient_bytes * np.minimum(layer, most)
+    weights = BYTES_BF16 * np.minimum(GATHERED_UNITS * layer + ends * shared, most)
+    return np.where(table.zero_stage >= 2, gradients, 0.0) + np.where(
+        table.zero_stage == 3, weights, 0.0
+    )

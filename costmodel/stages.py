@@ -1,0 +1,189 @@
+"""How layers fill virtual stages, and stages fill pipeline ranks.
+
+Ranks that hold the same blocks form a class. Within a class the last rank starts last (it decides
+time) and the first rank holds most micro batches (it decides memory), so a few classes stand for
+all ranks exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from costmodel.schedules import held_passes
+from costmodel.spec.model import ModelSpec
+from costmodel.splits import layers_per_stage
+from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """The layers of a model in order, as far as stages care; hashes faster than the model."""
+
+    moe_before: tuple[int, ...]
+    """Mixture-of-experts layers before layer 0, 1, ..., and in all."""
+    mtp: int
+    """Multi-token-prediction modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageLayers:
+    """Blocks of each virtual stage by kind; columns over stages."""
+
+    dense: IntColumn
+    moe: IntColumn
+    embedding: IntColumn
+    head: IntColumn
+    mtp: IntColumn
+
+    @property
+    def layers(self) -> IntColumn:
+        """Layers of either kind."""
+        return self.dense + self.moe
+
+    @property
+    def by_kind(self) -> tuple[IntColumn, ...]:
+        """Dense, MoE, embedding, head, MTP."""
+        return self.dense, self.moe, self.embedding, self.head, self.mtp
+
+
+@dataclass(frozen=True, slots=True)
+class RankClasses:
+    """Coefficients of one pipeline shape, one number for each class.
+
+    Those marked (class, N) have a row of numbers for N = 0, 1, ... layers that each virtual stage
+    recomputes in full; the last N covers every layer.
+    """
+
+    dense: FloatColumn
+    """Dense layers of one rank."""
+    moe: FloatColumn
+    embedding: FloatColumn
+    head: FloatColumn
+    mtp: FloatColumn
+    rank: FloatColumn
+    """Last rank of the class: how many ranks come before it."""
+    dense_before: FloatColumn
+    """Dense layers a micro batch crosses before it reaches that rank."""
+    moe_before: FloatColumn
+    mtp_held: FloatColumn
+    """MTP modules whose activations the first rank of the class holds at its fullest moment."""
+    largest_stage: FloatColumn
+    """Layers of its largest virtual stage."""
+    dense_again: FloatColumn
+    """(class, N) Dense layers of one rank whose forward pass is repeated."""
+    moe_again: FloatColumn
+    dense_again_before: FloatColumn
+    moe_again_before: FloatColumn
+    dense_whole_held: FloatColumn
+    """(class, N) Dense layers held whole by the first rank of the class: not recomputed."""
+    moe_whole_held: FloatColumn
+    block_inputs_held: FloatColumn
+    """(class, N) Layer inputs held when the first N layers of each stage are recomputed."""
+    uniform_inputs_held: FloatColumn
+    """(class, N) Layer inputs held when all layers are recomputed in groups of N; 0 for N = 0."""
+
+
+def decoder_of(model: ModelSpec) -> Decoder:
+    """The layers of a model in order."""
+    before = np.concatenate([[0], np.cumsum(model.moe_layers)])
+    return Decoder(tuple(before.tolist()), model.num_nextn_predict_layers)
+
+
+def stage_layers(decoder: Decoder, num_stages: int) -> StageLayers:
+    """Blocks of every virtual stage: embedding first; multi-token prediction and head last."""
+    counts = np.array(layers_per_stage(len(decoder.moe_before) - 1, num_stages))
+    ends = np.cumsum(counts)
+    moe_before = np.array(decoder.moe_before)
+    moe = moe_before[ends] - moe_before[ends - counts]
+    first = np.zeros(num_stages, dtype=np.int64)
+    last = first.copy()
+    first[0] = last[-1] = 1
+    return StageLayers(counts - moe, moe, embedding=first, head=last, mtp=last * decoder.mtp)
+
+
+@lru_cache(maxsize=8192)
+def rank_classes(
+    decoder: Decoder, schedule: str, shape: tuple[int, int], microbatches: int, *, merged: bool
+) -> RankClasses:
+    """Coefficients of one pipeline shape (pp, vpp); `merged=False` makes every rank a class."""
+    pp, vpp = shape
+    stages = stage_layers(decoder, pp * vpp)
+    kinds = [_by_rank(column, pp) for column in stages.by_kind]
+    first, last = _classes(np.concatenate(kinds, axis=1) if merged else np.arange(pp)[:, None])
+    dense, moe, embedding, head, mtp = (kind[last].sum(axis=1, dtype=np.float64) for kind in kinds)
+    layers = _by_rank(stages.layers, pp)
+    held = held_passes(schedule, pp, microbatches, layers)[first]
+    limit = np.arange(int(layers.max()) + 1)
+    again = _recomputed(decoder, stages, limit)
+    dense_again, moe_again = (_by_rank(column, pp) for column in again)
+    groups = -(-stages.layers[:, None] // np.maximum(limit, 1)) * (limit > 0)
+    return RankClasses(
+        dense=dense,
+        moe=moe,
+        embedding=embedding,
+        head=head,
+        mtp=mtp,
+        rank=last.astype(np.float64),
+        dense_before=_before(stages.dense, last),
+        moe_before=_before(stages.moe, last),
+        mtp_held=held[:, -1] * mtp,
+        largest_stage=layers[first].max(axis=1).astype(np.float64),
+        dense_again=dense_again[last].sum(axis=1, dtype=np.float64),
+        moe_again=moe_again[last].sum(axis=1, dtype=np.float64),
+        dense_again_before=_before(again[0], last),
+        moe_again_before=_before(again[1], last),
+        dense_whole_held=_held(held, (kinds[0][..., None] - dense_again)[first]),
+        moe_whole_held=_held(held, (kinds[1][..., None] - moe_again)[first]),
+        block_inputs_held=_held(held, (dense_again + moe_again)[first]),
+        uniform_inputs_held=_held(held, _by_rank(groups, pp)[first]),
+    )
+
+
+def layers_again(
+    decoder: Decoder, stages: StageLayers, table: LayoutTable
+) -> tuple[IntColumn, IntColumn]:
+    """Dense and MoE layers of every virtual stage that full recomputation repeats; (row, stage)."""
+    full = table.recompute == FULL
+    uniform = full & (table.recompute_method == UNIFORM)
+    everything = int(stages.layers.max())
+    limit = np.where(uniform, everything, np.where(full, table.recompute_num_layers, 0))
+    dense, moe = _recomputed(decoder, stages, limit)
+    return dense.T, moe.T
+
+
+def _classes(told_apart: IntColumn) -> tuple[IntColumn, IntColumn]:
+    """First and last member of every class of equal rows."""
+    _, first, inverse = np.unique(told_apart, axis=0, return_index=True, return_inverse=True)
+    _, from_end = np.unique(inverse.ravel()[::-1], return_index=True)
+    return np.asarray(first), np.asarray(len(told_apart) - 1 - from_end)
+
+
+def _by_rank(column: IntColumn, pp: int) -> IntColumn:
+    """Reshape a column over stages to (rank, chunk, ...): stage `s` is chunk `s // pp`."""
+    return np.swapaxes(column.reshape(-1, pp, *column.shape[1:]), 0, 1)
+
+
+def _before(column: IntColumn, ranks: IntColumn) -> FloatColumn:
+    """Sum over the stages 0..rank-1 of the first chunk. Source: derived."""
+    total = np.concatenate([np.zeros((1, *column.shape[1:])), np.cumsum(column, axis=0)])
+    return np.asarray(total[ranks], dtype=np.float64)
+
+
+def _held(passes: FloatColumn, layers: IntColumn) -> FloatColumn:
+    """Layers in flight: passes (class, chunk) times layers (class, chunk, N). Source: derived."""
+    return np.asarray(np.einsum("kc,kcn->kn", passes, layers))
+
+
+def _recomputed(
+    decoder: Decoder, stages: StageLayers, limit: IntColumn
+) -> tuple[IntColumn, IntColumn]:
+    """Dense and MoE layers among the first N of each stage; shape (stage, N)."""
+    moe_before = np.array(decoder.moe_before)
+    counts = stages.layers
+    start = np.cumsum(counts) - counts
+    covered = np.minimum(limit[None, :], counts[:, None])
+    moe = moe_before[start[:, None] + covered] - moe_before[start][:, None]
+    return covered - moe, moe

@@ -1,0 +1,127 @@
+"""Jobs that tests share, and tables of random legal layouts."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from costmodel.axes import AXES
+from costmodel.catalog.models import preset
+from costmodel.runtimes import runtime
+from costmodel.spec.cluster import parse_cluster
+from costmodel.spec.job import Job
+from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
+from costmodel.spec.training import TrainingSpec
+from costmodel.table import FULL, SELECTIVE, LayoutTable, module_bits
+
+settings.register_profile("trainplan", deadline=None)
+settings.load_profile("trainplan")
+
+SMALL_DENSE = ModelSpec(
+    name="small-dense",
+    num_hidden_layers=6,
+    hidden_size=1024,
+    intermediate_size=4096,
+    num_attention_heads=16,
+    num_key_value_heads=4,
+    head_dim=64,
+    vocab_size=32_000,
+    max_position_embeddings=8192,
+)
+SMALL_MOE = ModelSpec(
+    name="small-moe",
+    num_hidden_layers=5,
+    hidden_size=1024,
+    intermediate_size=4096,
+    num_attention_heads=16,
+    num_key_value_heads=16,
+    head_dim=64,
+    vocab_size=32_000,
+    max_position_embeddings=8192,
+    mla=MlaSpec(
+        q_lora_rank=384, kv_lora_rank=128, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64
+    ),
+    moe=MoeSpec(
+        num_experts=16,
+        num_experts_per_tok=4,
+        moe_intermediate_size=512,
+        shared_expert_intermediate_size=512,
+        first_k_dense_replace=1,
+    ),
+    num_nextn_predict_layers=1,
+)
+MODELS = {"small-dense": SMALL_DENSE, "small-moe": SMALL_MOE}
+
+
+@pytest.fixture(scope="session")
+def make_job():
+    """(model, cluster, global batch, sequence) -> Job; small models by name, or any preset."""
+
+    def make(model, cluster, global_batch_size=32, seq_length=2048, **training):
+        spec = MODELS.get(model) or preset(model)
+        return Job(
+            model=spec,
+            training=TrainingSpec(
+                seq_length=seq_length, global_batch_size=global_batch_size, **training
+            ),
+            cluster=parse_cluster(cluster),
+        )
+
+    return make
+
+
+def random_rows(job, size, rng):
+    """Random layouts that use all GPUs; most of them are illegal."""
+    world, layers = job.cluster.num_gpus, job.model.num_hidden_layers
+    divisors = [d for d in range(1, world + 1) if world % d == 0]
+
+    def pick(values):
+        return np.array(values)[rng.integers(len(values), size=size)]
+
+    tp, cp = pick([d for d in divisors if d <= 16]), pick([1, 1, 1, 2, 4])
+    pp = pick([d for d in divisors if d <= layers])
+    vpp = np.where(pp > 1, pick([1, 1, 2, 3, 4]), 1)
+    kind = pick(["none", "selective", "selective", "full", "full"])
+    subsets = [module_bits(s) for s in runtime(job.runtime).recompute_subsets(job.model)]
+    number = 1 + rng.integers(0, 1000, size) % np.maximum(1, -(-layers // (pp * vpp)))
+    columns = {
+        "tp": tp,
+        "cp": cp,
+        "pp": pp,
+        "vpp": vpp,
+        "dp": np.maximum(1, world // (tp * cp * pp)),
+        "ep": pick([d for d in divisors if d <= 256] if job.model.moe else [1]),
+        "etp": pick([1, 1, 2] if job.model.moe else [1]),
+        "zero_stage": np.where(pp == 1, pick([0, 1, 2, 3]), pick([0, 1, 1])),
+        "sequence_parallel": np.where(tp > 1, pick([0, 1, 1]), 0),
+        "micro_batch_size": pick([1, 1, 2, 3, 4, 8]),
+        "schedule": (vpp > 1).astype(np.int64),
+        "recompute": np.where(kind == "full", FULL, np.where(kind == "none", 0, SELECTIVE)),
+        "recompute_modules": np.where(kind == "selective", pick(subsets), 0),
+        "recompute_method": np.where(kind == "full", pick([1, 2]), 0),
+        "recompute_num_layers": np.where(kind == "full", number, 0),
+        "offload_optimizer": pick([0.0, 0.0, 0.5, 1.0]),
+    }
+    table = LayoutTable.of_columns(size, columns)
+    return table.take(table.tp * table.cp * table.pp * table.dp == world)
+
+
+def legal(job, table):
+    """The rows that break no rule."""
+    rules = [rule for axis in AXES.values() for rule in axis] + [*runtime(job.runtime).rules]
+    for rule in rules:
+        table = table.take(~rule.broken(job, table))
+    return table
+
+
+@pytest.fixture(scope="session")
+def legal_table():
+    """(job, size, seed) -> random legal layouts; the same for the same seed."""
+
+    def make(job, size, seed):
+        rng, parts, found = np.random.default_rng(seed), [], 0
+        while found < size:
+            parts.append(legal(job, random_rows(job, 2000 + 30 * size, rng)))
+            found += len(parts[-1])
+        return LayoutTable.concat(parts).take(np.arange(size))
+
+    return make

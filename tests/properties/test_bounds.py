@@ -1,0 +1,108 @@
+"""What the search relies on: no bound exceeds what it bounds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from costmodel.estimate import price
+from costmodel.explicit import simulate, step_seconds
+from costmodel.machine import machine_of
+from costmodel.pipeline import LayerSeconds, RowSeconds, pipeline_lower_bound, rank_seconds
+from costmodel.runtimes import runtime
+
+ROUNDING = 1 + 1e-12
+SIMULATED_ROWS = 12
+CASES = {
+    "llama3-8b": ("llama3-8b", "24x8:h100-sxm"),
+    "deepseek-v2-lite": ("deepseek-v2-lite", "6x8:h100-sxm"),
+    "deepseek-v3": ("deepseek-v3", "48x8:h100-sxm"),
+    "small-moe": ("small-moe", "3x8:a100-sxm-80gb"),
+    "gpt3-175b": ("gpt3-175b", "30x8:a100-sxm-80gb"),
+}
+seeds = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="module", params=CASES, name="case")
+def _case(request, make_job):
+    model, cluster = CASES[request.param]
+    job = make_job(model, cluster, global_batch_size=960)
+    machine = machine_of(job.cluster, job.training.precision)
+    return job, machine, runtime(job.runtime)
+
+
+def few(table, job, rng):
+    """Rows whose programs are short enough to simulate many."""
+    microbatches = job.training.global_batch_size // (table.dp * table.micro_batch_size)
+    short = np.flatnonzero(microbatches * table.vpp * table.pp <= 3000)
+    assume(len(short) >= SIMULATED_ROWS)
+    return table.take(rng.choice(short, SIMULATED_ROWS, replace=False))
+
+
+def random_seconds(rng, size):
+    """Any seconds for any kind of block, in any proportion."""
+
+    def layer():
+        forward, backward = rng.exponential(size=(2, size)) * rng.choice([0.0, 0.1, 1.0], (2, size))
+        again = rng.exponential(size=size)
+        return LayerSeconds(forward, backward, again, np.zeros(size), np.zeros(size))
+
+    p2p = rng.exponential(size=size) * rng.choice([0.0, 0.01, 1.0, 10.0], size)
+    return RowSeconds(layer(), layer(), layer(), layer(), layer(), p2p)
+
+
+@settings(max_examples=12)
+@given(seeds)
+def test_the_relaxed_step_time_never_exceeds_the_simulated_one(case, legal_table, seed):
+    table = few(legal_table(case[0], 200, seed), case[0], np.random.default_rng(seed))
+    bound, simulated = price(*case, table).step_seconds, step_seconds(*case, table)
+    assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
+
+
+@settings(max_examples=12)
+@given(seeds)
+def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(case, legal_table, seed):
+    rng, job = np.random.default_rng(seed), case[0]
+    table = few(legal_table(job, 200, seed), job, rng)
+    seconds = random_seconds(rng, len(table))
+    apart = replace(price(*case, table, merged=False), seconds=seconds)
+    simulated = simulate(job, apart)
+    assert (simulated.instant <= simulated.with_messages * ROUNDING).all()
+    for merged in (True, False):
+        priced = price(*case, table, merged=merged)
+        work = rank_seconds(seconds, priced.ranks)
+        bound = pipeline_lower_bound(work, priced.ranks, table, priced.microbatches)
+        assert (bound <= simulated.with_messages * ROUNDING).all()
+
+
+@settings(max_examples=12)
+@given(seeds)
+def test_classes_of_ranks_lose_nothing(case, legal_table, seed):
+    table = legal_table(case[0], 100, seed)
+    merged, apart = (price(*case, table, merged=m) for m in (True, False))
+    np.testing.assert_allclose(merged.memory.used, apart.memory.used, rtol=1e-12)
+    highest = [priced.traffic.max(axis=0) for priced in (merged, apart)]
+    np.testing.assert_allclose(*highest, rtol=1e-12)
+    np.testing.assert_allclose(merged.optimizer, apart.optimizer, rtol=1e-12)
+    assert (merged.step_seconds <= apart.step_seconds * ROUNDING).all()
+
+
+@settings(max_examples=12)
+@given(seeds)
+@example(0)
+def test_a_table_prices_like_its_rows(case, legal_table, seed):
+    rng = np.random.default_rng(seed)
+    table = legal_table(case[0], 40, seed)
+    table = table.take(rng.permutation(len(table)))
+    together = price(*case, table)
+    for i in range(0, len(table), 4):
+        alone = price(*case, table.take(np.array([i])))
+        for term in ("step_seconds", "dp_comm", "optimizer", "offload", "microbatches"):
+            mine, row = getattr(alone, term)[0], getattr(together, term)[i]
+            np.testing.assert_allclose(mine, row, rtol=1e-12, err_msg=term)
+        for term in ("weights", "gradients", "optimizer", "activations", "transients"):
+            mine = getattr(alone.memory, term).max(axis=0)[0]
+            row = getattr(together.memory, term).max(axis=0)[i]
+            np.testing.assert_allclose(mine, row, rtol=1e-12, err_msg=term)
