@@ -1,0 +1,1 @@
+"""Searches the layouts the cost model can price, and proves its answer."""

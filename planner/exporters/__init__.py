@@ -1,0 +1,31 @@
+"""From a chosen layout to the command line of a training runtime, one runtime per module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from planner.exporters.config import (
+    Argument,
+    EntryPoint,
+    EnvironmentVariable,
+    LaunchConfig,
+    RequiredVariable,
+    UserVariable,
+)
+from planner.exporters.exporter import Exporter
+from planner.exporters.megatron_lm import MEGATRON_LM
+
+__all__ = [
+    "EXPORTERS",
+    "Argument",
+    "EntryPoint",
+    "EnvironmentVariable",
+    "Exporter",
+    "LaunchConfig",
+    "RequiredVariable",
+    "UserVariable",
+]
+
+EXPORTERS: Mapping[str, Exporter] = MappingProxyType({"megatron-lm": MEGATRON_LM})
+"""Exporter of every runtime a plan can be written for, by runtime id."""

@@ -1,0 +1,34 @@
+"""Does a runtime know the options we write? Against a recorded list, or against its source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from importlib import resources
+
+from planner.exporters import EXPORTERS
+from planner.exporters.config import LaunchConfig
+from planner.exporters.source_flags import flags_in_source, flags_in_sources
+
+__all__ = [
+    "MEGATRON_SOURCES",
+    "flags_in_source",
+    "flags_in_sources",
+    "missing_flags",
+    "recorded_flags",
+]
+
+MEGATRON_SOURCES = EXPORTERS["megatron-lm"].source_patterns
+"""`source_patterns` of Megatron-LM, by its older name."""
+
+
+def missing_flags(config: LaunchConfig, known: Collection[str]) -> tuple[str, ...]:
+    """Options of a launch configuration that the runtime does not know, in order, once each."""
+    emitted = dict.fromkeys(argument.flag for argument in config.arguments)
+    return tuple(flag for flag in emitted if flag not in known)
+
+
+def recorded_flags(runtime: str = "megatron-lm") -> frozenset[str]:
+    """Options of the release a runtime's exporter is written for."""
+    recorded = resources.files("planner.exporters").joinpath(EXPORTERS[runtime].recorded_flags)
+    return frozenset(json.loads(recorded.read_text("utf-8"))["flags"])

@@ -1,0 +1,88 @@
+"""What an exporter hands to a launcher: one training command, apart from how it is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Group = Literal["model", "layout", "recompute", "optimizer", "precision", "data"]
+"""Heading under which an argument is printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserVariable:
+    """A value that only the user knows: the launch script reads it from the environment."""
+
+    name: str
+
+
+Value = str | UserVariable
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One option of the runtime's command line."""
+
+    flag: str
+    values: tuple[Value, ...]
+    """Empty for a switch."""
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentVariable:
+    """A variable the launch script sets before it starts the runtime."""
+
+    name: str
+    value: str
+    reason: str
+    """One line: why it is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredVariable:
+    """A variable the user must set."""
+
+    name: str
+    sentence: str
+    """What it is, said when it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """The program every rank runs: a file below a folder the user names."""
+
+    folder: UserVariable
+    file: str
+    """A plain name: letters, digits, dots, underscores, slashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """One training command of one runtime."""
+
+    runtime: str
+    runtime_version: str
+    """Version or commit whose options these are."""
+    summary: tuple[str, ...]
+    """Model, layout and the like: lines for the head of the script."""
+    environment: tuple[EnvironmentVariable, ...]
+    required_environment: tuple[RequiredVariable, ...]
+    entry_point: EntryPoint
+    arguments: tuple[Argument, ...]
+    notes: tuple[str, ...]
+    """What is approximated or left to the user."""
+
+
+def switch(group: Group, flag: str) -> Argument:
+    """An option without a value."""
+    return Argument(flag, (), group)
+
+
+def option(group: Group, flag: str, *values: Value | float) -> Argument:
+    """An option with its values; numbers are written so that they read back equal."""
+    return Argument(flag, tuple(_text(value) for value in values), group)
+
+
+def _text(value: Value | float) -> Value:
+    return repr(value) if isinstance(value, (int, float)) else value

@@ -1,0 +1,109 @@
+"""Megatron-LM: the arguments of `pretrain_gpt.py`.
+
+Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit `COMMIT`,
+`megatron/training/arguments.py` and `megatron/core/transformer/transformer_config.py`.
+"""
+
+from __future__ import annotations
+
+from costmodel.errors import SpecError
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from planner.exporters.config import (
+    EntryPoint,
+    LaunchConfig,
+    RequiredVariable,
+    UserVariable,
+)
+from planner.exporters.exporter import Exporter
+from planner.exporters.megatron_lm.attention import attention_arguments
+from planner.exporters.megatron_lm.environment import environment
+from planner.exporters.megatron_lm.layout import layout_arguments, recompute_arguments
+from planner.exporters.megatron_lm.model import model_arguments
+from planner.exporters.megatron_lm.moe import moe_arguments
+from planner.exporters.megatron_lm.notes import notes
+from planner.exporters.megatron_lm.optimizer import optimizer_arguments
+from planner.exporters.megatron_lm.precision import precision_arguments
+from planner.exporters.megatron_lm.training import data_arguments, training_arguments
+
+COMMIT = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
+"""Megatron-LM commit whose options are written (Megatron Core 0.20.0)."""
+
+REQUIRED = (
+    RequiredVariable(
+        "MEGATRON_PATH", "the folder of a Megatron-LM checkout, the one that holds pretrain_gpt.py"
+    ),
+    RequiredVariable(
+        "TOKENIZER_MODEL", "a Hugging Face tokenizer: a folder, or the name of a model"
+    ),
+    RequiredVariable(
+        "DATA_PATH", "the tokenized data: the common prefix of its .bin and .idx files"
+    ),
+    RequiredVariable("CHECKPOINT_PATH", "the folder checkpoints are saved to and resumed from"),
+)
+
+
+def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
+    """Arguments and environment of `pretrain_gpt.py` for one layout.
+
+    Raises:
+        SpecError: The layout does not fill the cluster.
+        UnsupportedError: The model or the layout has something no option expresses.
+    """
+    _check_world_size(job, layout)
+    arguments = (
+        *model_arguments(job.model, job.training),
+        *attention_arguments(job.model),
+        *moe_arguments(job.model),
+        *layout_arguments(job.model, layout),
+        *recompute_arguments(layout),
+        *optimizer_arguments(layout),
+        *training_arguments(job, layout),
+        *precision_arguments(job.training),
+        *data_arguments(),
+    )
+    return LaunchConfig(
+        runtime="megatron-lm",
+        runtime_version=COMMIT,
+        summary=_summary(job, layout),
+        environment=environment(layout),
+        required_environment=REQUIRED,
+        entry_point=EntryPoint(UserVariable("MEGATRON_PATH"), "pretrain_gpt.py"),
+        arguments=arguments,
+        notes=notes(job, layout),
+    )
+
+
+def _check_world_size(job: Job, layout: Layout) -> None:
+    if layout.world_size != job.cluster.num_gpus:
+        raise SpecError(
+            f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
+            f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
+        )
+
+
+def _summary(job: Job, layout: Layout) -> tuple[str, ...]:
+    degrees = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp", "dp_replicate", "zero_stage")
+    training = job.training
+    return (
+        f"model: {job.model.name}",
+        f"cluster: {job.cluster.name}",
+        f"training: sequence length {training.seq_length}, global batch size "
+        f"{training.global_batch_size}, {training.precision}",
+        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in degrees),
+        f"layout: micro_batch_size={layout.micro_batch_size} schedule={layout.schedule} "
+        f"recompute={layout.recompute}",
+    )
+
+
+MEGATRON_LM = Exporter(
+    export=export_megatron_lm,
+    source_patterns=(
+        "megatron/training/arguments.py",
+        "megatron/training/config/*.py",
+        "megatron/core/model_parallel_config.py",
+        "megatron/core/transformer/transformer_config.py",
+        "megatron/core/fault_injector.py",
+    ),
+    recorded_flags="megatron_flags.json",
+)

@@ -1,0 +1,44 @@
+"""Variables the runtime reads besides its arguments."""
+
+from __future__ import annotations
+
+from costmodel.spec.layout import Layout
+from planner.exporters.config import EnvironmentVariable
+from planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
+
+
+def environment(layout: Layout) -> tuple[EnvironmentVariable, ...]:
+    """Variables the launch script exports.
+
+    Source: Megatron-LM `megatron/training/arguments.py`, `validate_args`: the number of hardware
+    queues is asserted for tp or cp above 1 on GPUs before Blackwell and, the other way round, for
+    FSDP.
+    """
+    queues = _queues(layout)
+    return (
+        *((queues,) if queues else ()),
+        EnvironmentVariable(
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "expandable_segments:True",
+            "keeps the allocator from losing memory to fragments",
+        ),
+        *((CPU_THREADS,) if layout.offload.optimizer else ()),
+    )
+
+
+CPU_THREADS = EnvironmentVariable(
+    "OMP_NUM_THREADS",
+    "8",
+    "torchrun would set 1 and the offloaded optimizer step runs on the CPU; set cores per GPU",
+)
+
+
+def _queues(layout: Layout) -> EnvironmentVariable | None:
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    if layout.zero_stage in FSDP_STRATEGY:
+        reason = "Megatron-FSDP refuses 1, with which its communication could not overlap"
+        return EnvironmentVariable(name, "8", reason)
+    if layout.tp > 1 or layout.cp > 1:
+        reason = "starts communication before the matrix product it overlaps with"
+        return EnvironmentVariable(name, "1", reason)
+    return None

@@ -1,0 +1,87 @@
+"""Options for the shape of the network, attention and mixture of experts apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costmodel.errors import UnsupportedError
+from costmodel.runtimes.megatron_lm_features import all_linear_biased, unsupported_feature
+from costmodel.spec.model import ModelSpec
+from costmodel.spec.training import TrainingSpec
+from planner.exporters.config import Argument, option, switch
+
+VOCAB_MULTIPLE = 128
+"""The embedding is padded to a multiple of this times tp (the runtime's default)."""
+
+
+def model_arguments(model: ModelSpec, training: TrainingSpec) -> Iterator[Argument]:
+    """Depth, widths, norms, activation, biases, embedding and head."""
+    _refuse(model)
+    yield option("model", "--num-layers", model.num_hidden_layers)
+    yield option("model", "--hidden-size", model.hidden_size)
+    yield option("model", "--ffn-hidden-size", model.intermediate_size)
+    yield option("model", "--num-attention-heads", model.num_attention_heads)
+    yield option("model", "--seq-length", training.seq_length)
+    yield option("model", "--max-position-embeddings", _max_positions(model, training))
+    yield option("model", "--vocab-size", model.vocab_size)
+    yield option("model", "--make-vocab-size-divisible-by", VOCAB_MULTIPLE)
+    yield option("model", "--normalization", NORMS[model.norm])
+    yield option("model", "--norm-epsilon", model.norm_eps)
+    yield from activation_arguments(model)
+    yield from bias_arguments(model)
+    if not model.tie_word_embeddings:
+        yield switch("model", "--untie-embeddings-and-output-weights")
+    if model.num_nextn_predict_layers:
+        yield option("model", "--mtp-num-layers", model.num_nextn_predict_layers)
+    yield option("model", "--hidden-dropout", 0.0)
+    yield option("model", "--attention-dropout", 0.0)
+
+
+NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}
+
+
+def activation_arguments(model: ModelSpec) -> Iterator[Argument]:
+    """Activation of the MLP; the runtime's default is GELU without a gate."""
+    kind = (model.activation, model.gated_mlp)
+    if model.model_type == "gpt_oss" and kind == ("silu", True):
+        # Clamped, with an offset: OpenAI, gpt-oss model card, arXiv:2508.10925, section 2.2.
+        yield switch("model", "--quick-geglu")
+        yield option("model", "--glu-linear-offset", 1.0)
+        yield option("model", "--activation-func-clamp-value", 7.0)
+    elif kind == ("silu", True):
+        yield switch("model", "--swiglu")
+    elif kind == ("relu2", False):
+        yield switch("model", "--squared-relu")
+        yield switch("model", "--no-bias-gelu-fusion")
+    elif kind == ("gelu", False) or (kind == ("gelu_tanh", False) and not all_linear_biased(model)):
+        yield switch("model", "--no-bias-gelu-fusion")
+
+
+def bias_arguments(model: ModelSpec) -> Iterator[Argument]:
+    """Biases: on all linear layers, on queries, keys and values only, or nowhere."""
+    if all_linear_biased(model):
+        return
+    yield switch("model", "--disable-bias-linear")
+    if model.qkv_bias:
+        yield switch("model", "--add-qkv-bias")
+
+
+def _max_positions(model: ModelSpec, training: TrainingSpec) -> int:
+    if model.position_embedding != "learned":
+        return max(model.max_position_embeddings, training.seq_length)
+    if training.seq_length > model.max_position_embeddings:
+        raise UnsupportedError(
+            f"seq_length = {training.seq_length} exceeds the {model.max_position_embeddings} "
+            "learned positions of the model; shorten it"
+        )
+    return model.max_position_embeddings
+
+
+def _refuse(model: ModelSpec) -> None:
+    """Features without an option."""
+    feature = unsupported_feature(model)
+    if feature:
+        raise UnsupportedError(
+            f"megatron-lm cannot express {feature}; train this model with another runtime, or "
+            "change the model description"
+        )

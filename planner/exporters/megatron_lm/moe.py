@@ -1,0 +1,82 @@
+"""Options for a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from costmodel.spec.model import ModelSpec, MoeSpec
+from planner.exporters.config import Argument, option, switch
+
+
+def moe_arguments(model: ModelSpec) -> Iterator[Argument]:
+    """Experts, router and dispatch; nothing for a dense model."""
+    moe = model.moe
+    if moe is None:
+        return
+    yield option("model", "--num-experts", moe.num_experts)
+    yield option("model", "--moe-ffn-hidden-size", moe.moe_intermediate_size)
+    yield option("model", "--moe-layer-freq", layer_pattern(model.moe_layers))
+    if moe.shared_expert_intermediate_size:
+        yield from _shared_expert(moe)
+    yield from _router(moe)
+    if moe.expert_bias:
+        # The grouped experts add their own biases and refuse the fused kernel that would.
+        yield switch("model", "--no-bias-dropout-fusion")
+    yield option("model", "--moe-token-dispatcher-type", "alltoall")
+    yield switch("model", "--moe-grouped-gemm")
+    yield switch("model", "--moe-permute-fusion")
+
+
+def layer_pattern(moe_layers: tuple[bool, ...]) -> str:
+    """Which layers are experts, as the list expression the runtime evaluates: `([0]*3+[1]*58)`."""
+    runs = [(int(kind), len(list(run))) for kind, run in groupby(moe_layers)]
+    return "(" + "+".join(f"[{kind}]*{count}" for kind, count in runs) + ")"
+
+
+def _shared_expert(moe: MoeSpec) -> Iterator[Argument]:
+    yield option(
+        "model", "--moe-shared-expert-intermediate-size", moe.shared_expert_intermediate_size
+    )
+    if moe.shared_expert_gate:
+        yield switch("model", "--moe-shared-expert-gate")
+
+
+def _router(moe: MoeSpec) -> Iterator[Argument]:
+    yield option("model", "--moe-router-topk", moe.num_experts_per_tok)
+    yield option("model", "--moe-router-score-function", moe.router_score_function)
+    yield option("model", "--moe-router-dtype", "fp32")
+    if _softmax_first(moe):
+        yield switch("model", "--moe-router-pre-softmax")
+    if moe.n_group and moe.topk_group and moe.n_group > 1:
+        yield option("model", "--moe-router-num-groups", moe.n_group)
+        yield option("model", "--moe-router-group-topk", moe.topk_group)
+    if moe.routed_scaling_factor not in (None, 1.0):
+        yield option("model", "--moe-router-topk-scaling-factor", moe.routed_scaling_factor or 1.0)
+    yield from _balancing(moe)
+
+
+def _softmax_first(moe: MoeSpec) -> bool:
+    """Are scores taken over all experts and left as they are?
+
+    Softmax over the chosen experts equals softmax over all, renormalised. With one expert the
+    renormalised score is the constant 1 and the runtime asks for the other order.
+    """
+    softmax = moe.router_score_function == "softmax"
+    return softmax and (not moe.norm_topk_prob or moe.num_experts_per_tok == 1)
+
+
+def _balancing(moe: MoeSpec) -> Iterator[Argument]:
+    """Load balancing; strengths are the published ones and the user's to change.
+
+    Source: DeepSeek-V3, arXiv:2412.19437, section 4.2 (bias speed 0.001, sequence loss 0.0001);
+    Fedus et al., Switch Transformer, arXiv:2101.03961, section 2.2 (loss 0.01).
+    """
+    if moe.router_bias and moe.router_score_function == "sigmoid":
+        yield switch("model", "--moe-router-enable-expert-bias")
+        yield option("model", "--moe-router-bias-update-rate", 0.001)
+        yield option("model", "--moe-router-load-balancing-type", "seq_aux_loss")
+        yield option("model", "--moe-aux-loss-coeff", 0.0001)
+        return
+    yield option("model", "--moe-router-load-balancing-type", "aux_loss")
+    yield option("model", "--moe-aux-loss-coeff", 0.01)

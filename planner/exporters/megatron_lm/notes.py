@@ -1,0 +1,71 @@
+"""What an export approximates or leaves to the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.spec.model import ModelSpec
+from planner.exporters.megatron_lm.layout import context_exchange
+from planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
+from planner.exporters.megatron_lm.rope import rope_notes
+from planner.exporters.megatron_lm.training import train_iters
+
+
+def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+    """One sentence each."""
+    return (*_training_notes(job), *_model_notes(job.model), *_layout_notes(job, layout))
+
+
+def _training_notes(job: Job) -> Iterator[str]:
+    yield (
+        "learning rate, warm-up, weight decay, Adam's betas, evaluation and checkpoint intervals "
+        "are common values, not part of the plan: change them freely"
+    )
+    if job.training.tokens is None:
+        yield f"the job has no number of tokens: --train-iters {train_iters(job)} is a placeholder"
+    yield (
+        "--vocab-size is the model's; a tokenizer with more entries needs a larger one, which adds "
+        "memory"
+    )
+
+
+def _model_notes(model: ModelSpec) -> Iterator[str]:
+    windowed = model.num_sliding_window_layers
+    if 0 < windowed < model.num_hidden_layers:
+        yield (
+            f"{windowed} of {model.num_hidden_layers} layers attend to a window; which ones is not "
+            "in the model description: full attention is on every n-th layer"
+        )
+    yield from rope_notes(model)
+    if model.activation == "gelu_tanh" and not model.mlp_bias:
+        yield "without biases the runtime computes GELU exactly, not with tanh"
+    if model.moe:
+        yield "the strength of the experts' load balancing is a published value: yours to change"
+    if model.moe and not model.moe.router_bias and model.moe.router_score_function == "sigmoid":
+        yield "the router has sigmoid scores without balancing bias: an auxiliary loss is used"
+    if model.num_nextn_predict_layers:
+        yield "the weight of the multi-token-prediction loss is the runtime's default"
+
+
+def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
+    if layout.zero_stage in FSDP_STRATEGY:
+        yield (
+            "Megatron-FSDP saves checkpoints in its own format (fsdp_dtensor), which other layouts "
+            "do not read without conversion"
+        )
+        yield "fused gradient accumulation with Megatron-FSDP needs Transformer Engine 2.10"
+    if layout.tp > 1 or layout.cp > 1:
+        yield "CUDA_DEVICE_MAX_CONNECTIONS is not needed on Blackwell and later GPUs"
+    if layout.cp > 1 and context_exchange(job.model, layout) != "p2p":
+        yield "windows or sinks: context parallelism exchanges heads or gathers, instead of a ring"
+    if layout.sequence_parallel and layout.tp == 1:
+        yield "sequence_parallel has no effect with tp = 1 and is left out"
+    if layout.offload.optimizer:
+        yield "OMP_NUM_THREADS should be the number of CPU cores per GPU"
+    if job.training.precision not in {"bf16", "fp16"}:
+        yield (
+            f"{job.training.precision} is used in the matrix products of the layers; weights are "
+            "kept and gathered in 16 bits"
+        )

@@ -1,0 +1,62 @@
+"""Options for where optimizer state, gradients and weights live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costmodel.errors import UnsupportedError
+from costmodel.spec.layout import Layout
+from planner.exporters.config import Argument, option, switch
+
+FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
+"""Sharding strategy of Megatron-FSDP for each ZeRO stage beyond the distributed optimizer's."""
+
+
+def optimizer_arguments(layout: Layout) -> Iterator[Argument]:
+    """Sharding over data parallelism, offload and overlap of its communication."""
+    if layout.zero_stage >= 1:
+        yield switch("optimizer", "--use-distributed-optimizer")
+    if layout.zero_stage in FSDP_STRATEGY:
+        yield from _fsdp_arguments(layout)
+    yield from _replica_arguments(layout)
+    yield switch("optimizer", "--overlap-grad-reduce")
+    if layout.zero_stage >= 1:
+        yield switch("optimizer", "--overlap-param-gather")
+    yield from _offload_arguments(layout)
+
+
+def _fsdp_arguments(layout: Layout) -> Iterator[Argument]:
+    if layout.pp > 1:
+        raise UnsupportedError(
+            f"Megatron-FSDP (zero_stage = {layout.zero_stage}) lays its groups over all ranks and "
+            f"runs without a pipeline only, and pp = {layout.pp}; use pp = 1 or zero_stage = 1"
+        )
+    yield switch("optimizer", "--use-megatron-fsdp")
+    yield option("optimizer", "--data-parallel-sharding-strategy", FSDP_STRATEGY[layout.zero_stage])
+    yield switch("optimizer", "--init-model-with-meta-device")
+    yield option("optimizer", "--ckpt-format", "fsdp_dtensor")
+
+
+def _replica_arguments(layout: Layout) -> Iterator[Argument]:
+    if layout.dp_replicate == 1:
+        return
+    if layout.zero_stage == 0:
+        raise UnsupportedError(
+            f"dp_replicate = {layout.dp_replicate} says over how many copies sharded states are "
+            "repeated, and zero_stage = 0 shards nothing; set dp_replicate to 1"
+        )
+    yield option("optimizer", "--num-distributed-optimizer-instances", layout.dp_replicate)
+
+
+def _offload_arguments(layout: Layout) -> Iterator[Argument]:
+    if not layout.offload.optimizer:
+        return
+    if layout.zero_stage != 1:
+        raise UnsupportedError(
+            "megatron-lm offloads the state of its distributed optimizer, which is zero_stage = 1; "
+            f"the layout has zero_stage = {layout.zero_stage}: change it, or do not offload"
+        )
+    yield switch("optimizer", "--use-precision-aware-optimizer")
+    yield switch("optimizer", "--optimizer-cpu-offload")
+    yield option("optimizer", "--optimizer-offload-fraction", layout.offload.optimizer)
+    yield switch("optimizer", "--overlap-cpu-optimizer-d2h-h2d")

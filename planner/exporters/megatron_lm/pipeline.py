@@ -1,0 +1,63 @@
+"""Options for the pipeline: how many stages and which layers each one holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from costmodel.errors import UnsupportedError
+from costmodel.spec.layout import Layout
+from costmodel.spec.model import ModelSpec
+from costmodel.splits import layers_per_stage
+from planner.exporters.config import Argument, option
+
+
+def pipeline_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
+    """Pipeline degree and, where the even split is impossible, the layers of every stage."""
+    check_schedule(layout)
+    yield option("layout", "--pipeline-model-parallel-size", layout.pp)
+    if layout.pp == 1:
+        return
+    layers = layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
+    mtp_layers = model.num_nextn_predict_layers
+    if len(set(layers)) > 1 or mtp_layers:
+        text = pipeline_layout_string(layers, mtp_layers)
+        yield option("layout", "--pipeline-model-parallel-layout", text)
+    elif layout.vpp > 1:
+        yield option("layout", "--num-virtual-stages-per-pipeline-rank", layout.vpp)
+
+
+def check_schedule(layout: Layout) -> None:
+    """The runtime picks the schedule from the number of virtual stages.
+
+    Raises:
+        UnsupportedError: The layout asks for another one.
+    """
+    if layout.pp == 1 and layout.vpp > 1:
+        raise UnsupportedError("megatron-lm has no virtual stages without a pipeline; set vpp to 1")
+    runs = "interleaved" if layout.vpp > 1 else "1f1b"
+    if layout.schedule != runs:
+        raise UnsupportedError(
+            f"megatron-lm runs {runs} with vpp = {layout.vpp}; schedule = {layout.schedule!r} "
+            "has no option: change vpp or the schedule"
+        )
+
+
+def pipeline_layout_string(layers_per_stage: Sequence[int], mtp_layers: int) -> str:
+    """Text of `--pipeline-model-parallel-layout`.
+
+    `E` embedding, `t` decoder layer, `m` multi-token-prediction layer, `L` head and loss, `|`
+    between virtual stages; `x*n` and `(...)*n` repeat. The prediction layers sit with the loss.
+
+    Source: Megatron-LM `megatron/core/transformer/pipeline_parallel_layer_layout.py`.
+    """
+    *heads, last = [
+        "t" if count == 1 else f"t*{count}" if count else "" for count in layers_per_stage
+    ]
+    tail = last + ("" if not mtp_layers else "m" if mtp_layers == 1 else f"m*{mtp_layers}") + "L"
+    if not heads:
+        return "E" + tail
+    first, *inner = heads
+    runs = [(stage, len(list(run))) for stage, run in groupby(inner)]
+    middle = "".join(f"{s}|" if count == 1 else f"({s}|)*{count}" for s, count in runs)
+    return f"E{first}|{middle}{tail}"

@@ -1,0 +1,59 @@
+"""A batch script for Slurm that starts torchrun once on every node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costmodel.spec.cluster import ClusterSpec
+from planner.exporters.config import LaunchConfig
+from planner.launchers.script import (
+    DEFAULT_MASTER_PORT,
+    LaunchFile,
+    argument_arrays,
+    exports,
+    gpus_per_node,
+    head,
+    num_nodes,
+    program,
+    requirements,
+    script,
+)
+
+
+def slurm(config: LaunchConfig, cluster: ClusterSpec) -> LaunchFile:
+    """`run.sbatch`: hand it to `sbatch` with the variables of the runtime set."""
+    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    text = script(
+        ("#!/usr/bin/env bash", *_directives(nodes, gpus), *head(config)),
+        ("set -euo pipefail",),
+        requirements(config),
+        exports(config.environment),
+        _rendezvous(),
+        argument_arrays(config),
+        _start(config, nodes, gpus),
+    )
+    return LaunchFile("run.sbatch", text, executable=False)
+
+
+def _directives(nodes: int, gpus: int) -> Iterator[str]:
+    yield "#SBATCH --job-name=trainplan"
+    yield f"#SBATCH --nodes={nodes}"
+    yield "#SBATCH --ntasks-per-node=1"
+    yield f"#SBATCH --gpus-per-node={gpus}"
+    yield "#SBATCH --exclusive"
+
+
+def _rendezvous() -> Iterator[str]:
+    yield "# the first node of the job is where the processes find each other"
+    yield 'mapfile -t NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")'
+    yield 'export MASTER_ADDR="${NODES[0]}"'
+    yield f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
+
+
+def _start(config: LaunchConfig, nodes: int, gpus: int) -> Iterator[str]:
+    """One task per node; its number is known only inside the task, hence the inner shell."""
+    yield "# without --cpu-bind=none the one task of a node could be tied to one core"
+    yield "srun --kill-on-bad-exit=1 --cpu-bind=none bash -c '"
+    yield f'  exec torchrun --nnodes {nodes} --nproc_per_node {gpus} --node_rank "$SLURM_PROCID" \\'
+    yield '    --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$@"'
+    yield f"' task \\\n  {program(config)}"

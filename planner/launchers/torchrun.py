@@ -1,0 +1,50 @@
+"""A bash script that runs on every node and starts torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costmodel.spec.cluster import ClusterSpec
+from planner.exporters.config import LaunchConfig, RequiredVariable
+from planner.launchers.script import (
+    DEFAULT_MASTER_PORT,
+    LaunchFile,
+    argument_arrays,
+    exports,
+    gpus_per_node,
+    head,
+    num_nodes,
+    program,
+    requirements,
+    script,
+)
+
+RENDEZVOUS = (
+    RequiredVariable("MASTER_ADDR", "the address of the first node, the same on every node"),
+    RequiredVariable("NODE_RANK", "the number of this node, from 0"),
+)
+
+
+def torchrun(config: LaunchConfig, cluster: ClusterSpec) -> LaunchFile:
+    """`run.sh`: run it once on every node."""
+    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    text = script(
+        ("#!/usr/bin/env bash", *head(config)),
+        ("set -euo pipefail",),
+        requirements(config, RENDEZVOUS if nodes > 1 else ()),
+        exports(config.environment),
+        argument_arrays(config),
+        _start(config, nodes, gpus),
+    )
+    return LaunchFile("run.sh", text, executable=True)
+
+
+def _start(config: LaunchConfig, nodes: int, gpus: int) -> Iterator[str]:
+    command = f"exec torchrun --nnodes {nodes} --nproc_per_node {gpus}"
+    if nodes == 1:
+        yield f"{command} --standalone \\\n  {program(config)}"
+        return
+    yield f'MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
+    yield f'{command} --node_rank "$NODE_RANK" \\'
+    yield '  --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" \\'
+    yield f"  {program(config)}"

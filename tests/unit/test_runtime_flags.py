@@ -1,0 +1,94 @@
+"""Options we write are options the runtime knows."""
+
+import textwrap
+
+import pytest
+
+from planner.exporters import Argument, LaunchConfig
+from planner.exporters.compare import (
+    flags_in_source,
+    flags_in_sources,
+    missing_flags,
+    recorded_flags,
+)
+from tests.unit import test_megatron_export as cases
+
+JOBS = {
+    "dense": {"tp": 2, "pp": 2, "sequence_parallel": True},
+    "uneven": {"pp": 4, "vpp": 3, "schedule": "interleaved"},
+    "context": {"cp": 2, "tp": 2, "sequence_parallel": True},
+    "fsdp": {"zero_stage": 3, "dp_replicate": 2},
+    "offload": {"offload": cases.OffloadSpec(optimizer=0.5)},
+    "full": {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+    "selective": {"recompute": "selective", "recompute_modules": ("core_attn",)},
+}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("model", [cases.DENSE, cases.GPT3, cases.MIXTRAL, cases.DEEPSEEK])
+@pytest.mark.parametrize("job", JOBS)
+def test_every_option_written_is_recorded(job, model, precision):
+    config = cases.export(model, training={"precision": precision}, **JOBS[job])
+    assert missing_flags(config, recorded_flags()) == ()
+
+
+def test_an_unknown_option_is_reported_once():
+    config = cases.export()
+    extra = Argument("--no-such-option", (), "model")
+    changed = LaunchConfig(
+        **{name: getattr(config, name) for name in config.__slots__ if name != "arguments"},
+        arguments=(*config.arguments, extra, extra),
+    )
+    assert missing_flags(changed, recorded_flags()) == ("--no-such-option",)
+
+
+def test_options_are_found_where_a_parser_adds_them():
+    text = textwrap.dedent(
+        """
+        def add(parser):
+            group = parser.add_argument_group(title="--not-this")
+            group.add_argument("--first", "-f", "--alias", help="--nor-this")
+            group.add_argument("--on", action=argparse.BooleanOptionalAction)
+        """
+    )
+    assert flags_in_source(text) == {"--first", "--alias", "--on", "--no-on"}
+
+
+def test_options_are_generated_from_the_fields_of_configuration_classes():
+    parser = textwrap.dedent(
+        """
+        def add(parser):
+            exclude = ["hidden"]
+            ArgumentGroupFactory(Config, exclude=exclude).build_group(parser, "title")
+            factory = ArgumentGroupFactory(Other, exclude=["skipped"])
+        """
+    )
+    classes = textwrap.dedent(
+        """
+        class Base:
+            from_base: int = 1
+        class Config(Base):
+            plain_name: int = 1
+            hidden: int = 2
+            off_switch: bool = False
+            on_switch: bool = True
+            derived: int = field(init=False)
+            constant: ClassVar[int] = 3
+            renamed: str = field(default="", metadata={"argparse_meta": {"arg_names": ["--new"]}})
+        class Other:
+            skipped: int = 1
+            on_field: bool = field(default=True)
+        class Unused:
+            unused: int = 1
+        """
+    )
+    assert flags_in_sources((parser, classes)) == {
+        "--from-base",
+        "--plain-name",
+        "--off-switch",
+        "--no-on-switch",
+        "--disable-on-switch",
+        "--new",
+        "--no-on-field",
+        "--disable-on-field",
+    }
