@@ -1,0 +1,192 @@
+"""The verbs behind the commands: search a job, estimate a layout."""
+
+from __future__ import annotations
+
+from costmodel.errors import SpecError
+from costmodel.explicit import Estimate, explicit
+from costmodel.machine import Machine, machine_of
+from costmodel.runtimes import runtime
+from costmodel.spec.base import Spec
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.table import LayoutTable
+from planner.budget import Budget, Unlimited
+from planner.constraints import Choice, broken_rules, legality_rules
+from planner.feasibility import nearest_changes
+from planner.plan import Candidate, Certificate, Infeasible, Plan, Source
+from planner.search import Found, Limits, Search
+
+NEAR_TIE_FRACTION = 0.01
+"""Layouts this close to the best are ordered by memory headroom. Source: assumed; well below the
+uncertainty of any estimate."""
+
+
+class SearchOptions(Spec):
+    """What a search must respect besides the job."""
+
+    memory_margin: float = 0.05
+    """Share of device memory that must stay free."""
+    top: int = 10
+    """Alternatives to list."""
+    fix: tuple[Choice, ...] = ()
+    exclude: tuple[Choice, ...] = ()
+
+
+def search(
+    job: Job, options: SearchOptions | None = None, budget: Budget | None = None
+) -> Plan | Infeasible:
+    """Find the fastest layout of a job, with alternatives and a certificate.
+
+    Raises:
+        PlanError: The job names something unknown or lacks a number it needs, or the budget was
+            spent before anything was found.
+    """
+    options = options or SearchOptions()
+    _check_positions(job)
+    machine = machine_of(job.cluster, job.training.precision)
+    choices = [choice.rule() for choice in (*options.fix, *options.exclude)]
+    limits = Limits(machine.memory_bytes * (1 - options.memory_margin), options.top)
+    budget = budget or Unlimited()
+    found = Search(job, machine, [*choices, *legality_rules(job)], limits).run(budget)
+    if found.finalists is None and not found.complete:
+        raise SpecError(
+            "the time limit struck before any layout was found: raise --time-limit "
+            "(a whole search takes a few seconds)"
+        )
+    if found.finalists is None:
+        return _infeasible(job, machine, options, found, budget)
+    candidates = _candidates(job, machine, options, found.finalists)
+    best = candidates[0]
+    step = best.estimate.step_time_s
+    bound = min(found.lower_bound_s, step)
+    return Plan(
+        job=job,
+        runtime_version=runtime(job.runtime).version,
+        memory_margin=options.memory_margin,
+        best=best,
+        candidates=candidates,
+        certificate=Certificate(
+            optimal=bound >= step,
+            alternatives_complete=found.complete,
+            lower_bound_s=bound,
+            gap_fraction=(step - bound) / step,
+            relaxed_bound_s=found.relaxed_bound_s,
+            space=found.space.axis_values(),
+            space_size=found.space.size,
+            bounded=found.bounded,
+            priced=found.priced,
+            evaluated=found.evaluated,
+        ),
+        refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
+        sources=_sources(machine),
+        notes=notes(job),
+    )
+
+
+def estimate(job: Job, layout: Layout, *, memory_margin: float = 0.0) -> Estimate:
+    """Price one layout.
+
+    Raises:
+        SpecError: The layout breaks a rule; the message names the rule and its fix.
+    """
+    check(job, layout)
+    machine = machine_of(job.cluster, job.training.precision)
+    table = LayoutTable.of([layout])
+    return explicit(job, machine, runtime(job.runtime), table, memory_margin=memory_margin)[0]
+
+
+def check(job: Job, layout: Layout) -> None:
+    """Is the layout legal for the job?
+
+    Raises:
+        SpecError: It needs another number of GPUs or breaks a rule.
+    """
+    world = job.cluster.num_gpus
+    if layout.world_size != world:
+        raise SpecError(
+            f"layout needs tp * cp * pp * dp = {layout.world_size} GPUs, the cluster has {world}: "
+            f"set dp = {world // (layout.tp * layout.cp * layout.pp)} or change the others"
+        )
+    _check_positions(job)
+    for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
+        raise SpecError(f"layout breaks rule {rule.name}: {rule.says} (source: {rule.source})")
+
+
+def _candidates(
+    job: Job, machine: Machine, options: SearchOptions, finalists: LayoutTable
+) -> tuple[Candidate, ...]:
+    """The fastest first, then near-ties by headroom, then the others by time."""
+    traits = runtime(job.runtime)
+    estimates = explicit(job, machine, traits, finalists, memory_margin=options.memory_margin)
+    fastest = estimates[0].step_time_s
+    ties = [e.step_time_s <= fastest * (1 + NEAR_TIE_FRACTION) for e in estimates]
+
+    def place(i: int) -> tuple[bool, bool, float]:
+        second = -estimates[i].memory.headroom_bytes if ties[i] else estimates[i].step_time_s
+        return i > 0, not ties[i], second
+
+    order = sorted(range(len(estimates)), key=place)
+    return tuple(
+        Candidate(
+            rank=rank,
+            layout=finalists.row(i),
+            estimate=estimates[i],
+            near_tie=ties[i] and i > 0,
+        )
+        for rank, i in enumerate(order, start=1)
+    )
+
+
+def _infeasible(
+    job: Job, machine: Machine, options: SearchOptions, found: Found, budget: Budget
+) -> Infeasible:
+    used, leanest = found.leanest or (None, None)
+    return Infeasible(
+        job=job,
+        refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
+        space_size=found.space.size,
+        least_memory_bytes=used,
+        least_memory_layout=leanest.row(0) if leanest else None,
+        capacity_bytes=machine.memory_bytes * (1 - options.memory_margin),
+        changes=nearest_changes(job, options, budget),
+    )
+
+
+def _sources(machine: Machine) -> tuple[Source, ...]:
+    return tuple(
+        Source(quantity=p.quantity, kind=p.kind, source=p.source) for p in machine.provenance
+    )
+
+
+def _check_positions(job: Job) -> None:
+    """A learned position table ends somewhere."""
+    longest, sequence = job.model.max_position_embeddings, job.training.seq_length
+    if job.model.position_embedding == "learned" and sequence > longest:
+        raise SpecError(
+            f"seq_length = {sequence} exceeds the {longest} learned positions of "
+            f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
+        )
+
+
+def notes(job: Job) -> tuple[str, ...]:
+    """What a reader of any figure for this job should know: assumed constants, stretched limits.
+
+    Raises:
+        PlanError: The job names something unknown or lacks a number it needs.
+    """
+    machine = machine_of(job.cluster, job.training.precision)
+    found = [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
+    if len({group.gpu for group in job.cluster.groups}) > 1:
+        found.append("mixed GPUs: every stage is priced at the slowest group's speed and memory")
+    if reason := runtime(job.runtime).refuses(job.model):
+        found.append(f"{job.runtime} cannot express {reason}: `plan export` will refuse")
+    longest, sequence = job.model.max_position_embeddings, job.training.seq_length
+    if sequence > longest:
+        found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
+    if job.model.moe:
+        found.append(
+            "mixture of experts: every layer pass waits for eager launches, "
+            f"{runtime(job.runtime).host_seconds_moe * 1e3:g} ms of host time; CUDA graphs are not "
+            "modelled and can make steps up to a third shorter"
+        )
+    return tuple(found)

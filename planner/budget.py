@@ -1,0 +1,26 @@
+"""Time limit and progress, made by the caller: the search itself knows no clock."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Budget(Protocol):
+    """How long a search may go on, and who wants to hear about it."""
+
+    def spent(self) -> bool:
+        """Should the search stop now and answer with what it has?"""
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Take note of progress: share of the work done and the smallest bound left."""
+
+
+class Unlimited:
+    """No limit, no listener."""
+
+    def spent(self) -> bool:
+        """Never."""
+        return False
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Ignore it."""

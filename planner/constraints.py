@@ -1,0 +1,115 @@
+"""All rules of a job in one list: what axes and runtime forbid, and what the user fixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from costmodel.axes import AXES
+from costmodel.errors import SpecError
+from costmodel.rules import Rule
+from costmodel.runtimes import runtime
+from costmodel.spec.job import Job
+from costmodel.spec.layout import RECOMPUTE, RECOMPUTE_METHODS, SCHEDULE_NAMES
+from costmodel.table import BoolColumn, LayoutTable, module_bits
+
+MEMORY = "memory"
+"""Name under which rows that do not fit are counted as refused."""
+
+
+def legality_rules(job: Job) -> tuple[Rule, ...]:
+    """What mathematics and the runtime forbid."""
+    axes = [rule for rules in AXES.values() for rule in rules]
+    return (*axes, *runtime(job.runtime).rules)
+
+
+def broken_rules(job: Job, table: LayoutTable) -> tuple[tuple[Rule, ...], ...]:
+    """For each row, the rules it breaks; empty for a legal layout."""
+    verdicts = [(rule, rule.broken(job, table)) for rule in legality_rules(job)]
+    return tuple(
+        tuple(rule for rule, broken in verdicts if broken[row]) for row in range(len(table))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A field of the layout held to one value (`--fix`) or kept from it (`--exclude`)."""
+
+    field: str
+    value: float
+    text: str
+    excluded: bool
+
+    def rule(self) -> Rule:
+        """As a rule the search applies like any other."""
+        option = "--exclude" if self.excluded else "--fix"
+
+        def broken(job: Job, table: LayoutTable) -> BoolColumn:
+            same = getattr(table, self.field) == self.value
+            return np.asarray(same if self.excluded else ~same)
+
+        return Rule(
+            name=f"{option} {self.text}",
+            columns=frozenset({self.field}),
+            broken=broken,
+            says=f"not allowed by {option} {self.text}",
+            source="your command line",
+        )
+
+
+_CODES: dict[str, Sequence[object]] = {
+    "schedule": SCHEDULE_NAMES,
+    "recompute": RECOMPUTE,
+    "recompute_method": tuple(name or "none" for name in RECOMPUTE_METHODS),
+    "sequence_parallel": ("false", "true"),
+}
+_COUNTS = tuple(
+    f.name
+    for f in fields(LayoutTable)
+    if f.name not in (*_CODES, "recompute_modules", "offload_optimizer")
+)
+
+
+def parse_choice(text: str, *, excluded: bool) -> Choice:
+    """Read `tp=8`, `recompute=full`, `sequence_parallel=true`, `offload=0.5`, ...
+
+    Raises:
+        SpecError: Unknown field or value; the message lists what is allowed.
+    """
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise SpecError(f"{text!r}: expected FIELD=VALUE such as tp=8")
+    if field in _CODES:
+        names = [str(name) for name in _CODES[field]]
+        if value.lower() not in names:
+            raise SpecError(f"{text!r}: {field} is one of {', '.join(names)}")
+        return Choice(field, names.index(value.lower()), text, excluded)
+    if field == "recompute_modules":
+        try:
+            return Choice(field, module_bits(value.split("+")), text, excluded)
+        except ValueError as error:
+            raise SpecError(f"{text!r}: unknown module; join known ones with '+'") from error
+    if field == "offload":
+        number = _number(value)
+        if not 0 <= number <= 1:
+            raise SpecError(f"{text!r}: offload is a fraction from 0 to 1")
+        return Choice("offload_optimizer", number, text, excluded)
+    if field not in _COUNTS:
+        known = ", ".join(sorted((*_COUNTS, *_CODES, "offload", "recompute_modules")))
+        raise SpecError(f"{text!r}: no field {field!r}; fields are {known}")
+    number = _number(value)
+    if number < 0 or not number.is_integer():
+        raise SpecError(f"{text!r}: {field} is a whole number")
+    return Choice(field, number, text, excluded)
+
+
+def _number(text: str) -> float:
+    """A finite number; -1 for anything else, which no field accepts."""
+    try:
+        number = float(text)
+    except ValueError:
+        return -1.0
+    return number if math.isfinite(number) else -1.0

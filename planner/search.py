@@ -1,0 +1,279 @@
+"""Best-first branch and bound over the grid: the fastest layouts that fit, and a proof.
+
+    node        bounded by `floor_seconds`: no choice below it is faster
+    skeleton    bounded by `price` without recomputation and offload: both only add time
+    layout      bounded by `price`: a proven lower bound of its simulated step
+    finalist    simulated
+
+The branch with the smallest bound is opened next, and none whose bound is not below the slowest
+finalist wanted, so nothing that could win is dropped. That each bound holds is a property of the
+cost model, tested in tests/properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.estimate import Priced, price
+from costmodel.explicit import step_seconds
+from costmodel.floor import floor_seconds
+from costmodel.machine import Machine
+from costmodel.rules import Rule
+from costmodel.spec.job import Job
+from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from planner.budget import Budget
+from planner.constraints import MEMORY
+from planner.pool import Pool
+from planner.space import (
+    SKELETON_COLUMNS,
+    Sieve,
+    Space,
+    nodes,
+    policies,
+    skeletons,
+)
+
+KNOWN_COLUMNS = frozenset({*SKELETON_COLUMNS, "dp_replicate"})
+OFFLOAD_COLUMNS = KNOWN_COLUMNS | {"offload_optimizer"}
+CHUNK_ROWS = 8_192
+"""Rows priced at once: columns of this length stay in the processor's cache."""
+NODES_AT_ONCE = 256
+LEANEST = 64
+"""Skeletons kept for when nothing fits or time runs out."""
+SKELETONS_AT_ONCE = 128
+SIMULATED_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a layout must respect besides the rules, and how many answers are wanted."""
+
+    memory_bytes: float
+    """Device memory a rank may use."""
+    top: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the search knows when it ends."""
+
+    finalists: LayoutTable | None
+    """Best layout of each of the fastest skeletons, fastest first; None if nothing fits."""
+    lower_bound_s: float
+    """No layout of the space is faster."""
+    relaxed_bound_s: float
+    """Smallest bound of the whole space before anything was simulated."""
+    space: Space
+    refused: dict[str, int]
+    """Layouts refused, by the first rule they break; `memory` for those that do not fit."""
+    priced: int
+    """Layouts priced one by one."""
+    evaluated: int
+    """Layouts simulated."""
+    complete: bool
+    """False when the time limit ended it."""
+    leanest: tuple[float, LayoutTable] | None
+    """If nothing fits: bytes of the leanest layout found, and that layout."""
+
+    @property
+    def bounded(self) -> int:
+        """Legal layouts that a bound alone, their own or their branch's, shows to be no faster."""
+        return self.space.size - sum(self.refused.values()) - self.evaluated
+
+
+class Search:
+    """One run of the branch and bound; `run` returns what it found."""
+
+    def __init__(self, job: Job, machine: Machine, rules: Sequence[Rule], limits: Limits) -> None:
+        self.job, self.machine, self.limits = job, machine, limits
+        self.space = Space(job)
+        self.sieve = Sieve(job, rules)
+        self.policy_rules = [rule for rule in rules if not rule.columns <= KNOWN_COLUMNS]
+        roots = nodes(self.space, self.sieve)
+        floor = floor_seconds(job, machine, self.space.traits, roots.table)
+        order = np.argsort(floor, kind="stable")
+        self.nodes = Pool(roots.table, floor, self.space.families(roots.table)).take(order)
+        self.next_node = 0
+        self.skeletons = self.layouts = self.nodes.take(order[:0])
+        self.best: dict[int, tuple[float, LayoutTable]] = {}
+        self.priced = self.evaluated = 0
+        self.leanest = self.layouts
+
+    def run(self, budget: Budget) -> Found:
+        """Open branches until none can win or the budget is spent."""
+        relaxed, total = self._node_bound(), max(1, len(self.nodes.bound))
+        complete = True
+        while self._smallest() < self._threshold():
+            if budget.spent():
+                complete = False
+                break
+            self._open_smallest()
+            budget.report(self.next_node / total, self._smallest())
+        if not complete and not self.best:
+            self._dive()
+        ranked = sorted(self.best.values(), key=lambda pair: pair[0])[: self.limits.top]
+        incumbent = ranked[0][0] if ranked else np.inf
+        return Found(
+            finalists=LayoutTable.concat([row for _, row in ranked]) if ranked else None,
+            lower_bound_s=min(self._smallest(), incumbent),
+            relaxed_bound_s=relaxed,
+            space=self.space,
+            refused=dict(self.sieve.refused),
+            priced=self.priced,
+            evaluated=self.evaluated,
+            complete=complete,
+            leanest=None if ranked else self._leanest_layout(),
+        )
+
+    def _node_bound(self) -> float:
+        """Bound of the next node, smallest of all unopened ones."""
+        left = self.nodes.bound[self.next_node : self.next_node + 1]
+        return float(left.min(initial=np.inf))
+
+    def _smallest(self) -> float:
+        return min(self._node_bound(), self.skeletons.smallest, self.layouts.smallest)
+
+    def _threshold(self) -> float:
+        """Step time a branch must beat to be among the answers."""
+        times = sorted(seconds for seconds, _ in self.best.values())
+        return times[self.limits.top - 1] if len(times) >= self.limits.top else np.inf
+
+    def _open_smallest(self) -> None:
+        smallest = self._smallest()
+        if self.layouts.smallest == smallest:
+            batch, self.layouts = self.layouts.split(SIMULATED_AT_ONCE)
+            self._simulate(batch)
+        elif self.skeletons.smallest == smallest:
+            batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
+            self._open_skeletons(batch)
+        else:
+            end = min(self.next_node + NODES_AT_ONCE, len(self.nodes.bound))
+            batch = self.nodes.take(np.arange(self.next_node, end))
+            self.next_node = end
+            self._open_nodes(batch.below(self._threshold()))
+
+    def _open_nodes(self, batch: Pool) -> None:
+        """Price the skeletons below nodes; those that fit as they are need no policy."""
+        rows = skeletons(self.space, self.sieve, batch.table)
+        for start in range(0, len(rows), CHUNK_ROWS):
+            part = rows.take(np.arange(start, min(start + CHUNK_ROWS, len(rows))))
+            priced = self._price(part.table)
+            pool = Pool(part.table, priced.step_seconds, self.space.families(part.table))
+            least = priced.memory.least_used(self._most_offload(part.table))
+            hopeless = least > self.limits.memory_bytes
+            lean = Pool(part.table, least, pool.family)
+            self.leanest = self.leanest.joined(lean.split(LEANEST)[0]).split(LEANEST)[0]
+            self.sieve.refused[MEMORY] += int(part.weight[hopeless].sum())
+            wins = ~hopeless & (priced.step_seconds < self._threshold())
+            plain = priced.memory.used <= self.limits.memory_bytes
+            plain &= self._allowed(part.table)
+            self.layouts = self.layouts.joined(pool.take(wins & plain))
+            self.skeletons = self.skeletons.joined(pool.take(wins & ~plain))
+
+    def _open_skeletons(self, batch: Pool) -> None:
+        """Price every recomputation of skeletons, with the least offload that makes it fit.
+
+        More offload than that only adds time, less does not fit.
+        """
+        table, owner = policies(self.space, batch.table)
+        for start in range(0, len(table), CHUNK_ROWS):
+            pick = np.arange(start, min(start + CHUNK_ROWS, len(table)))
+            plain = self._price(table.take(pick))
+            chosen = self._least_offload(plain)
+            fits = np.flatnonzero(chosen >= 0)
+            fits = fits[plain.step_seconds[fits] < self._threshold()]
+            rows = plain.table.take(fits).replaced(offload_optimizer=chosen[fits])
+            bound = (
+                self._price(rows).step_seconds if chosen[fits].any() else plain.step_seconds[fits]
+            )
+            pool = Pool(rows, bound, batch.family[owner[pick[fits]]])
+            self.layouts = self.layouts.joined(pool.below(self._threshold()))
+
+    def _least_offload(self, plain: Priced) -> FloatColumn:
+        """Smallest legal offload fraction with which each row fits; -1 where none does.
+
+        Counts what the rules and the memory refuse.
+        """
+        chosen = np.full(len(plain.table), -1.0)
+        for fraction in self.space.traits.offload_fractions:
+            rows = plain.table.replaced(offload_optimizer=np.full(len(chosen), fraction))
+            legal = self._allowed(rows, np.ones(len(chosen), dtype=np.int64))
+            fits = plain.memory.used_with_offload(fraction) <= self.limits.memory_bytes
+            self.sieve.refused[MEMORY] += int((legal & ~fits).sum())
+            chosen = np.where((chosen < 0) & legal & fits, fraction, chosen)
+        return chosen
+
+    def _simulate(self, batch: Pool) -> None:
+        """Run the schedules of layouts; drop their slower siblings."""
+        seconds = step_seconds(self.job, self.machine, self.space.traits, batch.table)
+        self.evaluated += len(seconds)
+        for i, time in enumerate(seconds.tolist()):
+            name = int(batch.family[i])
+            if name not in self.best or time < self.best[name][0]:
+                self.best[name] = (time, batch.table.take(np.array([i])))
+        times = np.full(len(self.layouts.bound), self._threshold())
+        for name in set(batch.family.tolist()):
+            times[self.layouts.family == name] = self.best[name][0]
+        self.layouts = self.layouts.take(self.layouts.bound < times)
+        self.skeletons = self.skeletons.below(self._threshold())
+
+    def _dive(self) -> None:
+        """Find some answer in no time: the fastest layout of the leanest skeletons seen.
+
+        Their branches stay where they are, so the bound of the search still holds.
+        """
+        refused = self.sieve.refused.copy()
+        if self.leanest.smallest > self.limits.memory_bytes:
+            table = self.nodes.table
+            cut = table.tp * table.pp * table.ep * table.etp
+            self._open_nodes(self.nodes.take(np.argsort(-cut, kind="stable")[:NODES_AT_ONCE]))
+        self._open_skeletons(self.leanest.take(self.leanest.bound <= self.limits.memory_bytes))
+        batch, self.layouts = self.layouts.split(SIMULATED_AT_ONCE)
+        if len(batch.bound):
+            self._simulate(batch)
+        self.sieve.refused = refused
+
+    def _leanest_layout(self) -> tuple[float, LayoutTable] | None:
+        """Bytes and policy of the leanest skeletons that need least memory."""
+        if not len(self.leanest.bound):
+            return None
+        table, _ = policies(self.space, self.leanest.table)
+        every = LayoutTable.concat(
+            table.replaced(offload_optimizer=np.full(len(table), fraction))
+            for fraction in self.space.traits.offload_fractions
+        )
+        legal = every.take(self._allowed(every))
+        if not len(legal):
+            return None
+        used = self._price(legal).memory.used
+        row = int(np.argmin(used))
+        return float(used[row]), legal.take(np.array([row]))
+
+    def _price(self, table: LayoutTable) -> Priced:
+        self.priced += len(table)
+        return price(self.job, self.machine, self.space.traits, table)
+
+    def _most_offload(self, table: LayoutTable) -> FloatColumn:
+        """Largest offload fraction each skeleton may use under some recomputation."""
+        rules = [rule for rule in self.policy_rules if rule.columns <= OFFLOAD_COLUMNS]
+        most = np.zeros(len(table))
+        for fraction in self.space.traits.offload_fractions:
+            rows = table.replaced(offload_optimizer=np.full(len(table), fraction))
+            legal = np.ones(len(table), dtype=bool)
+            for rule in rules:
+                legal &= ~rule.broken(self.job, rows)
+            most = np.where(legal, np.maximum(most, fraction), most)
+        return most
+
+    def _allowed(self, table: LayoutTable, weight: IntColumn | None = None) -> BoolColumn:
+        """Which rows break no rule on recomputation and offload; counts the others if weighed."""
+        allowed = np.ones(len(table), dtype=bool)
+        for rule in self.policy_rules:
+            broken = rule.broken(self.job, table) & allowed
+            if weight is not None and broken.any():
+                self.sieve.refused[rule.name] += int(weight[broken].sum())
+            allowed &= ~broken
+        return allowed

@@ -1,0 +1,271 @@
+"""The grid of candidates: every value of every axis, as a tree of three levels.
+
+    node      tp, cp, pp, dp, ep, etp, micro batch, sequence parallelism
+    skeleton  node with virtual stages (and the schedule that runs them) and ZeRO stage
+    layout    skeleton with a policy: what layers recompute and what is offloaded
+
+Rules are applied as soon as the columns they read are known; a row refused early counts for all
+layouts below it. The search expands nodes and skeletons only where they can still win.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from costmodel.rules import Rule
+from costmodel.runtimes import runtime
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.splits import EMPTY_ENDS
+from costmodel.table import (
+    BLOCK,
+    FULL,
+    SELECTIVE,
+    UNIFORM,
+    BoolColumn,
+    IntColumn,
+    LayoutTable,
+    module_bits,
+)
+
+LARGEST_MICRO_BATCH = 64
+FAMILY = ("tp", "cp", "pp", "ep", "etp")
+"""Layouts alike in these are variants of one answer: the table of alternatives lists the best."""
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors in ascending order."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def micro_batch_sizes(global_batch_size: int) -> tuple[int, ...]:
+    """Every power of two and every divisor of the batch, up to `LARGEST_MICRO_BATCH`."""
+    powers = {1 << n for n in range(LARGEST_MICRO_BATCH.bit_length())}
+    sizes = powers | set(divisors(global_batch_size))
+    return tuple(sorted(s for s in sizes if s <= LARGEST_MICRO_BATCH))
+
+
+@dataclass(frozen=True)
+class Space:
+    """All layouts of a job, legal or not."""
+
+    job: Job
+
+    @cached_property
+    def traits(self) -> RuntimeTraits:
+        """The runtime the plan is for."""
+        return runtime(self.job.runtime)
+
+    @cached_property
+    def degrees(self) -> tuple[int, ...]:
+        """Divisors of the world size."""
+        return divisors(self.job.cluster.num_gpus)
+
+    @cached_property
+    def expert_degrees(self) -> tuple[int, ...]:
+        """Values of ep and etp; 1 for a dense model."""
+        return self.degrees if self.job.model.moe else (1,)
+
+    @cached_property
+    def micro_batches(self) -> tuple[int, ...]:
+        """Values of micro_batch_size."""
+        return micro_batch_sizes(self.job.training.global_batch_size)
+
+    @cached_property
+    def recompute_subsets(self) -> tuple[tuple[str, ...], ...]:
+        """Values of recompute_modules."""
+        return self.traits.recompute_subsets(self.job.model)
+
+    def virtual_stages(self, pp: int) -> tuple[int, ...]:
+        """Values of vpp: those that divide a rank's layers, or all where layers do not divide."""
+        layers = self.job.model.num_hidden_layers
+        if pp == 1 or pp > layers:
+            return (1,)
+        if layers % pp == 0:
+            return divisors(layers // pp)
+        return tuple(range(1, (layers + EMPTY_ENDS) // pp + 1))
+
+    def largest_stage(self, pp: int, vpp: int) -> int:
+        """Layers of the largest virtual stage: the most that block recomputation can take."""
+        return -(-self.job.model.num_hidden_layers // (pp * vpp))
+
+    def num_policies(self, pp: int, vpp: int) -> int:
+        """Combinations of recomputation and offload of one skeleton."""
+        kinds = 1 + len(self.recompute_subsets) + 2 * self.largest_stage(pp, vpp)
+        return kinds * len(self.traits.offload_fractions)
+
+    def recomputations(self, largest: int) -> IntColumn:
+        """Columns `POLICY_COLUMNS` of every recomputation, for stages of up to `largest` layers."""
+        selective = [(SELECTIVE, module_bits(s), 0, 0) for s in self.recompute_subsets]
+        layers = range(1, largest + 1)
+        full = [(FULL, 0, method, n) for method in (UNIFORM, BLOCK) for n in layers]
+        return np.array([(0, 0, 0, 0), *selective, *full], dtype=np.int64).T
+
+    @cached_property
+    def degree_table(self) -> LayoutTable:
+        """Every ordered split of the world size into tp, cp, pp, dp."""
+        world = self.job.cluster.num_gpus
+        grid = np.array(np.meshgrid(*[self.degrees] * 3, indexing="ij")).reshape(3, -1)
+        tp, cp, pp = grid[:, world % np.prod(grid, axis=0) == 0]
+        columns = {"tp": tp, "cp": cp, "pp": pp, "dp": world // (tp * cp * pp)}
+        return LayoutTable.of_columns(len(tp), columns)
+
+    @cached_property
+    def size(self) -> int:
+        """Layouts in the whole grid."""
+        return int(self.layouts_below(self.degree_table.pp).sum()) * self.node_choices
+
+    @property
+    def node_choices(self) -> int:
+        """Nodes below one choice of tp, cp, pp, dp."""
+        return len(self.expert_degrees) ** 2 * len(self.micro_batches) * 2
+
+    def layouts_below(self, pp: IntColumn) -> IntColumn:
+        """Layouts below a node, by its pp."""
+        zero_stages = len(self.traits.zero_stages)
+        values = {
+            p: zero_stages * sum(self.num_policies(p, vpp) for vpp in self.virtual_stages(p))
+            for p in set(pp.tolist())
+        }
+        return np.array([values[p] for p in pp.tolist()], dtype=np.int64)
+
+    def families(self, table: LayoutTable) -> IntColumn:
+        """A number for each row, equal for variants of one answer: those with equal degrees."""
+        code = np.zeros(len(table), dtype=np.int64)
+        for name in FAMILY:
+            code = code * len(self.degrees) + np.searchsorted(self.degrees, getattr(table, name))
+        return code
+
+    def axis_values(self) -> dict[str, list[int | float | str]]:
+        """Values of every axis, for the certificate."""
+        pps = [pp for pp in self.degrees if pp <= self.job.model.num_hidden_layers]
+        largest = max(self.largest_stage(pp, 1) for pp in pps)
+        names: list[int | float | str] = ["+".join(subset) for subset in self.recompute_subsets]
+        values: dict[str, list[int | float | str]] = {
+            "tp": list(self.degrees),
+            "cp": list(self.degrees),
+            "pp": list(self.degrees),
+            "dp": list(self.degrees),
+            "ep": list(self.expert_degrees),
+            "etp": list(self.expert_degrees),
+            "vpp": sorted({vpp for pp in pps for vpp in self.virtual_stages(pp)}),
+            "micro_batch_size": list(self.micro_batches),
+            "sequence_parallel": [0, 1],
+            "zero_stage": list(self.traits.zero_stages),
+            "schedule": list(self.traits.schedules),
+            "recompute": ["none", "selective", "full"],
+            "recompute_modules": names,
+            "recompute_method": ["uniform", "block"],
+            "recompute_num_layers": list(range(1, largest + 1)),
+            "offload.optimizer": list(self.traits.offload_fractions),
+        }
+        return values
+
+
+NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch_size", "sequence_parallel")
+SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one level of the tree, with the number of layouts below each."""
+
+    table: LayoutTable
+    weight: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, rows: IntColumn | BoolColumn) -> Rows:
+        """The rows picked by an index or a mask."""
+        return Rows(self.table.take(rows), self.weight[rows])
+
+
+class Sieve:
+    """Applies rules and counts the layouts each refused: the only state of an enumeration."""
+
+    def __init__(self, job: Job, rules: Sequence[Rule]) -> None:
+        self.job = job
+        self.rules = tuple(rules)
+        self.refused: Counter[str] = Counter()
+
+    def __call__(self, rows: Rows, before: Sequence[str], known: Sequence[str]) -> Rows:
+        """Drop rows that break a rule that became decidable when `before` grew to `known`.
+
+        A row that breaks several rules counts for the first of them.
+        """
+        old, new = {*before, "dp_replicate"}, {*known, "dp_replicate"}
+        keep: BoolColumn = np.ones(len(rows), dtype=bool)
+        for rule in self.rules:
+            if rule.columns <= new and not (before and rule.columns <= old):
+                broken = rule.broken(self.job, rows.table) & keep
+                if broken.any():
+                    self.refused[rule.name] += int(rows.weight[broken].sum())
+                    keep &= ~broken
+        return rows.take(keep)
+
+
+def nodes(space: Space, sieve: Sieve) -> Rows:
+    """Legal nodes of the whole grid."""
+    table = space.degree_table
+    rows = Rows(table, space.layouts_below(table.pp) * space.node_choices)
+    rows = sieve(rows, (), NODE_COLUMNS[:4])
+    experts = np.array(np.meshgrid(space.expert_degrees, space.expert_degrees)).reshape(2, -1)
+    rows = sieve(_cross(rows, ("ep", "etp"), experts), NODE_COLUMNS[:4], NODE_COLUMNS[:6])
+    batches = np.array(np.meshgrid(space.micro_batches, [0, 1])).reshape(2, -1)
+    return sieve(_cross(rows, NODE_COLUMNS[6:], batches), NODE_COLUMNS[:6], NODE_COLUMNS)
+
+
+def skeletons(space: Space, sieve: Sieve, parents: LayoutTable) -> Rows:
+    """Legal skeletons of some nodes."""
+    table = _with_stages(space, parents)
+    pairs = list(zip(table.pp.tolist(), table.vpp.tolist(), strict=True))
+    sizes = {pair: space.num_policies(*pair) for pair in set(pairs)}
+    weight = np.array([sizes[pair] for pair in pairs], dtype=np.int64)
+    stages = np.array([space.traits.zero_stages])
+    rows = _cross(Rows(table, weight * stages.size), ("zero_stage",), stages)
+    return sieve(rows, NODE_COLUMNS, SKELETON_COLUMNS)
+
+
+def policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
+    """Every recomputation of every skeleton without offload, and each row's skeleton."""
+    parts, owners = [], []
+    largest = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
+    for layers in np.unique(largest).tolist():
+        rows = np.flatnonzero(largest == layers)
+        columns = space.recomputations(layers)
+        count = columns.shape[1]
+        owner = np.repeat(rows, count)
+        values = np.tile(columns, len(rows))
+        parts.append(
+            skeletons.take(owner).replaced(**dict(zip(POLICY_COLUMNS, values, strict=True)))
+        )
+        owners.append(owner)
+    return LayoutTable.concat(parts), np.concatenate(owners)
+
+
+POLICY_COLUMNS = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
+
+
+def _cross(rows: Rows, names: tuple[str, ...], values: IntColumn) -> Rows:
+    """Every row with every value; a row's weight is shared among its copies."""
+    count = values.shape[1]
+    parent = np.repeat(np.arange(len(rows)), count)
+    pick = np.tile(np.arange(count), len(rows))
+    columns = {name: values[i][pick] for i, name in enumerate(names)}
+    return Rows(rows.table.take(parent).replaced(**columns), rows.weight[parent] // count)
+
+
+def _with_stages(space: Space, table: LayoutTable) -> LayoutTable:
+    """Every row with every vpp of its pp, and the schedule that runs it."""
+    values = {pp: space.virtual_stages(pp) for pp in set(table.pp.tolist())}
+    counts = np.array([len(values[pp]) for pp in table.pp.tolist()], dtype=np.int64)
+    rows = np.repeat(np.arange(len(table)), counts)
+    vpp = np.array([v for pp in table.pp.tolist() for v in values[pp]], dtype=np.int64)
+    return table.take(rows).replaced(vpp=vpp, schedule=(vpp > 1).astype(np.int64))

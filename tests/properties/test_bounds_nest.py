@@ -1,0 +1,54 @@
+"""Every bound of the search against what it bounds."""
+
+import numpy as np
+import pytest
+
+from costmodel.estimate import price
+from costmodel.explicit import step_seconds
+from costmodel.floor import floor_seconds
+from costmodel.machine import machine_of
+from costmodel.runtimes import runtime
+from planner.constraints import legality_rules
+from planner.space import Sieve, Space, nodes, policies, skeletons
+
+JOBS = [
+    ("llama3-8b", "2x8:h100-sxm", 64, 4096),
+    ("llama3.1-405b", "32x8:h100-sxm", 64, 4096),
+    ("deepseek-v3", "64x8:h100-sxm", 512, 4096),
+    ("small-moe", "2x4:a100-sxm-40gb", 24, 2048),
+    ("gpt3-175b", "16x8:a100-sxm-80gb", 96, 2048),
+]
+
+
+@pytest.mark.parametrize(("model", "cluster", "batch", "sequence"), JOBS)
+def test_node_skeleton_layout_and_simulation_bound_each_other(
+    make_job, model, cluster, batch, sequence
+):
+    job = make_job(model, cluster, batch, sequence)
+    machine, traits = machine_of(job.cluster, "bf16"), runtime("megatron-lm")
+    space, sieve = Space(job), Sieve(job, legality_rules(job))
+    random = np.random.default_rng(7)
+    roots = nodes(space, sieve).table
+    for node in random.choice(len(roots), 40):
+        root = roots.take(np.array([node]))
+        floor = floor_seconds(job, machine, traits, root)[0]
+        below = skeletons(space, sieve, root).table
+        if not len(below):
+            continue
+        skeleton = below.take(random.choice(len(below), 1))
+        lean = price(job, machine, traits, skeleton)
+        assert floor <= lean.step_seconds[0] * (1 + 1e-12)
+        layouts, _ = policies(space, skeleton)
+        some = layouts.take(random.choice(len(layouts), 6))
+        some = some.replaced(
+            offload_optimizer=random.choice(space.traits.offload_fractions, 6)
+            * (some.zero_stage == 1)
+        )
+        priced = price(job, machine, traits, some)
+        assert (lean.step_seconds[0] <= priced.step_seconds * (1 + 1e-12)).all()
+        assert (
+            lean.memory.least_used((skeleton.zero_stage == 1) * 1.0)[0]
+            <= priced.memory.used * (1 + 1e-12)
+        ).all()
+        simulated = step_seconds(job, machine, traits, some)
+        assert (priced.step_seconds <= simulated * (1 + 1e-9)).all()

@@ -1,0 +1,108 @@
+"""Random small jobs: the search against brute force, and what bounds rest on."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.estimate import price
+from costmodel.explicit import step_seconds
+from costmodel.machine import machine_of
+from costmodel.runtimes import runtime
+from costmodel.spec.cluster import parse_cluster
+from costmodel.spec.job import Job
+from costmodel.spec.model import ModelSpec, MoeSpec
+from costmodel.spec.training import TrainingSpec
+from costmodel.table import LayoutTable
+from planner.answer import SearchOptions, search
+from planner.constraints import legality_rules
+from planner.space import Sieve, Space, nodes, policies, skeletons
+
+TRAITS = runtime("megatron-lm")
+ROUNDING = 1 + 1e-9
+
+
+@st.composite
+def jobs(draw):
+    """A few layers, some of them experts, on four or eight GPUs."""
+    layers, heads = draw(st.integers(1, 6)), 16
+    hidden = draw(st.sampled_from([1024, 4096]))
+    moe = None
+    if draw(st.booleans()):
+        moe = MoeSpec(
+            num_experts=draw(st.sampled_from([4, 8])),
+            num_experts_per_tok=2,
+            moe_intermediate_size=draw(st.sampled_from([1024, 4096])),
+            first_k_dense_replace=draw(st.integers(0, layers)),
+        )
+    model = ModelSpec(
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=draw(st.sampled_from([1024, 4 * hidden])),
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=hidden // heads,
+        vocab_size=draw(st.sampled_from([32_000, 256_000])),
+        max_position_embeddings=8192,
+        moe=moe,
+    )
+    training = TrainingSpec(
+        seq_length=draw(st.sampled_from([512, 2048])),
+        global_batch_size=draw(st.sampled_from([4, 8, 16])),
+    )
+    cluster = parse_cluster(
+        draw(st.sampled_from(["1x4:h100-sxm", "1x4:l40s", "2x2:a100-sxm-80gb"]))
+    )
+    return Job(model=model, training=training, cluster=cluster)
+
+
+def all_layouts(job):
+    """Every legal layout, and the number of its skeleton."""
+    space, rules = Space(job), legality_rules(job)
+    sieve = Sieve(job, rules)
+    below = skeletons(space, sieve, nodes(space, sieve).table).table
+    table, owner = policies(space, below)
+    fractions = space.traits.offload_fractions
+    whole = LayoutTable.concat(
+        table.replaced(offload_optimizer=np.full(len(table), f)) for f in fractions
+    )
+    legal = np.ones(len(whole), dtype=bool)
+    for rule in rules:
+        legal &= ~rule.broken(job, whole)
+    return below, whole.take(legal), np.tile(owner, len(fractions))[legal]
+
+
+@settings(max_examples=50)
+@given(jobs(), st.sampled_from([0.02, 0.3, 0.9]))
+def test_the_search_agrees_with_brute_force(job, share):
+    machine = machine_of(job.cluster, "bf16")
+    _, table, _ = all_layouts(job)
+    priced = price(job, machine, TRAITS, table)
+    gib = float(np.quantile(priced.memory.used, share)) * (1 + 1e-9) / 0.95 / 2**30
+    group = job.cluster.groups[0].model_copy(update={"memory_gib": gib})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    machine = machine_of(job.cluster, "bf16")
+    best = search(job, SearchOptions(top=1)).best.estimate.step_time_s
+    fits = priced.memory.used <= machine.memory_bytes * 0.95
+    rivals = np.flatnonzero(fits & (priced.step_seconds <= best * ROUNDING))
+    rivals = rivals[np.argsort(priced.step_seconds[rivals])][:2000]
+    fastest = step_seconds(job, machine, TRAITS, table.take(rivals)).min()
+    assert best == pytest.approx(fastest, rel=1e-9)
+
+
+@settings(max_examples=50)
+@given(jobs(), st.integers(0, 2**32 - 1))
+def test_recomputation_and_offload_only_add_time(job, seed):
+    machine, random = machine_of(job.cluster, "bf16"), np.random.default_rng(seed)
+    below, table, owner = all_layouts(job)
+    some = random.choice(len(table), min(len(table), 400), replace=False)
+    layouts, plain = table.take(some), below.take(owner[some])
+    for seconds in (price_seconds, step_seconds):
+        added = seconds(job, machine, TRAITS, layouts)
+        base = seconds(job, machine, TRAITS, plain)
+        assert (base <= added * ROUNDING).all(), layouts.row(int(np.argmax(base / added)))
+
+
+def price_seconds(job, machine, traits, table):
+    """The bound of every row."""
+    return price(job, machine, traits, table).step_seconds

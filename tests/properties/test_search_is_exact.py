@@ -1,0 +1,199 @@
+"""The search against brute force, and the promises of its certificate."""
+
+from dataclasses import astuple
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from costmodel.errors import SpecError
+from costmodel.estimate import price
+from costmodel.explicit import step_seconds
+from costmodel.machine import machine_of
+from costmodel.runtimes import runtime
+from costmodel.spec.layout import Layout
+from costmodel.table import LayoutTable
+from planner.answer import SearchOptions, estimate, search
+from planner.constraints import broken_rules, legality_rules, parse_choice
+from planner.space import Sieve, Space, nodes, policies, skeletons
+
+JOBS = [
+    ("small-dense", "1x8:h100-sxm", 16),
+    ("small-moe", "1x8:h100-sxm", 16),
+    ("small-moe", "2x4:a100-sxm-40gb", 24),
+]
+
+
+def every_legal_layout(job):
+    """The grid without any pruning."""
+    space, rules = Space(job), legality_rules(job)
+    sieve = Sieve(job, rules)
+    table, _ = policies(space, skeletons(space, sieve, nodes(space, sieve).table).table)
+    copies = [
+        table.replaced(offload_optimizer=np.full(len(table), fraction))
+        for fraction in space.traits.offload_fractions
+    ]
+    whole = LayoutTable.concat(copies)
+    legal = np.ones(len(whole), dtype=bool)
+    for rule in rules:
+        legal &= ~rule.broken(job, whole)
+    return whole.take(legal)
+
+
+@pytest.mark.parametrize(("model", "cluster", "batch"), JOBS)
+@pytest.mark.parametrize("memory_gib", [80, 3, 1.6])
+def test_the_search_finds_what_brute_force_finds(make_job, model, cluster, batch, memory_gib):
+    job = make_job(model, cluster, batch)
+    group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    machine, traits = machine_of(job.cluster, "bf16"), runtime("megatron-lm")
+    table = every_legal_layout(job)
+    priced = price(job, machine, traits, table)
+    fits = priced.memory.used <= machine.memory_bytes * 0.95
+    plan = search(job, SearchOptions(top=3))
+    if not fits.any():
+        assert not hasattr(plan, "best")
+        return
+    fitting = table.take(fits)
+    near = priced.step_seconds[fits] <= plan.best.estimate.step_time_s * (1 + 1e-12)
+    assert near.any()
+    simulated = step_seconds(job, machine, traits, fitting.take(near))
+    assert plan.best.estimate.step_time_s == pytest.approx(simulated.min(), rel=1e-12)
+
+
+def test_a_grid_is_counted_to_the_last_layout(make_job):
+    job = make_job("small-moe", "1x8:h100-sxm", 16)
+    space, rules = Space(job), legality_rules(job)
+    sieve = Sieve(job, rules)
+    roots = nodes(space, sieve)
+    assert roots.weight.sum() + sum(sieve.refused.values()) == space.size
+    rows = skeletons(space, sieve, roots.table)
+    assert rows.weight.sum() + sum(sieve.refused.values()) == space.size
+    table, _ = policies(space, rows.table)
+    assert len(table) * len(space.traits.offload_fractions) == rows.weight.sum()
+
+
+@pytest.mark.parametrize(("model", "cluster", "batch"), JOBS)
+def test_the_certificate_adds_up(make_job, model, cluster, batch):
+    plan = search(make_job(model, cluster, batch))
+    proof = plan.certificate
+    assert proof.optimal
+    assert proof.space_size == proof.bounded + proof.evaluated + sum(plan.refused.values())
+    assert proof.relaxed_bound_s <= proof.lower_bound_s <= plan.best.estimate.step_time_s
+    assert proof.relaxed_bound_s < plan.best.estimate.step_time_s
+    assert proof.evaluated < proof.space_size
+    assert proof.gap_fraction == pytest.approx(0.0, abs=1e-12)
+
+
+class Stops:
+    """A budget for a few steps."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def spent(self):
+        self.steps -= 1
+        return self.steps < 0
+
+    def report(self, done, bound_s):
+        assert 0 <= done <= 1
+
+
+def test_a_search_cut_short_says_so_and_its_bound_still_holds(make_job):
+    job = make_job("llama3-70b", "8x8:h100-sxm", 128, 8192)
+    whole = search(job)
+    gaps = []
+    for steps in range(1, 12):
+        try:
+            cut = search(job, budget=Stops(steps))
+        except SpecError as error:
+            assert "raise --time-limit" in str(error)
+            assert not gaps, "an answer once found stays found"
+            continue
+        proof, step = cut.certificate, cut.best.estimate.step_time_s
+        assert not proof.alternatives_complete
+        assert proof.lower_bound_s <= whole.best.estimate.step_time_s <= step
+        assert proof.optimal == (proof.gap_fraction == 0)
+        gaps.append(proof.gap_fraction)
+    assert gaps
+    assert gaps == sorted(gaps, reverse=True), "more time never widens the gap"
+
+
+def test_the_same_job_gives_the_same_plan_twice(make_job):
+    job = make_job("small-moe", "1x8:h100-sxm", 16)
+    assert search(job) == search(job)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_no_legal_layout_that_fits_beats_the_answer(make_job, data):
+    job = make_job("llama3-8b", "2x8:h100-sxm", 64, 4096)
+    plan = best_of(job)
+    draw = data.draw
+    tp, pp, cp = (draw(st.sampled_from([1, 2, 4, 8])) for _ in range(3))
+    vpp = draw(st.sampled_from([1, 2, 4])) if pp > 1 else 1
+    if tp * pp * cp > 16:
+        return
+    recompute = draw(st.sampled_from(["none", "selective", "full"]))
+    full = recompute == "full"
+    layout = Layout(
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        dp=16 // (tp * pp * cp),
+        vpp=vpp,
+        schedule="interleaved" if vpp > 1 else "1f1b",
+        zero_stage=draw(st.sampled_from([0, 1, 2, 3])),
+        sequence_parallel=draw(st.booleans()),
+        micro_batch_size=draw(st.sampled_from([1, 2, 4])),
+        recompute=recompute,
+        recompute_modules=("mlp",) if recompute == "selective" else (),
+        recompute_method=draw(st.sampled_from(["uniform", "block"])) if full else None,
+        recompute_num_layers=draw(st.sampled_from([1, 2])) if full else None,
+    )
+    if broken_rules(job, LayoutTable.of([layout]))[0]:
+        return
+    priced = estimate(job, layout, memory_margin=0.05)
+    if priced.memory.fits:
+        assert priced.step_time_s >= plan.certificate.lower_bound_s * (1 - 1e-12)
+        assert priced.step_time_s >= plan.best.estimate.step_time_s * (1 - 1e-12)
+
+
+best_of = cache(search)
+
+
+@pytest.mark.parametrize(("model", "cluster", "batch"), JOBS)
+def test_estimate_of_the_best_is_its_estimate_and_terms_add_up(make_job, model, cluster, batch):
+    job = make_job(model, cluster, batch)
+    plan = search(job)
+    assert estimate(job, plan.best.layout, memory_margin=0.05) == plan.best.estimate
+    for candidate in plan.candidates:
+        terms = astuple(candidate.estimate.terms)
+        assert sum(terms) == pytest.approx(candidate.estimate.step_time_s, rel=1e-9)
+        assert candidate.estimate.memory.fits
+
+
+@pytest.mark.parametrize(
+    ("text", "excluded"),
+    [
+        ("tp=2", False),
+        ("pp=4", False),
+        ("recompute=full", False),
+        ("offload=0.5", False),
+        ("zero_stage=1", True),
+        ("sequence_parallel=true", True),
+    ],
+)
+def test_a_choice_of_the_user_is_kept(make_job, text, excluded):
+    job = make_job("small-dense", "1x8:h100-sxm", 16)
+    choice = parse_choice(text, excluded=excluded)
+    options = {"exclude" if excluded else "fix": (choice,)}
+    plan = search(job, SearchOptions(**options))
+    column = LayoutTable.of([c.layout for c in plan.candidates])
+    same = getattr(column, choice.field) == choice.value
+    assert not same.any() if excluded else same.all()
+    assert plan.best.estimate.step_time_s >= best_of(job).best.estimate.step_time_s
