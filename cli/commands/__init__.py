@@ -1,0 +1,32 @@
+"""Commands, one file each. To add one: write its file, add one line to `COMMANDS`.
+
+A module is imported only when its command is typed, so the summaries stand here: `plan --help`
+must not wait for numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command lives and what `plan --help` says of it."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Entry] = MappingProxyType(
+    {
+        "search": Entry("cli.commands.search", "Find the fastest layout that fits, with proof."),
+        "estimate": Entry("cli.commands.estimate", "Price one layout: time, memory, fit."),
+        "export": Entry("cli.commands.export", "Write the launch script of a plan."),
+        "catalog": Entry("cli.commands.catalog", "Show known GPUs, models and clusters."),
+        "doctor": Entry("cli.commands.doctor", "Check this installation and your runtime."),
+        "completion": Entry("cli.commands.completion", "Print the completion script of a shell."),
+    }
+)
+"""Command name -> entry, in the order of the help page; the module's `command` is the command."""

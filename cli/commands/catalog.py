@@ -1,0 +1,83 @@
+"""`plan catalog`: what is known without a file of your own."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import click
+
+from cli.help import example
+from cli.options import JSON
+from cli.output import show, show_json, write
+from cli.render.catalog import (
+    cluster_entries,
+    clusters_page,
+    gpu_entry,
+    gpu_page,
+    gpus_page,
+    model_entry,
+    model_page,
+    models_page,
+)
+from costmodel.catalog import gpu, gpu_names
+from costmodel.catalog.models import preset, preset_names
+from costmodel.spec.cluster import ClusterSpec
+
+TEMPLATE = "cluster.yaml"
+
+
+@click.group("catalog", epilog=example("plan catalog models llama3-70b"))
+def command() -> None:
+    """Show known GPUs, models and clusters."""
+
+
+@command.command(epilog=example("plan catalog gpus h100-sxm"))
+@click.argument("name", required=False)
+@JSON
+def gpus(name: str | None, *, as_json: bool) -> None:
+    """List GPUs, or every number of one GPU with its source."""
+    if name is None:
+        names = gpu_names()
+        if as_json:
+            show_json({"gpus": {known: gpu_entry(known) for known in names}})
+        else:
+            show(*gpus_page({known: gpu(known) for known in names}))
+    elif as_json:
+        show_json(gpu_entry(name))
+    else:
+        show(*gpu_page(name))
+
+
+@command.command(epilog=example("plan catalog models deepseek-v3"))
+@click.argument("name", required=False)
+@JSON
+def models(name: str | None, *, as_json: bool) -> None:
+    """List model presets, or one with its exact parameter counts."""
+    if name is None:
+        presets = [preset(known) for known in preset_names()]
+        if as_json:
+            show_json({"models": {model.name: model_entry(model) for model in presets}})
+        else:
+            show(*models_page(presets))
+    elif as_json:
+        show_json(model_entry(preset(name)))
+    else:
+        show(*model_page(preset(name)))
+
+
+@command.command(epilog=example("plan catalog clusters --template > cluster.yaml"))
+@click.option("--template", is_flag=True, help="Print a commented cluster file to fill in.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the cluster file.")
+@JSON
+def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
+    """Show how to describe a cluster: short forms, template, schema."""
+    if template and schema:
+        raise click.UsageError("--template and --schema exclude each other")
+    if template:
+        write(files("cli.templates").joinpath(TEMPLATE).read_text(encoding="utf-8"))
+    elif schema:
+        show_json(ClusterSpec.model_json_schema())
+    elif as_json:
+        show_json({"clusters": cluster_entries()})
+    else:
+        show(*clusters_page())

@@ -1,0 +1,48 @@
+"""`plan estimate`: what one layout costs."""
+
+from __future__ import annotations
+
+import click
+
+from cli.help import example
+from cli.layout_text import parse_layout
+from cli.options import JSON, Question, job_options
+from cli.options import memory_margin as with_memory_margin
+from cli.output import show, show_json
+from cli.render.estimate import estimate_document, estimate_page
+from planner import answer
+
+
+@click.command(
+    "estimate",
+    epilog=example(
+        "plan estimate --model llama3-70b --cluster 8x8:h100-sxm \\",
+        "  --global-batch-size 128 --seq-length 8192 \\",
+        "  --layout tp=8,pp=4,vpp=2,sequence_parallel=true,recompute_modules=core_attn+mlp",
+    ),
+)
+@job_options
+@click.option(
+    "--layout",
+    required=True,
+    metavar="LAYOUT",
+    help="FIELD=VALUE,... such as tp=8,pp=4,vpp=2,micro_batch_size=1. Left out: dp fills the "
+    "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off.",
+)
+@with_memory_margin(0.0)
+@JSON
+def command(question: Question, layout: str, memory_margin: float, *, as_json: bool) -> None:
+    """Price one layout: time, memory, fit.
+
+    A layout that does not fit is priced too, and says so. Fields: tp pp vpp cp dp ep etp
+    dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
+    recompute_modules recompute_method recompute_num_layers offload.
+    """
+    job = question.job
+    chosen = parse_layout(layout, job.cluster)
+    estimate = answer.estimate(job, chosen, memory_margin=memory_margin)
+    notes = (*answer.notes(job), *question.notes)
+    if as_json:
+        show_json(estimate_document(job, chosen, estimate, notes))
+    else:
+        show(*estimate_page(job, chosen, estimate, notes))

@@ -1,0 +1,103 @@
+"""`plan export`: from a plan to the script that starts the training."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import RenderableType
+
+from cli.documents import read_json
+from cli.files import NewFile, refuse_folder, write_folder
+from cli.help import example
+from cli.options import FORCE
+from cli.output import remark, section, show
+from cli.render.plan import notes_part
+from costmodel.errors import PlanError, unknown_name
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from planner.answer import check
+from planner.exporters import EXPORTERS, LaunchConfig
+from planner.launchers import LAUNCHERS, LaunchFile
+from planner.plan import chosen_from_json
+
+PLAN_FILE = "plan.json"
+
+
+@click.command(
+    "export", epilog=example("plan export plan.json --launcher slurm --output-dir launch")
+)
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option(
+    "--runtime",
+    type=click.Choice(tuple(EXPORTERS)),
+    show_default="the plan's own",
+    help="Training runtime whose options are written.",
+)
+@click.option(
+    "--launcher",
+    type=click.Choice(tuple(LAUNCHERS)),
+    default="torchrun",
+    show_default=True,
+    help="torchrun writes run.sh for every node, slurm writes run.sbatch.",
+)
+@click.option(
+    "--output-dir",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="New folder for the script and a copy of the plan.",
+)
+@FORCE
+def command(
+    plan: Path, runtime: str | None, launcher: str, output_dir: Path, *, force: bool
+) -> None:
+    """Write the launch script of a plan.
+
+    PLAN is a file written by `plan search --output`. The script asks for MEGATRON_PATH,
+    TOKENIZER_MODEL, DATA_PATH and CHECKPOINT_PATH when it runs.
+    """
+    refuse_folder(output_dir, force=force)
+    text, job, layout = _read(plan)
+    config = _exporter(runtime or job.runtime)(job, layout)
+    scripts = {name: launch(config, job.cluster) for name, launch in LAUNCHERS.items()}
+    script = scripts[launcher]
+    files = (
+        NewFile(script.name, script.text, executable=script.executable),
+        NewFile(PLAN_FILE, text),
+    )
+    others = {other.name for other in scripts.values()} - {script.name}
+    for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
+        remark(f"removed {gone}")
+    show(*_page(output_dir, script, config))
+
+
+def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
+    if runtime not in EXPORTERS:
+        raise unknown_name("runtime", runtime, EXPORTERS, f"known: {', '.join(EXPORTERS)}")
+    return EXPORTERS[runtime]
+
+
+def _read(path: Path) -> tuple[str, Job, Layout]:
+    text, _ = read_json(path)
+    try:
+        job, layout = chosen_from_json(text)
+        check(job, layout)
+    except PlanError as error:
+        raise type(error)(f"{path}: {error}") from error
+    return text, job, layout
+
+
+def _page(folder: Path, script: LaunchFile, config: LaunchConfig) -> tuple[RenderableType, ...]:
+    path = shlex.quote(str(folder / script.name))
+    start = path if script.executable else f"sbatch {path}"
+    if script.executable and "/" not in path:
+        start = f"./{path}"
+    variables = [f"{v.name}: {v.sentence}" for v in config.required_environment]
+    return (
+        f"Wrote {folder / script.name} and {folder / PLAN_FILE}.",
+        section("Set these first", *variables),
+        notes_part(config.notes),
+        section("Next", start),
+    )

@@ -1,0 +1,164 @@
+"""`plan search`: the fastest layout of a job."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+import click
+
+from cli.clock import Clock
+from cli.files import write_text
+from cli.help import example
+from cli.layout_text import parse_layout, spelled_out
+from cli.options import (
+    Destination,
+    Question,
+    destination_options,
+    gathered,
+    job_options,
+    memory_margin,
+)
+from cli.output import json_text, remark, show, write
+from cli.parameters import finite
+from cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
+from cli.render.plan import baseline_text, next_part, plan_page
+from costmodel.errors import PlanError
+from costmodel.explicit import Estimate
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from planner import answer
+from planner.answer import SearchOptions
+from planner.constraints import parse_choice
+from planner.plan import Infeasible, Plan, plan_json
+
+NOTHING_FITS = 2
+
+
+def _options(
+    fix: tuple[str, ...], exclude: tuple[str, ...], memory_margin: float, top: int
+) -> SearchOptions:
+    return SearchOptions(
+        memory_margin=memory_margin,
+        top=top,
+        fix=tuple(parse_choice(spelled_out(text), excluded=False) for text in fix),
+        exclude=tuple(parse_choice(spelled_out(text), excluded=True) for text in exclude),
+    )
+
+
+search_options = gathered(
+    "options",
+    _options,
+    (
+        click.option("--fix", multiple=True, metavar="FIELD=VALUE", help="Hold a field: tp=8."),
+        click.option(
+            "--exclude",
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help="Keep a field from a value: recompute=full.",
+        ),
+        memory_margin(0.05),
+        click.option(
+            "--top",
+            type=click.IntRange(1, 100),
+            default=10,
+            show_default=True,
+            help="Alternatives to list.",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The user's own layout, priced."""
+
+    layout: Layout
+    estimate: Estimate
+
+
+@click.command(
+    "search",
+    epilog=example(
+        "plan search --model llama3-70b --cluster 8x8:h100-sxm \\",
+        "  --global-batch-size 128 --seq-length 8192 --output plan.json",
+    ),
+)
+@job_options
+@search_options
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    callback=finite,
+    metavar="SECONDS",
+    help="Answer with what is found by then.",
+)
+@click.option("--baseline", metavar="LAYOUT", help="Your layout (see `plan estimate`), to compare.")
+@destination_options
+def command(
+    question: Question,
+    options: SearchOptions,
+    destination: Destination,
+    time_limit: float | None,
+    baseline: str | None,
+) -> None:
+    """Find the fastest layout that fits, with proof.
+
+    Prints the layout, where its step time goes, the alternatives, its memory and what was refused.
+    """
+    destination.check()
+    job = question.job
+    own = _priced(job, baseline, options.memory_margin) if baseline else None
+    with Clock(time_limit) as clock:
+        result = answer.search(job, options, clock)
+    if isinstance(result, Infeasible):
+        _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
+        return
+    plan = _completed(result, clock.seconds, question.notes)
+    text = json_text(plan_json(plan))
+    if destination.output:
+        write_text(destination.output, text, force=destination.force)
+        remark(f"wrote {destination.output}")
+    if destination.as_json:
+        write(text)
+        if own:
+            remark(baseline_text(job, own.layout, own.estimate, plan.best.estimate))
+        return
+    parts = list(plan_page(plan))
+    if own:
+        parts.insert(1, baseline_text(job, own.layout, own.estimate, plan.best.estimate))
+    show(*parts, next_part(_next(plan, destination)))
+
+
+def _priced(job: Job, text: str, margin: float) -> Baseline:
+    try:
+        layout = parse_layout(text, job.cluster)
+        return Baseline(layout, answer.estimate(job, layout, memory_margin=margin))
+    except PlanError as error:
+        raise type(error)(f"--baseline: {error}") from error
+
+
+def _completed(plan: Plan, seconds: float, notes: tuple[str, ...]) -> Plan:
+    """The plan with what only the caller knows: the time it took and the user's versions."""
+    certificate = plan.certificate.model_copy(update={"search_seconds": seconds})
+    return plan.model_copy(update={"certificate": certificate, "notes": (*plan.notes, *notes)})
+
+
+def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
+    if as_json:
+        write(json_text(infeasible_json(result)))
+        if not all_tried:
+            remark(NOT_TRIED)
+    else:
+        show(*infeasible_page(result, all_tried=all_tried))
+    click.get_current_context().exit(NOTHING_FITS)
+
+
+def _next(plan: Plan, destination: Destination) -> str:
+    """The export, or why the runtime cannot have it."""
+    for note in plan.notes:
+        if note.startswith(f"{plan.job.runtime} cannot express"):
+            return note
+    path = str(destination.output or "plan.json")
+    export = f"plan export {shlex.quote(path)} --launcher torchrun --output-dir launch"
+    return export if destination.output else f"add `--output plan.json`, then: {export}"

@@ -1,0 +1,201 @@
+"""Strict JSON and YAML: no duplicate keys, no NaN, no aliases; errors know line and column."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from cli.files import FileError, read_text
+from costmodel.spec.base import Spec
+
+NESTED_TOO_DEEPLY = "nested too deeply"
+SpecT = TypeVar("SpecT", bound=Spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file: a mapping, and where its parts stand."""
+
+    path: Path
+    values: dict[str, object]
+    root: yaml.Node | None = None
+    """The tree with line numbers; JSON has none."""
+
+    def error(self, message: str, field: Sequence[str | int] = ()) -> FileError:
+        """An error at a field, with the line where it is known."""
+        line = _line(self.root, field)
+        where = f"{self.path}:{line}" if line else f"{self.path}"
+        name = ".".join(str(part) for part in field)
+        return FileError(f"{where}: field {name!r}: {message}" if name else f"{where}: {message}")
+
+    def validated(self, spec: type[SpecT]) -> SpecT:
+        """The values as a spec.
+
+        Raises:
+            FileError: A field is missing, unknown or wrong; the message names it.
+        """
+        try:
+            return spec.model_validate(self.values)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            reason = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "extra_forbidden":
+                reason = "unknown field; remove it or correct its name"
+            raise self.error(reason, first["loc"]) from error
+
+
+def read_document(path: Path) -> Document:
+    """Read a JSON or YAML file that holds a mapping.
+
+    Raises:
+        FileError: It cannot be read or parsed, or holds something else.
+    """
+    text = read_text(path)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return _yaml(path, text)
+    return Document(path, _json(path, text))
+
+
+def read_json(path: Path) -> tuple[str, Document]:
+    """Text and content of a JSON file, both.
+
+    Raises:
+        FileError: As `read_document`.
+    """
+    text = read_text(path)
+    return text, Document(path, _json(path, text))
+
+
+def _json(path: Path, text: str) -> dict[str, object]:
+    try:
+        values: object = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
+    except json.JSONDecodeError as error:
+        raise FileError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise FileError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise FileError(f"{path}: {NESTED_TOO_DEEPLY}") from error
+    return _mapping(path, values)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} appears twice: remove one")
+    return values
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number JSON allows: write a finite one")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large: write a finite number")
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases (they can grow without bound), tags and duplicate keys."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Refuse aliases and tags where they stand."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(
+                problem="aliases are refused: write the value out", problem_mark=self.get_mark()
+            )
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            raise yaml.MarkedYAMLError(
+                problem=f"tags are refused: remove {tag[:40]!r}", problem_mark=event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001, FBT002 (PyYAML's signature)
+    ) -> dict[Hashable, object]:
+        """Refuse a key that is no word, or appears twice."""
+        seen: set[object] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(
+                    problem="a list or mapping is no key: write a word",
+                    problem_mark=key.start_mark,
+                )
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {key.value!r} appears twice: remove one",
+                    problem_mark=key.start_mark,
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _yaml(path: Path, text: str) -> Document:
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        values = _mapping(path, loader.construct_document(root) if root is not None else None)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else f"{path}"
+        raise FileError(f"{where}: not YAML we read: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise FileError(f"{path}: not YAML: {error}") from error
+    except RecursionError as error:
+        raise FileError(f"{path}: {NESTED_TOO_DEEPLY}") from error
+    return Document(path, values, root)
+
+
+def _mapping(path: Path, values: object) -> dict[str, object]:
+    if not isinstance(values, dict):
+        raise FileError(f"{path}: expected fields and values, got {_kind(values)}")
+    wrong = next((key for key in values if not isinstance(key, str)), None)
+    if wrong is not None:
+        raise FileError(f"{path}: field name {wrong!r} is not a word")
+    return values
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "an empty file"
+    return "a list" if isinstance(value, list) else f"only {str(value)[:40]!r}"
+
+
+def _line(root: yaml.Node | None, field: Sequence[str | int]) -> int | None:
+    """Line of the deepest part of `field` that is in the file."""
+    if root is None:
+        return None
+    node = root
+    line: int = node.start_mark.line
+    for part in field:
+        if isinstance(node, yaml.MappingNode):
+            pairs = {key.value: (key, value) for key, value in node.value}
+            if part not in pairs:
+                break
+            key, node = pairs[part]
+            line = key.start_mark.line
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            if part >= len(node.value):
+                break
+            node = node.value[part]
+            line = node.start_mark.line
+    return line + 1

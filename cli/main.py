@@ -1,0 +1,160 @@
+"""Entry point of `plan`: picks the command, turns every ending into an exit code.
+
+Exit codes: 0 an answer, 2 nothing fits or bad input, 1 our bug, 130 Ctrl-C. A reader that closes
+the pipe early (`plan ... | head`) has seen enough: that is 0.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from cli.commands import COMMANDS
+from costmodel.errors import PlanError, unknown_name
+
+ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
+DEBUG = "PLAN_DEBUG"
+"""Environment variable that shows the traceback of a bug."""
+COMPLETE = "_PLAN_COMPLETE"
+"""Environment variable by which a shell asks for completions."""
+
+START = """\
+plan finds the fastest parallel layout for training a large model, proves it and writes the
+launch script. Try:
+
+  plan search --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192
+  plan catalog models
+  plan search --help
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is typed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the registry."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name].module).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest names in the error."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise unknown_name("command", args[0], COMMANDS, f"known: {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The summaries of the registry: nothing is imported."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    epilog="Exit codes: 0 answer, 2 nothing fits or bad input, 1 a bug of ours, 130 Ctrl-C.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="trainplan", prog_name="plan")
+@click.pass_context
+def plan(context: click.Context) -> None:
+    """Find the fastest parallel layout for training a large model, and prove it."""
+    if context.invoked_subcommand is None:
+        click.echo(START, nl=False)
+
+
+def main() -> NoReturn:
+    """Run `plan` on the command line of this process."""
+    if COMPLETE in os.environ:
+        from click.shell_completion import shell_complete  # noqa: PLC0415 (only shells need it)
+
+        sys.exit(shell_complete(plan, {}, "plan", COMPLETE, os.environ[COMPLETE]))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal without our characters shows others, not an error
+            stream.reconfigure(errors="replace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run `plan` and return its exit code."""
+    try:
+        with plan.make_context("plan", list(arguments)) as context:
+            plan.invoke(context)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except (click.ClickException, PlanError) as error:
+        return refuse(_usage(error) if isinstance(error, click.ClickException) else str(error))
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except OSError as error:
+        return _unwritten(error)
+    except Exception as error:  # noqa: BLE001 (the last line of defence: a bug is said, not dumped)
+        return _confess(error)
+    return ANSWER
+
+
+def refuse(message: str) -> int:
+    """Say what is wrong in one line."""
+    click.echo(f"plan: error: {_one_line(message)}", err=True)
+    return BAD_INPUT
+
+
+def _one_line(message: str) -> str:
+    """What users or files contain may not steer the terminal: other characters are escaped."""
+    line = " ".join(message.split())
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{message} (see `{context.command_path} --help`)" if context else message
+
+
+def _confess(error: Exception) -> int:
+    if os.environ.get(DEBUG):
+        raise error
+    kind = type(error).__name__
+    line = _one_line(f"{kind}: {error}")[:300]
+    click.echo(
+        f"plan: error: this is a bug, please report it: {line} ({DEBUG}=1 shows the traceback)",
+        err=True,
+    )
+    return BUG
+
+
+def _unwritten(error: OSError) -> int:
+    """Files are read and written in `cli.files`, so this is a terminal, a pipe or a full disk."""
+    if error.errno not in NOT_WRITABLE:
+        return _confess(error)
+    _abandon_stdout()
+    if isinstance(error, BrokenPipeError):
+        return ANSWER
+    return refuse(f"cannot write to standard output: {error.strerror}")
+
+
+def _abandon_stdout() -> None:
+    """Python flushes stdout once more at exit: let that go nowhere."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)

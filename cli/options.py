@@ -1,0 +1,198 @@
+"""Options that several commands share, as decorators that hand over one value instead of ten."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from cli.files import refuse_existing
+from cli.inputs import load_cluster, load_model
+from cli.parameters import finite, token_count
+from costmodel.runtimes import RUNTIMES, runtime
+from costmodel.spec.job import Job
+from costmodel.spec.training import Precision, TrainingSpec
+
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
+
+LARGEST_SIZE = 1 << 30
+
+MODEL = click.option(
+    "--model",
+    required=True,
+    metavar="MODEL",
+    help="A preset (`plan catalog models`), a Hugging Face config.json or its folder, or our YAML.",
+)
+CLUSTER = click.option(
+    "--cluster",
+    required=True,
+    metavar="CLUSTER",
+    help="NODESxGPUS:GPU such as 8x8:h100-sxm, or a YAML file (`plan catalog clusters`).",
+)
+GLOBAL_BATCH_SIZE = click.option(
+    "--global-batch-size",
+    required=True,
+    type=click.IntRange(1, LARGEST_SIZE),
+    help="Sequences per optimizer step, over all replicas.",
+)
+SEQ_LENGTH = click.option(
+    "--seq-length",
+    required=True,
+    type=click.IntRange(1, LARGEST_SIZE),
+    help="Tokens per sequence.",
+)
+PRECISION = click.option(
+    "--precision",
+    type=click.Choice(get_args(Precision)),
+    default="bf16",
+    show_default=True,
+    help="Number format of the matrix products.",
+)
+TOKENS = click.option(
+    "--tokens",
+    callback=token_count,
+    metavar="N",
+    help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours and money.",
+)
+RUNTIME = click.option(
+    "--runtime",
+    type=click.Choice(tuple(RUNTIMES)),
+    default="megatron-lm",
+    show_default=True,
+    help="Training runtime the layout is for.",
+)
+RUNTIME_VERSION = click.option(
+    "--runtime-version",
+    metavar="VERSION",
+    help="Version you run; a note tells if the rules were checked against another.",
+)
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
+)
+FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
+
+
+def memory_margin(default: float) -> Decorator:
+    """`--memory-margin` with its default."""
+    return click.option(
+        "--memory-margin",
+        type=click.FloatRange(0, 1, max_open=True),
+        callback=finite,
+        default=default,
+        show_default=True,
+        help="Share of GPU memory that must stay free.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The job, and what the user said about the runtime."""
+
+    job: Job
+    notes: tuple[str, ...]
+
+
+def gathered(
+    name: str, build: Callable[..., object], options: Sequence[Decorator]
+) -> Callable[[Command], Command]:
+    """Add `options` to a command and pass it `build(**values)` under one name."""
+    taken = tuple(inspect.signature(build).parameters)
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(**values: object) -> None:
+            own = {key: values.pop(key) for key in taken}
+            command(**values, **{name: build(**own)})
+
+        wrapped: Command = run
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def _question(
+    *,
+    model: str,
+    cluster: str,
+    global_batch_size: int,
+    seq_length: int,
+    precision: Precision,
+    tokens: int | None,
+    runtime: str,
+    runtime_version: str | None,
+) -> Question:
+    training = TrainingSpec(
+        seq_length=seq_length,
+        global_batch_size=global_batch_size,
+        precision=precision,
+        tokens=tokens,
+    )
+    job = Job(
+        model=load_model(model),
+        training=training,
+        cluster=load_cluster(cluster),
+        runtime=runtime,
+    )
+    return Question(job, _version_notes(runtime, runtime_version))
+
+
+def _version_notes(name: str, version: str | None) -> tuple[str, ...]:
+    checked = runtime(name).version
+    if version is None or version == checked or version == checked.split()[0]:
+        return ()
+    return (
+        f"rules and options were checked against {name} {checked}, you run {version}: "
+        "`plan doctor --runtime-path` compares the options",
+    )
+
+
+job_options = gathered(
+    "question",
+    _question,
+    (
+        MODEL,
+        CLUSTER,
+        GLOBAL_BATCH_SIZE,
+        SEQ_LENGTH,
+        PRECISION,
+        TOKENS,
+        RUNTIME,
+        RUNTIME_VERSION,
+    ),
+)
+"""`--model` to `--runtime-version`, as `question`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where the answer goes."""
+
+    as_json: bool
+    output: Path | None
+    force: bool
+
+    def check(self) -> None:
+        """Refuse early what could not be written later.
+
+        Raises:
+            FileError: The file exists or its folder refuses it.
+        """
+        if self.output:
+            refuse_existing(self.output, force=self.force)
+
+
+OUTPUT = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Also write the plan here (`plan export` reads it).",
+)
+destination_options = gathered("destination", Destination, (OUTPUT, FORCE, JSON))
+"""`--output --force --json`, as `destination`."""

@@ -1,0 +1,36 @@
+"""Readers of option values, beyond the types of click."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+import click
+
+_POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
+_TOKENS = re.compile(r"(?P<number>\d{1,18}(\.\d{1,18})?)(?P<power>e\+?\d{1,2})?(?P<suffix>[KMBT]?)")
+MOST_TOKENS = 10**18
+
+
+def finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Callback of a number: NaN and infinity are refused."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a finite number")
+    return value
+
+
+def token_count(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | None:
+    """Callback of a number of tokens: `15T`, `300B`, `1e12`."""
+    if value is None:
+        return None
+    match = _TOKENS.fullmatch(value.replace("_", "").replace(",", ""))
+    if match is None:
+        raise click.BadParameter(f"{value[:40]!r} is no number of tokens: write 15T, 300B or 1e12")
+    number = Decimal(match["number"] + (match["power"] or ""))
+    tokens = number * 10 ** _POWERS[match["suffix"]]
+    if not 1 <= tokens <= MOST_TOKENS:
+        raise click.BadParameter(f"{value} tokens: must be between 1 and 1e18")
+    return int(tokens)

@@ -1,0 +1,1 @@
+"""Results as text: the only place where bytes become GiB."""

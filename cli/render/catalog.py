@@ -1,0 +1,215 @@
+"""The catalog as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.output import section
+from cli.render.grid import Column, grid
+from cli.render.text import NEVER, parameters
+from costmodel.catalog import fitted, gpu, gpu_names, stand_in
+from costmodel.catalog.models import preset_config
+from costmodel.params import num_active_parameters, num_parameters
+from costmodel.sourced import Sourced
+from costmodel.spec.gpu import GpuSpec
+from costmodel.spec.model import ModelSpec
+from planner.plan import model_json
+
+Entry = Mapping[str, object]
+_GPU_HEADS = ("memory GiB", "memory GB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "NIC GB/s")
+SOURCE = "_source"
+
+
+def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
+    """All GPUs, one row each."""
+    columns = (Column("GPU", numeric=False), *(Column(head) for head in _GPU_HEADS), Column("fit"))
+    yield grid(
+        columns,
+        (
+            (
+                name,
+                _number(spec.memory_gib),
+                _number(spec.memory_gb_per_s),
+                _number(spec.peak_tflops.get("bf16")),
+                _number(spec.peak_tflops.get("fp8")),
+                _number(spec.link_gb_per_s),
+                _number(spec.nic_gb_per_s),
+                "own" if fitted(name).gemm else (NEVER if stand_in(name) is None else "other"),
+            )
+            for name, spec in gpus.items()
+        ),
+    )
+    yield (
+        "Dense peaks; bandwidths of one GPU in one direction. fit: constants fitted on "
+        "measurements of this GPU (own), of a like one (other), or assumed (-).\n"
+        "`plan catalog gpus NAME` shows every number with its source."
+    )
+
+
+def gpu_page(name: str) -> Iterator[RenderableType]:
+    """Every number of one GPU with its source."""
+    spec = gpu(name)
+    yield Text(f"{name}: {spec.vendor} {spec.architecture}, {spec.link}", style="bold")
+    columns = (Column("number", numeric=False), Column("value"), Column("source", numeric=False))
+    yield grid(
+        columns, ((label, _number(item), item.source) for label, item in _sourced_numbers(spec))
+    )
+    yield (
+        f"Usual node: {spec.gpus_per_node} GPUs, scale-up domain of {spec.nvlink_domain}. "
+        f"In a cluster: 8x{spec.gpus_per_node}:{name}"
+    )
+    yield _fit_part(name)
+
+
+def gpu_entry(name: str) -> Entry:
+    """One GPU as JSON."""
+    return {
+        "name": name,
+        **gpu(name).model_dump(mode="json"),
+        "fitted": fitted(name).model_dump(mode="json"),
+        "stand_in": stand_in(name),
+    }
+
+
+def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
+    """All presets, one row each."""
+    columns = (
+        Column("model", numeric=False),
+        Column("parameters"),
+        Column("active"),
+        Column("layers"),
+        Column("hidden"),
+        Column("heads"),
+        Column("vocab"),
+        Column("experts"),
+        Column("context"),
+    )
+    yield grid(columns, (_model_row(model) for model in models))
+    yield (
+        "A Hugging Face config.json or its folder works like a preset: "
+        "plan search --model path/to/config.json"
+    )
+
+
+def model_page(model: ModelSpec) -> Iterator[RenderableType]:
+    """One preset with all its fields."""
+    yield Text(f"{model.name}: {parameters(num_parameters(model))} parameters", style="bold")
+    fields = [
+        ("num_parameters", f"{num_parameters(model):,}"),
+        ("num_active_parameters", f"{num_active_parameters(model):,}"),
+        *_flat("", model.model_dump(mode="json", exclude_none=True)),
+    ]
+    yield grid((Column("field", numeric=False), Column("value", numeric=False)), fields)
+    source = preset_config(model.name).get(SOURCE)
+    if source:
+        yield f"Source: {source}"
+
+
+def model_entry(model: ModelSpec) -> Entry:
+    """One preset as JSON."""
+    return {**model_json(model), "source": preset_config(model.name).get(SOURCE)}
+
+
+def clusters_page() -> Iterator[RenderableType]:
+    """How to write a cluster."""
+    columns = (
+        Column("short form (64 GPUs)", numeric=False),
+        Column("GPUs per node"),
+        Column("scale-up domain"),
+        Column("NIC GB/s per GPU"),
+    )
+    yield grid(
+        columns,
+        (
+            (
+                str(entry["short_form"]),
+                str(entry["gpus_per_node"]),
+                str(entry["nvlink_domain"]),
+                NEVER if entry["nic_gb_per_s"] is None else f"{entry['nic_gb_per_s']:g}",
+            )
+            for entry in cluster_entries()
+        ),
+    )
+    yield section(
+        "A cluster of your own",
+        "NODESxGPUS:GPU              any count of nodes and GPUs, such as 32x8:h100-sxm",
+        "A+B                         groups of unlike nodes, as in 4x8:h100-sxm+4x8:h200-sxm",
+        "plan catalog clusters --template > cluster.yaml    a file with NICs, tiers and prices",
+        "plan catalog clusters --schema                     its JSON Schema, for editors",
+    )
+
+
+def cluster_entries() -> Sequence[Entry]:
+    """The usual node of every GPU."""
+    entries = []
+    for name in gpu_names():
+        spec = gpu(name)
+        nodes = max(1, 64 // spec.gpus_per_node)
+        entries.append(
+            {
+                "short_form": f"{nodes}x{spec.gpus_per_node}:{name}",
+                "gpus_per_node": spec.gpus_per_node,
+                "nvlink_domain": spec.nvlink_domain,
+                "nic_gb_per_s": spec.nic_gb_per_s.value if spec.nic_gb_per_s else None,
+            }
+        )
+    return entries
+
+
+def _sourced_numbers(spec: GpuSpec) -> Iterator[tuple[str, Sourced]]:
+    for label, number in (
+        ("memory, GiB", spec.memory_gib),
+        ("memory, GB/s", spec.memory_gb_per_s),
+        *((f"{key} peak, TFLOP/s", peak) for key, peak in spec.peak_tflops.items()),
+        (f"{spec.link}, GB/s", spec.link_gb_per_s),
+        ("host, GB/s", spec.host_gb_per_s),
+        ("NIC, GB/s", spec.nic_gb_per_s),
+        ("TDP, W", spec.tdp_w),
+    ):
+        if number is not None:
+            yield label, number
+
+
+def _fit_part(name: str) -> RenderableType:
+    own, other = fitted(name), stand_in(name)
+    lines = [f"matrix products, {key}: {fit.source}" for key, fit in own.gemm.items()]
+    lines += [f"{key}: {fit.source}" for key, fit in own.collectives.items()]
+    lines += [f"attention: {own.attention.source}"] if own.attention else []
+    lines += [f"sustained, {key}: {item.source}" for key, item in own.sustained.items()]
+    if other:
+        lines.append(f"where it has none, {other} stands in")
+    if not lines:
+        lines.append("nothing: assumed constants are used")
+    return Group(Text("Fitted on measurements", style="bold"), *(Text(f"- {x}") for x in lines))
+
+
+def _model_row(model: ModelSpec) -> tuple[str, ...]:
+    active = num_active_parameters(model)
+    return (
+        model.name,
+        parameters(num_parameters(model)),
+        parameters(active) if model.moe else "",
+        f"{model.num_hidden_layers}",
+        f"{model.hidden_size:,}",
+        f"{model.num_attention_heads}/{model.num_key_value_heads}",
+        f"{model.vocab_size:,}",
+        f"{model.moe.num_experts_per_tok}/{model.moe.num_experts}" if model.moe else "",
+        f"{model.max_position_embeddings:,}",
+    )
+
+
+def _flat(prefix: str, values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(f"{prefix}{name}.", value)
+        else:
+            yield f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(item: Sourced | None) -> str:
+    if item is None:
+        return NEVER
+    return f"{item.value:,.0f}" if item.value == int(item.value) else f"{item.value:,g}"

@@ -1,0 +1,63 @@
+"""Nothing fits: why, and what would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.render.headline import job_line
+from cli.render.plan import refused_part
+from cli.render.text import gib, layout_line
+from planner.plan import Infeasible, layout_json, model_json
+
+SCHEMA = "trainplan/infeasible/v1"
+NOT_TRIED = "changes not tried: time limit"
+
+
+def infeasible_page(result: Infeasible, *, all_tried: bool) -> Iterator[RenderableType]:
+    """The reason first, then the changes that would help, then what was refused.
+
+    `all_tried` is false where the time limit struck while changes were tried.
+    """
+    yield Text(infeasible_line(result), style="bold red")
+    yield job_line(result.job)
+    if result.changes:
+        lines = (Text(f"  - {change}") for change in result.changes)
+        more = () if all_tried else (f"Other {NOT_TRIED}",)
+        yield Group(Text("Any one of these makes it fit", style="bold"), *lines, *more)
+    elif not all_tried:
+        yield f"{NOT_TRIED.capitalize()}."
+    else:
+        yield "No single change we know makes it fit: combine more GPUs with a shorter sequence."
+    yield from refused_part(result.job, result.refused, result.space_size)
+
+
+def infeasible_line(result: Infeasible) -> str:
+    """What the leanest layout lacks."""
+    if result.least_memory_bytes is None or result.least_memory_layout is None:
+        return f"No layout is legal: every one of {result.space_size:,} breaks a rule."
+    layout = layout_line(result.least_memory_layout, result.job.model)
+    return (
+        f"Nothing fits: the leanest layout needs {gib(result.least_memory_bytes)} GiB of "
+        f"{gib(result.capacity_bytes)} GiB usable.\n  leanest: {layout}"
+    )
+
+
+def infeasible_json(result: Infeasible) -> Mapping[str, object]:
+    """The public document `trainplan/infeasible/v1`."""
+    job, layout = result.job, result.least_memory_layout
+    return {
+        "schema": SCHEMA,
+        "model": model_json(job.model),
+        "training": job.training.model_dump(mode="json"),
+        "cluster": job.cluster.model_dump(mode="json"),
+        "runtime": job.runtime,
+        "refused": result.refused,
+        "space_size": result.space_size,
+        "least_memory_bytes": result.least_memory_bytes,
+        "least_memory_layout": None if layout is None else layout_json(job, layout),
+        "capacity_bytes": result.capacity_bytes,
+        "changes": list(result.changes),
+    }

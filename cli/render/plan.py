@@ -1,0 +1,110 @@
+"""A plan as the page `plan search` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from cli.output import section
+from cli.render.alternatives import alternatives_table, legend
+from cli.render.grid import Column, grid
+from cli.render.headline import headline, job_line
+from cli.render.memory_bar import memory_table
+from cli.render.terms import largest_cost, terms_table
+from cli.render.text import gib, layout_line, percent, plural, seconds
+from costmodel.explicit import Estimate
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from planner.constraints import MEMORY, legality_rules
+from planner.plan import Plan
+
+SHOWN_RULES = 5
+
+
+def plan_page(plan: Plan) -> Iterator[RenderableType]:
+    """The answer first, then why, then the rest."""
+    best = plan.best
+    yield headline(plan.job, best.layout, best.estimate)
+    yield Group(job_line(plan.job), certificate_text(plan))
+    yield Group(terms_table(best.estimate), Text(binding_text(plan)))
+    yield Group(alternatives_table(plan), *legend(plan))
+    yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
+    yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
+    if plan.notes:
+        yield notes_part(plan.notes)
+
+
+def certificate_text(plan: Plan) -> str:
+    """How sure we are that nothing is faster."""
+    proof = plan.certificate
+    took = f" in {proof.search_seconds:.1f} s" if proof.search_seconds is not None else ""
+    work = f"{proof.priced:,} were priced and {proof.evaluated:,} simulated{took}"
+    gap = f"gap {percent(proof.gap_fraction, 1 if proof.gap_fraction else 0)}"
+    space = plural(proof.space_size, "layout")
+    missed = "the time limit struck, so the table may miss alternatives"
+    if proof.optimal:
+        rest = "a bound or a rule excludes the others"
+        return (
+            f"Proved fastest of {space} under the cost model, {gap}.\n"
+            f"{work}; {rest if proof.alternatives_complete else missed}."
+        )
+    why = "." if proof.alternatives_complete else f": {missed}."
+    return (
+        f"Not proved fastest of {space}{why}\n"
+        f"{work}; none is faster than {seconds(proof.lower_bound_s)}, {gap}."
+    )
+
+
+def binding_text(plan: Plan) -> str:
+    """What limits the answer."""
+    memory = plan.best.estimate.memory
+    usable = memory.capacity_bytes * (1 - plan.memory_margin)
+    fullest = max(memory.pipeline_ranks, key=lambda rank: rank.total_bytes).rank
+    return (
+        f"Largest cost besides the work itself: {largest_cost(plan.best.estimate)}.\n"
+        f"Memory: {gib(memory.peak_reserved_bytes)} of the {gib(usable)} GiB that the margin of "
+        f"{percent(plan.memory_margin, 0)} leaves, fullest on pipeline rank {fullest}."
+    )
+
+
+def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[RenderableType]:
+    """Which rules refused most layouts, and what to do about them."""
+    if not refused:
+        return
+    says = {rule.name: rule.says for rule in legality_rules(job)}
+    says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
+    shown = list(refused.items())[:SHOWN_RULES]
+    rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]
+    more = list(refused.values())[SHOWN_RULES:]
+    if more:
+        rows.append((f"{sum(more):,}", plural(len(more), "other rule"), ""))
+    columns = (Column("refused"), Column("rule", numeric=False), Column("why", numeric=False))
+    head = f"Refused: {sum(refused.values()):,} of {plural(space, 'layout')}"
+    yield Group(Text(head, style="bold"), grid(columns, rows))
+
+
+def notes_part(notes: tuple[str, ...]) -> RenderableType:
+    """Assumptions and warnings."""
+    items = (Padding(Text(f"- {note}"), (0, 0, 0, 2)) for note in notes)
+    return Group(Text("Good to know", style="bold"), *items)
+
+
+def baseline_text(job: Job, layout: Layout, estimate: Estimate, best: Estimate) -> str:
+    """How the answer compares with the user's own layout."""
+    name = layout_line(layout, job.model)
+    own, answer = estimate.step_time_s, best.step_time_s
+    if own >= answer:
+        verdict = f"the answer is {own / answer:.2f} times as fast, {seconds(own - answer)} less"
+    else:
+        verdict = f"it is {seconds(answer - own)} faster than the answer"
+    memory = estimate.memory
+    fits = "" if memory.fits else f"; it needs {gib(memory.peak_reserved_bytes)} GiB: too much"
+    return f"Baseline: {name}\n  {seconds(own)} a step: {verdict}{fits}."
+
+
+def next_part(command: str) -> RenderableType:
+    """What to type next."""
+    return section("Next", command)

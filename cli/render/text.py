@@ -1,0 +1,122 @@
+"""Numbers and layouts as short text."""
+
+from __future__ import annotations
+
+from costmodel.spec.layout import Layout
+from costmodel.spec.model import ModelSpec
+from costmodel.units import GIB
+
+DOT = " · "
+NEVER = "-"
+SHORT_MODULES = {
+    "core_attn": "attn",
+    "layernorm": "norm",
+    "mla_up_proj": "mla",
+    "mlp": "mlp",
+    "moe_act": "act",
+    "shared_experts": "shared",
+    "moe": "moe",
+}
+"""Recompute modules as the tables write them."""
+
+
+def seconds(value: float) -> str:
+    """Seconds with about four digits."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f} s"
+    if abs(value) >= 100:
+        return f"{value:.1f} s"
+    if abs(value) >= 1:
+        return f"{value:.2f} s"
+    return f"{value:.3f} s" if abs(value) >= 0.1 else f"{value * 1000:.2f} ms"
+
+
+def seconds_like(value: float, whole: float) -> str:
+    """Seconds with as many digits as `seconds` gives the whole, so that columns align."""
+    digits = len(seconds(whole).split()[0].partition(".")[2])
+    if seconds(whole).endswith("ms"):
+        return f"{value * 1000:.{digits}f} ms"
+    return f"{value:,.{digits}f} s"
+
+
+def gib(value_bytes: float) -> str:
+    """Bytes as GiB, without the unit."""
+    return f"{value_bytes / GIB:.1f}"
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """A fraction in percent."""
+    return f"{fraction * 100:.{digits}f} %"
+
+
+def parameters(count: int) -> str:
+    """A number of parameters: 70.6 B."""
+    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:,}"
+
+
+def tokens(count: int) -> str:
+    """A number of tokens: 15 T."""
+    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if count >= size:
+            return f"{count / size:g} {unit}"
+    return f"{count:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def layout_line(layout: Layout, model: ModelSpec) -> str:
+    """A layout in one line: what differs from nothing is said."""
+    degrees = ["tp", "pp", "vpp", "cp", "dp", *(("ep", "etp") if model.moe else ())]
+    parts = [f"{name} {getattr(layout, name)}" for name in degrees]
+    parts.append(f"mbs {layout.micro_batch_size}")
+    if layout.sequence_parallel:
+        parts.append("SP")
+    parts.append(zero_text(layout))
+    parts.append(f"recompute {recompute_text(layout)}")
+    if layout.offload.optimizer:
+        parts.append(f"offload {percent(layout.offload.optimizer, 0)} of optimizer")
+    return DOT.join(parts)
+
+
+def zero_text(layout: Layout) -> str:
+    """ZeRO stage, with the sharding group where it is not all of dp."""
+    if layout.dp_replicate == 1:
+        return f"ZeRO-{layout.zero_stage}"
+    return f"ZeRO-{layout.zero_stage} over {layout.dp_shard} of {layout.dp}"
+
+
+def recompute_text(layout: Layout) -> str:
+    """Recomputation in one word where possible."""
+    if layout.recompute == "selective":
+        return "+".join(SHORT_MODULES[module] for module in layout.recompute_modules)
+    if layout.recompute == "full":
+        return f"full {layout.recompute_method}/{layout.recompute_num_layers}"
+    return layout.recompute
+
+
+def layout_argument(layout: Layout) -> str:
+    """The text `--layout` reads back as this layout."""
+    default = Layout()
+    values = layout.model_dump(mode="json")
+    parts = [f"{name}={getattr(layout, name)}" for name in ("tp", "pp", "vpp", "cp", "dp")]
+    for name in ("ep", "etp", "dp_replicate", "zero_stage", "micro_batch_size", "recompute"):
+        if getattr(layout, name) != getattr(default, name) or name == "micro_batch_size":
+            parts.append(f"{name}={values[name]}")
+    if layout.sequence_parallel:
+        parts.append("sequence_parallel=true")
+    if layout.recompute_modules:
+        parts.append(f"recompute_modules={'+'.join(layout.recompute_modules)}")
+    if layout.recompute == "full":
+        parts.append(f"recompute_method={layout.recompute_method}")
+        parts.append(f"recompute_num_layers={layout.recompute_num_layers}")
+    if layout.offload.optimizer:
+        parts.append(f"offload={layout.offload.optimizer:g}")
+    if layout.schedule != ("interleaved" if layout.vpp > 1 else "1f1b"):
+        parts.append(f"schedule={layout.schedule}")
+    return ",".join(parts)

@@ -1,0 +1,187 @@
+"""Every command: help, lazy imports, width, JSON keys."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.commands import COMMANDS
+from cli.main import plan as group
+from costmodel.catalog import gpu_names
+from costmodel.catalog.models import preset_names
+from costmodel.spec.cluster import ClusterSpec
+from tests.e2e.command import LLAMA, PLAN, TINY, plan, with_value
+
+KEYS = Path(__file__).parent / "json_keys.json"
+UNEVEN = (".best.layout.stages", ".candidates[].layout.stages", ".least_memory_layout.stages")
+HEAVY = ("torch", "pulp", "numpy", "pydantic", "rich", "yaml")
+
+
+def commands(parent: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Paths of all commands and subcommands."""
+    context = click.Context(parent)
+    found = []
+    for name in parent.list_commands(context):
+        command = parent.get_command(context, name)
+        assert command is not None
+        found.append((*path, name))
+        if isinstance(command, click.Group):
+            found += commands(command, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize("path", commands(group), ids=" ".join)
+def test_every_command_has_help_with_an_example(path: tuple[str, ...]):
+    outcome = plan(*path, "--help")
+    assert outcome.code == 0
+    assert "Example:" in outcome.out
+    assert f"plan {path[0]}" in outcome.out
+    assert all(len(line) <= 100 for line in outcome.out.splitlines())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_of_the_registry_is_the_command_s_own(name: str):
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    assert command.help is not None
+    assert command.help.splitlines()[0] == COMMANDS[name].summary
+    assert command.name == name
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    program = (
+        "import sys; from cli.main import run; run(['--help']); "
+        f"sys.exit(', '.join(set({HEAVY}) & set(sys.modules)) or 0)"
+    )
+    best = 10.0
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
+        best = min(best, time.perf_counter() - start)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert best < 0.5
+
+
+def test_without_arguments_there_is_a_start():
+    outcome = plan()
+    assert outcome.code == 0
+    assert "plan search --model llama3-70b" in outcome.out
+
+
+def test_the_version_is_printed():
+    assert plan("--version").out.startswith("plan, version ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_its_completion(shell: str):
+    assert "_PLAN_COMPLETE" in plan("completion", shell).out
+
+
+def test_a_shell_completes_commands():
+    done = subprocess.run(
+        [*PLAN],
+        env={"_PLAN_COMPLETE": "bash_complete", "COMP_WORDS": "plan se", "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "search" in done.stdout
+
+
+def test_the_doctor_finds_this_installation_whole():
+    outcome = plan("doctor")
+    assert outcome.code == 0
+    assert "MISSING" not in outcome.out
+
+
+def test_the_doctor_compares_a_checkout(tmp_path: Path):
+    outcome = plan("doctor", "--runtime-path", tmp_path)
+    assert outcome.code == 2
+    assert "no megatron/training/arguments.py" in " ".join(outcome.out.split())
+    source = tmp_path / "megatron" / "training" / "arguments.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("parser.add_argument('--num-layers')\n")
+    outcome = plan("doctor", "--runtime-path", tmp_path)
+    assert outcome.code == 2
+    assert "does not know" in outcome.out
+    assert "--num-layers," not in outcome.out
+    source.write_text("def broken(:\n")
+    assert plan("doctor", "--runtime-path", tmp_path).code == 2
+
+
+def test_the_template_and_the_schema_describe_clusters(tmp_path: Path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(plan("catalog", "clusters", "--template").out)
+    job = with_value(TINY, "--cluster", str(path))
+    job = with_value(job, "--global-batch-size", "64")
+    document = plan("estimate", *job, "--layout", "tp=1", "--json").json
+    assert document["cluster"]["name"] == "my-cluster"
+    assert plan("catalog", "clusters", "--schema").json == json.loads(
+        json.dumps(ClusterSpec.model_json_schema())
+    )
+
+
+def test_the_catalog_lists_everything_it_knows():
+    assert set(plan("catalog", "gpus", "--json").json["gpus"]) == set(gpu_names())
+    assert set(plan("catalog", "models", "--json").json["models"]) == set(preset_names())
+    model = plan("catalog", "models", "llama3-70b", "--json").json
+    assert model["num_parameters"] == 70_553_706_496
+    assert "70,553,706,496" in plan("catalog", "models", "llama3-70b").out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("catalog", "gpus"),
+        ("catalog", "models"),
+        ("catalog", "clusters"),
+        ("catalog", "clusters", "--template"),
+        *(("catalog", "gpus", name) for name in gpu_names()),
+        ("catalog", "models", "deepseek-v3"),
+        ("doctor",),
+        ("search", *LLAMA, "--tokens", "15T", "--runtime-version", "v1"),
+        ("search", *with_value(TINY, "--model", "qwen3-30b-a3b"), "--top", "100"),
+        ("search", *with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")),
+        ("estimate", *LLAMA, "--layout", "tp=2,pp=16,vpp=5,sp=true,mbs=2,offload=0.5"),
+    ],
+    ids=" ".join,
+)
+def test_no_line_is_wider_than_a_hundred_columns(arguments: tuple[str, ...]):
+    outcome = plan(*arguments)
+    assert max(len(line) for line in outcome.out.splitlines()) <= 100
+    assert "…" not in outcome.out
+
+
+def keys(value: object, path: str = "") -> set[str]:
+    """Paths of all keys; names of rules are data, and so is whether stages are even."""
+    if isinstance(value, dict):
+        if path in (".refused", ".certificate.space"):
+            return {path}
+        inner = (keys(item, f"{path}.{key}") for key, item in value.items())
+        return {path}.union(*inner)
+    if isinstance(value, list) and path not in UNEVEN:
+        return {path}.union(*(keys(item, f"{path}[]") for item in value))
+    return {path}
+
+
+def test_the_keys_of_json_are_frozen():
+    """Public: a key is never renamed or removed within a schema version."""
+    infeasible = with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")
+    moe = with_value(TINY, "--model", "deepseek-v2-lite")
+    layout = "pp=8,dp=1,recompute=full"
+    documents = {
+        "search": keys(plan("search", *LLAMA, "--json").json),
+        "search, mixture of experts": keys(plan("search", *moe, "--json").json),
+        "search, nothing fits": keys(plan("search", *infeasible, "--json").json),
+        "estimate": keys(plan("estimate", *TINY, "--layout", layout, "--json").json),
+    }
+    found = {name: sorted(paths) for name, paths in documents.items()}
+    recorded = json.loads(KEYS.read_text())
+    assert found == recorded

@@ -1,0 +1,207 @@
+"""The main line of the README: search, export, launch script."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from costmodel.spec.job import Job
+from planner import answer
+from planner.answer import SearchOptions, search
+from planner.plan import chosen_from_json, plan_json
+from tests.e2e.command import LLAMA, TINY, plan, plan_process, with_value
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    outcome = plan("search", *LLAMA, "--output", path)
+    assert outcome.code == 0, outcome.err
+    return path
+
+
+@pytest.mark.parametrize(("launcher", "name"), [("torchrun", "run.sh"), ("slurm", "run.sbatch")])
+def test_a_plan_becomes_a_script_that_bash_accepts(
+    made: Path, tmp_path: Path, launcher: str, name: str
+):
+    launch = tmp_path / "launch"
+    outcome = plan("export", made, "--launcher", launcher, "--output-dir", launch)
+    assert outcome.code == 0, outcome.err
+    assert sorted(path.name for path in launch.iterdir()) == sorted([name, "plan.json"])
+    assert (launch / "plan.json").read_text() == made.read_text()
+    assert bool((launch / name).stat().st_mode & 0o100) == (name == "run.sh")
+    assert subprocess.run(["bash", "-n", launch / name], check=False).returncode == 0
+
+
+def test_the_script_asks_for_what_only_the_user_knows(made: Path, tmp_path: Path):
+    launch = tmp_path / "launch"
+    assert plan("export", made, "--output-dir", launch).code == 0
+    done = subprocess.run(
+        ["bash", launch / "run.sh"], capture_output=True, text=True, env={}, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("Set MEGATRON_PATH: ")
+
+
+def test_the_first_lines_are_the_answer():
+    outcome = plan("search", *LLAMA, "--tokens", "15T")
+    layout, numbers, run, *_ = outcome.out.splitlines()
+    assert re.match(r"tp \d+ · pp \d+ · vpp \d+ · cp \d+ · dp \d+ · mbs \d+ · ", layout)
+    assert re.search(r"s a step \(80 %: .* to .* s\) · [\d,]+ tokens/s/GPU · MFU", numbers)
+    assert numbers.endswith("GiB")
+    assert run.startswith("15 T tokens in ")
+    assert "GPU-hours" in run
+    for part in ("Proved fastest of", "Where the step goes", "recompute", "Refused", "Next"):
+        assert part in outcome.out
+
+
+def test_json_is_the_plan_and_nothing_else(made: Path):
+    outcome = plan("search", *LLAMA, "--json")
+    printed, stored = outcome.json, json.loads(made.read_text())
+    assert outcome.err == ""
+    job, _ = chosen_from_json(outcome.out)
+    expected = plan_json(search(job, SearchOptions()))
+    for document in (printed, stored):
+        assert document["certificate"].pop("search_seconds") > 0
+    expected["certificate"].pop("search_seconds")
+    assert printed == stored == json.loads(json.dumps(expected))
+
+
+def test_the_command_and_the_python_interface_agree(made: Path):
+    job, layout = chosen_from_json(made.read_text())
+    assert isinstance(job, Job)
+    assert search(job).best.layout == layout
+
+
+def test_a_baseline_is_compared():
+    outcome = plan("search", *LLAMA, "--baseline", "tp=8,pp=4,sp=true,recompute=full")
+    assert "Baseline: tp 8 · pp 4" in outcome.out
+    assert "times as fast" in outcome.out
+
+
+def test_fixed_and_excluded_values_are_respected():
+    document = plan("search", *LLAMA, "--fix", "tp=8", "--exclude", "cp=1", "--json").json
+    layouts = [candidate["layout"] for candidate in document["candidates"]]
+    assert {layout["tp"] for layout in layouts} == {8}
+    assert 1 not in {layout["cp"] for layout in layouts}
+
+
+def test_top_limits_the_alternatives():
+    assert len(plan("search", *TINY, "--top", "3", "--json").json["candidates"]) == 3
+
+
+def test_money_comes_from_the_price_of_the_cluster(tmp_path: Path):
+    path = tmp_path / "cluster.yaml"
+    group = "{gpu: h100-sxm, num_nodes: 8, gpus_per_node: 8, price_per_gpu_hour: 2.0}"
+    path.write_text(f"groups: [{group}]\ncurrency: EUR\n")
+    job = with_value(LLAMA, "--cluster", str(path))
+    line = plan("search", *job, "--tokens", "1T").out.splitlines()[2]
+    hours, money = re.search(r"([\d,]+) GPU-hours · ([\d,]+) EUR", line).groups()
+    ratio = int(money.replace(",", "")) / int(hours.replace(",", ""))
+    assert ratio == pytest.approx(2.0, rel=1e-4)
+
+
+def test_another_runtime_version_is_noted():
+    assert "you run v1" in plan("search", *TINY, "--runtime-version", "v1").out
+    document = plan("search", *TINY, "--runtime-version", "v1", "--json").json
+    assert any("you run v1" in note for note in document["provenance"]["notes"])
+
+
+def test_nothing_fits_is_an_answer_with_changes():
+    job = with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")
+    outcome = plan("search", *job)
+    assert outcome.code == 2
+    assert outcome.out.startswith("Nothing fits: the leanest layout needs ")
+    assert "GPUs" in outcome.out
+    outcome = plan("search", *job, "--json")
+    assert outcome.code == 2
+    assert outcome.json["schema"] == "trainplan/infeasible/v1"
+    assert outcome.json["least_memory_bytes"] > outcome.json["capacity_bytes"]
+    assert outcome.json["changes"]
+
+
+def test_no_legal_layout_is_said():
+    outcome = plan("search", *TINY, "--fix", "tp=3")
+    assert outcome.code == 2
+    assert outcome.out.startswith("No layout is legal")
+    assert "drop --fix tp=3" in outcome.out
+
+
+def test_a_layout_that_does_not_fit_is_priced_and_says_so():
+    arguments = ("estimate", *LLAMA, "--layout", "tp=8,mbs=4")
+    outcome = plan(*arguments)
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[2].startswith("Does not fit: ")
+    assert plan(*arguments, "--json").json["estimate"]["memory"]["fits"] is False
+
+
+def test_a_time_limit_that_ends_the_search_is_said():
+    job = with_value(with_value(LLAMA, "--model", "deepseek-v3"), "--cluster", "256x8:h100-sxm")
+    job = with_value(with_value(job, "--global-batch-size", "8192"), "--seq-length", "4096")
+    outcome = plan("search", *job, "--time-limit", "1e-6")
+    assert outcome.code == 0
+    assert "Not proved fastest" in outcome.out
+    assert "the time limit struck" in outcome.out
+
+
+def test_infeasibility_that_was_proved_in_time_is_the_answer(monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+
+    def late(*arguments: object) -> tuple[str, ...]:
+        now[0] = 100.0
+        return ()
+
+    monkeypatch.setattr("cli.clock.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("planner.answer.nearest_changes", late)
+    job = with_value(with_value(LLAMA, "--model", "llama3.1-405b"), "--cluster", "1x8:h100-sxm")
+    outcome = plan("search", *job, "--time-limit", "50")
+    assert (outcome.code, outcome.err) == (2, "")
+    assert outcome.out.startswith("Nothing fits: the leanest layout needs ")
+    assert "Changes not tried: time limit." in outcome.out
+    now[0] = 0.0
+    outcome = plan("search", *job, "--time-limit", "50", "--json")
+    assert outcome.json["schema"] == "trainplan/infeasible/v1"
+    assert outcome.err == "changes not tried: time limit\n"
+
+
+def test_a_layout_the_runtime_cannot_express_is_not_sent_to_export(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    note = "megatron-lm cannot express this model: train it with another runtime"
+    notes = answer.notes
+    monkeypatch.setattr(answer, "notes", lambda *given: (*notes(*given), note))
+    _, found, following = plan("search", *TINY).out.partition("Next\n")
+    assert found
+    assert following == f"  {note}\n"
+
+
+def test_an_estimate_tells_what_it_assumes_as_a_search_does():
+    job = (*with_value(TINY, "--cluster", "1x8:l4"), "--runtime-version", "v1")
+    searched = plan("search", *job, "--json").json["provenance"]["notes"]
+    assert any("not measured on l4" in note for note in searched)
+    assert "you run v1" in searched[-1]
+    assert plan("estimate", *job, "--layout", "tp=1", "--json").json["provenance"] == {
+        "notes": searched
+    }
+    shown = " ".join(plan("estimate", *job, "--layout", "tp=1").out.split())
+    for note in searched:
+        assert " ".join(note.split()) in shown
+
+
+def test_search_never_imports_torch():
+    program = (
+        "import sys; from cli.main import run; run(sys.argv[1:]); "
+        "sys.exit('torch' in sys.modules or 'pulp' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "search", *TINY], capture_output=True, check=False
+    )
+    assert done.returncode == 0
+
+
+def test_a_process_prints_what_the_function_prints():
+    arguments = ("estimate", *TINY, "--layout", "tp=2,sp=true")
+    assert plan_process(*arguments) == plan(*arguments)

@@ -1,0 +1,122 @@
+"""What is printed: short, aligned, never wider than 100 columns, never cut."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cli.render.infeasible import infeasible_page
+from cli.render.memory_bar import MOST_ROWS, memory_table
+from cli.render.plan import certificate_text
+from cli.render.text import gib, parameters, plural, seconds, seconds_like, tokens
+from costmodel.explicit import Memory, RankMemory
+from costmodel.units import GIB
+from planner.answer import SearchOptions, search
+from planner.plan import Infeasible, Plan
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (12345.6, "12,346 s"),
+        (123.45, "123.5 s"),
+        (16.601, "16.60 s"),
+        (0.5123, "0.512 s"),
+        (0.01742, "17.42 ms"),
+        (0.0, "0.00 ms"),
+    ],
+)
+def test_seconds_have_about_four_digits(value: float, text: str):
+    assert seconds(value) == text
+
+
+def test_parts_have_the_digits_of_their_whole():
+    assert seconds_like(0.05, 16.6) == "0.05 s"
+    assert seconds_like(0.0005, 0.0174) == "0.50 ms"
+
+
+def test_counts_are_short():
+    assert parameters(70_553_706_496) == "70.6 B"
+    assert parameters(768) == "768"
+    assert tokens(15 * 10**12) == "15 T"
+    assert plural(1, "layout") == "1 layout"
+    assert plural(1200, "layout") == "1,200 layouts"
+    assert gib(1.5 * GIB) == "1.5"
+
+
+def ranks(*weights: float) -> Memory:
+    rows = tuple(RankMemory(i, w * GIB, 0, 0, 0, 0, 0) for i, w in enumerate(weights))
+    return Memory(0, 0, 80 * GIB, fits=True, pipeline_ranks=rows)
+
+
+def names(memory: Memory) -> list[str]:
+    return [str(cell) for cell in memory_table(memory).columns[0].cells]
+
+
+def test_ranks_that_look_alike_share_a_row():
+    assert names(ranks(9, 8, 8, 8, 9)) == ["0", "1-3", "4"]
+
+
+def test_many_unlike_ranks_are_shortened_but_the_fullest_stays():
+    weights = [float(i) for i in range(64)]
+    weights[40] = 79.0
+    shown = names(ranks(*weights))
+    assert len(shown) <= MOST_ROWS
+    assert shown == ["0", "1", "2", "...", "40", "...", "61", "62", "63"]
+
+
+def certified(make_job, **changes: object) -> str:
+    """The lines of a small job's certificate, changed."""
+    plan = search(make_job("gpt2", "1x8:h100-sxm", 8, 1024), SearchOptions(top=2))
+    assert isinstance(plan, Plan)
+    certificate = plan.certificate.model_copy(update=changes)
+    return certificate_text(plan.model_copy(update={"certificate": certificate}))
+
+
+def test_a_whole_search_excludes_the_others(make_job):
+    text = certified(make_job)
+    assert "a bound or a rule excludes the others" in text
+    assert "time limit" not in text
+
+
+def test_a_table_that_the_time_limit_cut_is_said(make_job):
+    text = certified(make_job, alternatives_complete=False)
+    assert text.startswith("Proved fastest")
+    assert "the time limit struck, so the table may miss alternatives" in text
+    assert "excludes" not in text
+
+
+def test_an_unproved_answer_states_its_gap_and_bound(make_job):
+    changes = {"optimal": False, "lower_bound_s": 0.125, "gap_fraction": 0.25}
+    text = certified(make_job, alternatives_complete=False, **changes)
+    assert text.startswith("Not proved fastest")
+    assert "the time limit struck, so the table may miss alternatives" in text
+    assert "none is faster than 0.125 s, gap 25.0 %" in text
+    assert "excludes" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "all_tried", "expected"),
+    [
+        ((), True, "No single change we know makes it fit"),
+        ((), False, "Changes not tried: time limit."),
+        (("use 16 GPUs",), False, "Other changes not tried: time limit"),
+    ],
+)
+def test_changes_that_were_not_tried_are_no_changes_that_do_not_help(
+    make_job, changes: tuple[str, ...], expected: str, *, all_tried: bool
+):
+    result = Infeasible(
+        job=make_job("gpt2", "1x8:h100-sxm", 8, 1024),
+        refused={},
+        space_size=1,
+        least_memory_bytes=None,
+        least_memory_layout=None,
+        capacity_bytes=1.0,
+        changes=changes,
+    )
+    page = io.StringIO()
+    for part in infeasible_page(result, all_tried=all_tried):
+        Console(file=page, width=100).print(part)
+    assert expected in page.getvalue()
+    assert ("time limit" in page.getvalue()) != all_tried
