@@ -1,0 +1,38 @@
+# Needs Python 3.11 or later and make. Everything goes into a virtual environment, VENV, made when it
+# is absent. Running a target again is quick: pip runs only after a change.
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out/llama3-70b
+BIN = $(VENV)/bin
+JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192
+TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
+SOURCES := $(shell find cli costmodel planner -type f -not -name '*.pyc')
+
+.PHONY: demo test check docs bench
+demo: $(VENV)/.demo
+	@mkdir -p $(OUT)
+	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
+	$(BIN)/plan export $(OUT)/plan.json $(TO) --force
+	@echo "plan: $(OUT)/plan.json, launch script: $(OUT)/launch/run.sh"
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python docs/generate.py --check
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
+bench: $(VENV)/.dev
+	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+# An editable installation follows the sources by itself.
+$(VENV)/.demo: pyproject.toml $(SOURCES) | $(BIN)/python
+	test -e $(VENV)/.dev || $(BIN)/python -m pip install --quiet .
+	@touch $@

@@ -1,0 +1,101 @@
+"""Runs the console blocks of a Markdown page and writes down what the commands print.
+
+In a block fenced as `console`, three commands are known:
+
+    $ cat FILE           the lines below become that file; one that a command made is shown
+    $ plan ...           is run; the lines below are replaced by its output
+    $ python FILE        likewise
+
+Any other command is left as it is. All blocks of a page share one temporary folder. `console 12`
+keeps the first 12 lines of every output, `console 12-20` only those lines; dots mark a cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cli.main import run
+
+BLOCK = re.compile(r"^```console(?: (\d+)(?:-(\d+))?)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SECONDS = re.compile(r"\b\d+(?:\.\d+)? s\.$|(?<=in )\d+(?:\.\d+)? s\b", re.MULTILINE)
+"""How long a search took: the only part of an output that may differ from run to run."""
+CUT = "..."
+
+
+def replayed(page: str) -> str:
+    """The page with the real output of its commands."""
+    if not BLOCK.search(page):
+        return page
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        return BLOCK.sub(_replay, page)
+
+
+def timeless(page: str) -> str:
+    """The page without the seconds that searches took."""
+    return SECONDS.sub("# s", page)
+
+
+def _replay(block: re.Match[str]) -> str:
+    first, last, text = block.groups()
+    start, stop = (int(first) - 1, int(last)) if last else (0, int(first) if first else None)
+    lines = [
+        line
+        for command, below in _commands(text)
+        for line in (*command, *_output(command, below, slice(start, stop)))
+    ]
+    head = block.group(0).partition("\n")[0]
+    return "\n".join((head, *lines, "```"))
+
+
+def _commands(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Every command, with its continuation lines, and the lines below it."""
+    for part in re.split(r"^(?=\$ )", text, flags=re.MULTILINE):
+        lines = part.splitlines()
+        size = 1 + next((i for i, line in enumerate(lines) if not line.endswith("\\")), 0)
+        if lines:
+            yield lines[:size], lines[size:]
+
+
+def _output(command: Sequence[str], below: list[str], shown: slice) -> list[str]:
+    words = shlex.split(" ".join(line.rstrip("\\") for line in command), comments=True)
+    match words[1:]:
+        case ["cat", file] if Path(file).exists():
+            return _cut(Path(file).read_text(encoding="utf-8"), shown)
+        case ["cat", file]:
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            Path(file).write_text("\n".join((*below, "")), encoding="utf-8")
+            return below
+        case ["plan", *arguments, ">", file]:
+            Path(file).write_text(_printed_by_plan(arguments), encoding="utf-8")
+            return []
+        case ["plan", *arguments]:
+            return _cut(_printed_by_plan(arguments), shown)
+        case ["python", file]:
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                runpy.run_path(file, run_name="__main__")
+            return _cut(out.getvalue(), shown)
+    return below
+
+
+def _printed_by_plan(arguments: Sequence[str]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        code = run(arguments)
+    assert code != 1, f"plan {shlex.join(arguments)} met a bug: {out.getvalue()}"
+    return out.getvalue()
+
+
+def _cut(text: str, shown: slice) -> list[str]:
+    lines = text.rstrip().splitlines()
+    kept = [line.rstrip() for line in lines[shown]]
+    before = [CUT] if shown.start else []
+    after = [CUT] if shown.stop is not None and shown.stop < len(lines) else []
+    return [*before, *kept, *after]

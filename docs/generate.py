@@ -1,0 +1,292 @@
+"""Writes docs/reference from the code, and what the commands in README and docs really print.
+
+python docs/generate.py            write the files
+python docs/generate.py --check    say which are out of date, exit code 1 if any is
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+from console import replayed, timeless
+
+from cli.main import plan
+from costmodel import catalog, explicit, uncertainty
+from costmodel.axes import AXES
+from costmodel.catalog.models import preset, preset_config, preset_names
+from costmodel.params import num_active_parameters, num_parameters
+from costmodel.rules import Rule
+from costmodel.runtimes import RUNTIMES
+from costmodel.sourced import Sourced
+from costmodel.spec import cluster, layout, model, training
+from costmodel.spec.gpu import GpuSpec
+from planner import plan as plans
+
+FOLDER = Path(__file__).parent
+REFERENCE = FOLDER / "reference"
+EXAMPLES = (FOLDER.parent / "README.md", *sorted(FOLDER.rglob("*.md")))
+"""Pages whose console blocks are run."""
+HEAD = "<!-- Written by docs/generate.py (`make docs`): edit the code, not this file. -->\n"
+
+Lines = Iterator[str]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
+    """A Markdown table."""
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(_cell(text) for text in row) + " |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    linked = re.sub(r"(?<![<\w(])https?://[^\s,;)]+", r"<\g<0>>", text)
+    return " ".join(linked.split()).replace("|", "\\|")
+
+
+def cli_page() -> Lines:
+    """Every command with every option."""
+    yield from ("# Commands", "")
+    yield "What `plan --help` and `plan COMMAND --help` say. Exit codes: 0 an answer, 2 nothing"
+    yield "fits or bad input, 1 a bug of ours, 130 Ctrl-C. Results go to stdout, remarks to stderr."
+    yield ""
+    yield from _commands(click.Context(plan, info_name="plan"), plan)
+
+
+def _commands(context: click.Context, group: click.Group) -> Lines:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context)
+        yield from _command(inner, command)
+        if isinstance(command, click.Group):
+            yield from _commands(inner, command)
+
+
+def _command(context: click.Context, command: click.Command) -> Lines:
+    usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
+    yield from (f"## {context.command_path}", "")
+    yield from _help_text(command.help or command.short_help or "")
+    yield from ("```text", usage, "```", "")
+    records = (p.get_help_record(context) for p in command.params)
+    rows = [(f"`{name}`", text) for name, text in filter(None, records)]
+    if rows:
+        yield from table(("option", "meaning"), rows)
+
+
+def _help_text(text: str) -> Lines:
+    """Paragraphs; those click must not rewrap become blocks of text."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if paragraph.startswith("\b"):
+            block = textwrap.dedent(paragraph.lstrip("\b").strip("\n"))
+            yield from ("```text", block, "```", "")
+        else:
+            yield from (paragraph, "")
+
+
+def rules_page() -> Lines:
+    """Every rule: name, what it says, what it reads, where it comes from."""
+    yield from ("# Rules", "")
+    yield "A layout is legal when it breaks none of these. `plan search` counts refused layouts by"
+    yield "the first rule they break; `--fix` and `--exclude` add rules of your own, and `memory`"
+    yield "stands for layouts that do not fit."
+    yield ""
+    for axis, rules in AXES.items():
+        yield from (f"## {axis}", "", *_rules(rules))
+    for name, traits in RUNTIMES.items():
+        yield from (f"## Runtime {name}", "", f"Checked against {traits.version}.", "")
+        yield from _rules(traits.rules)
+
+
+def _rules(rules: Sequence[Rule]) -> Lines:
+    rows = [
+        (f"`{r.name}`", r.says, " ".join(f"`{c}`" for c in sorted(r.columns)), r.source)
+        for r in rules
+    ]
+    yield from table(("rule", "says", "reads", "source"), rows)
+
+
+def models_page() -> Lines:
+    """Presets with exact parameter counts."""
+    yield from ("# Model presets", "")
+    yield "Names for `--model`. Counts are exact: tied embeddings once, multi-token-prediction"
+    yield "modules left out; *active* is what one token visits. Any Hugging Face `config.json` of a"
+    yield "known `model_type` works as well: see [your own model](../how-to/my-model.md)."
+    yield ""
+    head = ("name", "model_type", "parameters", "active", "layers", "hidden", "source")
+    yield from table(head, (_model_row(name) for name in preset_names()))
+
+
+def _model_row(name: str) -> Sequence[str]:
+    spec, config = preset(name), preset_config(name)
+    counts = (num_parameters(spec), num_active_parameters(spec))
+    shape = (spec.num_hidden_layers, spec.hidden_size)
+    numbers = [f"{count:,}" for count in (*counts, *shape)]
+    return (f"`{name}`", str(config["model_type"]), *numbers, str(config["_source"]))
+
+
+def gpus_page() -> Lines:
+    """The catalog with its main numbers, then every source."""
+    yield from ("# GPUs", "")
+    yield "Names for `--cluster`. Datasheet numbers; GB/s are of one GPU in one direction, peaks"
+    yield "are dense TFLOP/s, an empty cell is not known. *Domain*: reach of the scale-up link."
+    yield "*Constants* says whose measurements the efficiencies come from:"
+    yield "[where the constants come from](../explanation/constants.md)."
+    yield ""
+    head = ("name", "GiB", "memory", "bf16/fp16", "fp8", "link", "NIC", "domain", "constants")
+    yield from table(head, (_gpu_row(name, catalog.gpu(name)) for name in catalog.gpu_names()))
+    yield from ("## Sources", "")
+    for name in catalog.gpu_names():
+        yield from (f"### {name}", "", *_gpu_sources(catalog.gpu(name)))
+
+
+def _gpu_row(name: str, gpu: GpuSpec) -> Sequence[str]:
+    peaks = gpu.peak_tflops
+    half = peaks.get("bf16") or peaks.get("fp16")
+    link = f"{gpu.link} {_number(gpu.link_gb_per_s)}"
+    numbers = (gpu.memory_gib, gpu.memory_gb_per_s, half, peaks.get("fp8"))
+    tail = (link, _number(gpu.nic_gb_per_s), str(gpu.nvlink_domain), _constants(name))
+    return (f"`{name}`", *map(_number, numbers), *tail)
+
+
+def _number(value: Sourced | None) -> str:
+    return f"{value.value:g}" if value else ""
+
+
+def _constants(name: str) -> str:
+    if catalog.fitted(name).gemm:
+        return "fitted"
+    other = catalog.stand_in(name)
+    return f"of {other}" if other else "assumed"
+
+
+def _gpu_sources(gpu: GpuSpec) -> Lines:
+    numbers = {f: getattr(gpu, f) for f in GpuSpec.model_fields}
+    numbers |= {f"peak_tflops.{key}": peak for key, peak in gpu.peak_tflops.items()}
+    rows = [
+        (f"`{f}`", f"{v.value:g}", v.source) for f, v in numbers.items() if isinstance(v, Sourced)
+    ]
+    yield from table(("number", "value", "source"), rows)
+
+
+UNDOCUMENTED: Mapping[str, str] = json.loads(
+    (FOLDER / "json_keys.json").read_text(encoding="utf-8")
+)
+"""Meaning of the keys that no docstring beside a field explains, as `Class.field`."""
+
+SECTIONS: Sequence[tuple[str, str, type]] = (
+    ("candidates[]", "One layout of the table of alternatives.", plans.Candidate),
+    ("layout", "One complete parallel layout.", layout.Layout),
+    ("estimate", "All a layout is expected to cost.", explicit.Estimate),
+    ("estimate.terms", "They sum to `step_time_s`.", explicit.Terms),
+    ("estimate.memory", "Peak memory of a step.", explicit.Memory),
+    ("estimate.memory.pipeline_ranks[]", "One pipeline rank.", explicit.RankMemory),
+    ("estimate.uncertainty", "How far the step time may be off.", uncertainty.Interval),
+    ("certificate", "What was searched and what is proven.", plans.Certificate),
+    ("provenance.sources[]", "Where a number of the machine comes from.", plans.Source),
+    ("training", "The job, apart from how it is laid out.", training.TrainingSpec),
+    ("model", "A decoder-only transformer.", model.ModelSpec),
+    ("model.mla", "Multi-head latent attention.", model.MlaSpec),
+    ("model.moe", "Mixture of experts.", model.MoeSpec),
+    ("model.rope_scaling", "Position scaling, for the exporters.", model.RopeScaling),
+    ("cluster", "One or more groups of equal nodes.", cluster.ClusterSpec),
+    ("cluster.groups[]", "Equal nodes.", cluster.NodeGroup),
+    ("cluster.groups[].nic", "Network adapters of one node.", cluster.NicSpec),
+    ("cluster.fabric[]", "One level of the scale-out network.", cluster.FabricTier),
+)
+DERIVED: Mapping[type, str] = {layout.Layout: "layout", model.ModelSpec: "model"}
+"""Classes whose JSON has more keys than fields, and where those are explained."""
+
+
+def json_page() -> Lines:
+    """Keys of the documents, and the schema of the cluster file."""
+    yield from ("# JSON", "")
+    yield f"`plan search --json` and `--output` write a document of schema `{plans.SCHEMA}`. Keys"
+    yield "are never renamed or removed within a version; new ones may appear. Seconds end in `_s`,"
+    yield "bytes in `_bytes`. `plan estimate --json` has `model`, `layout` and `estimate` of these."
+    yield ""
+    yield from ("## The document", "", *table(("key", "meaning"), _extra("plan")))
+    for path, text, owner in SECTIONS:
+        rows = [*_fields(owner), *_extra(DERIVED.get(owner, "-"))]
+        yield from (f"## {path}", "", text, "", *table(("key", "meaning"), rows))
+    yield from ("## Schema of a cluster file", "")
+    yield "YAML or JSON; [your own cluster](../how-to/my-cluster.md) explains it by example."
+    schema = json.dumps(cluster.ClusterSpec.model_json_schema(), indent=2)
+    yield from ("", "```json", schema, "```", "")
+
+
+def _extra(owner: str) -> list[tuple[str, str]]:
+    prefix = f"{owner}."
+    return [
+        (f"`{key.removeprefix(prefix)}`", text)
+        for key, text in UNDOCUMENTED.items()
+        if key.startswith(prefix)
+    ]
+
+
+def _fields(owner: type) -> Iterator[tuple[str, str]]:
+    """Fields of a class with the docstrings that follow them."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for field, after in zip(body.body, [*body.body[1:], None], strict=True):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        name, text = field.target.id, ""
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            text = str(after.value.value)
+        text = text or UNDOCUMENTED.get(f"{owner.__name__}.{name}", "")
+        assert text, f"say what {owner.__name__}.{name} means in docs/json_keys.json"
+        yield f"`{name}`", text
+
+
+PAGES: Mapping[str, Callable[[], Lines]] = {
+    "cli.md": cli_page,
+    "rules.md": rules_page,
+    "models.md": models_page,
+    "gpus.md": gpus_page,
+    "json.md": json_page,
+}
+
+
+def rendered() -> dict[Path, str]:
+    """Content of every page."""
+    pages = {
+        REFERENCE / name: "\n".join((HEAD, *page())).rstrip() + "\n" for name, page in PAGES.items()
+    }
+    examples = (path for path in EXAMPLES if path not in pages)
+    return {**pages, **{path: replayed(path.read_text(encoding="utf-8")) for path in examples}}
+
+
+def outdated() -> list[Path]:
+    """Pages that differ from what the code says."""
+    return [
+        path
+        for path, text in rendered().items()
+        if not path.exists() or timeless(path.read_text(encoding="utf-8")) != timeless(text)
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or check them."""
+    if "--check" in arguments:
+        stale = outdated()
+        for path in stale:
+            sys.stderr.write(f"{path} is out of date: run `make docs`\n")
+        return 1 if stale else 0
+    for path, text in rendered().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
