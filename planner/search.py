@@ -226,11 +226,13 @@ class Search:
         Their branches stay where they are, so the bound of the search still holds.
         """
         refused = self.sieve.refused.copy()
-        if self.leanest.smallest > self.limits.memory_bytes:
+        if self.leanest.smallest > self.limits.memory_bytes and len(self.nodes.bound):
             table = self.nodes.table
             cut = table.tp * table.pp * table.ep * table.etp
             self._open_nodes(self.nodes.take(np.argsort(-cut, kind="stable")[:NODES_AT_ONCE]))
-        self._open_skeletons(self.leanest.take(self.leanest.bound <= self.limits.memory_bytes))
+        lean = self.leanest.take(self.leanest.bound <= self.limits.memory_bytes)
+        if len(lean.bound):
+            self._open_skeletons(lean)
         batch, self.layouts = self.layouts.split(SIMULATED_AT_ONCE)
         if len(batch.bound):
             self._simulate(batch)

@@ -121,6 +121,18 @@ def test_a_search_cut_short_says_so_and_its_bound_still_holds(make_job):
     assert gaps == sorted(gaps, reverse=True), "more time never widens the gap"
 
 
+@pytest.mark.parametrize("cluster", ["1x1:h100-sxm", "1x8:l4"])
+def test_a_model_far_too_large_is_refused_however_short_the_time(make_job, cluster):
+    job = make_job("llama3.1-405b", cluster, 8)
+    with pytest.raises(SpecError, match="raise --time-limit"):
+        search(job, budget=Stops(0))
+    for steps in (1, 2, 50):
+        try:
+            assert not hasattr(search(job, budget=Stops(steps)), "best")
+        except SpecError as error:
+            assert "raise --time-limit" in str(error)
+
+
 def test_the_same_job_gives_the_same_plan_twice(make_job):
     job = make_job("small-moe", "1x8:h100-sxm", 16)
     assert search(job) == search(job)
