@@ -6,30 +6,21 @@ from costmodel.errors import SpecError
 from costmodel.explicit import Estimate, explicit
 from costmodel.machine import Machine, machine_of
 from costmodel.runtimes import runtime
-from costmodel.spec.base import Spec
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
 from planner.budget import Budget, Unlimited
-from planner.constraints import Choice, broken_rules, legality_rules
+from planner.constraints import broken_rules, legality_rules
 from planner.feasibility import nearest_changes
+from planner.options import SearchOptions
 from planner.plan import Candidate, Certificate, Infeasible, Plan, Source
 from planner.search import Found, Limits, Search
+
+__all__ = ["SearchOptions", "check", "estimate", "notes", "search"]
 
 NEAR_TIE_FRACTION = 0.01
 """Layouts this close to the best are ordered by memory headroom. Source: assumed; well below the
 uncertainty of any estimate."""
-
-
-class SearchOptions(Spec):
-    """What a search must respect besides the job."""
-
-    memory_margin: float = 0.05
-    """Share of device memory that must stay free."""
-    top: int = 10
-    """Alternatives to list."""
-    fix: tuple[Choice, ...] = ()
-    exclude: tuple[Choice, ...] = ()
 
 
 def search(
@@ -44,7 +35,7 @@ def search(
     options = options or SearchOptions()
     _check_positions(job)
     machine = machine_of(job.cluster, job.training.precision)
-    choices = [choice.rule() for choice in (*options.fix, *options.exclude)]
+    choices = [choice.rule() for choice in options.choices]
     limits = Limits(machine.memory_bytes * (1 - options.memory_margin), options.top)
     budget = budget or Unlimited()
     found = Search(job, machine, [*choices, *legality_rules(job)], limits).run(budget)
@@ -55,32 +46,7 @@ def search(
         )
     if found.finalists is None:
         return _infeasible(job, machine, options, found, budget)
-    candidates = _candidates(job, machine, options, found.finalists)
-    best = candidates[0]
-    step = best.estimate.step_time_s
-    bound = min(found.lower_bound_s, step)
-    return Plan(
-        job=job,
-        runtime_version=runtime(job.runtime).version,
-        memory_margin=options.memory_margin,
-        best=best,
-        candidates=candidates,
-        certificate=Certificate(
-            optimal=bound >= step,
-            alternatives_complete=found.complete,
-            lower_bound_s=bound,
-            gap_fraction=(step - bound) / step,
-            relaxed_bound_s=found.relaxed_bound_s,
-            space=found.space.axis_values(),
-            space_size=found.space.size,
-            bounded=found.bounded,
-            priced=found.priced,
-            evaluated=found.evaluated,
-        ),
-        refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
-        sources=_sources(machine),
-        notes=notes(job),
-    )
+    return _plan(job, machine, options, found, found.finalists)
 
 
 def estimate(job: Job, layout: Layout, *, memory_margin: float = 0.0) -> Estimate:
@@ -110,6 +76,37 @@ def check(job: Job, layout: Layout) -> None:
     _check_positions(job)
     for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
         raise SpecError(f"layout breaks rule {rule.name}: {rule.says} (source: {rule.source})")
+
+
+def _plan(
+    job: Job, machine: Machine, options: SearchOptions, found: Found, finalists: LayoutTable
+) -> Plan:
+    candidates = _candidates(job, machine, options, finalists)
+    best = candidates[0]
+    step = best.estimate.step_time_s
+    bound = min(found.lower_bound_s, step)
+    return Plan(
+        job=job,
+        runtime_version=runtime(job.runtime).version,
+        memory_margin=options.memory_margin,
+        best=best,
+        candidates=candidates,
+        certificate=Certificate(
+            optimal=bound >= step,
+            alternatives_complete=found.complete,
+            lower_bound_s=bound,
+            gap_fraction=(step - bound) / step,
+            relaxed_bound_s=found.relaxed_bound_s,
+            space=found.space.axis_values(),
+            space_size=found.space.size,
+            bounded=found.bounded,
+            priced=found.priced,
+            evaluated=found.evaluated,
+        ),
+        refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
+        sources=_sources(machine),
+        notes=notes(job),
+    )
 
 
 def _candidates(

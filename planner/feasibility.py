@@ -12,26 +12,11 @@ from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.job import Job
 from planner.budget import Budget
 from planner.constraints import Choice, legality_rules
+from planner.options import SearchOptions
 from planner.search import Limits, Search
 
 LARGEST_GROWTH = 64
 """Clusters up to this many times the size are tried."""
-
-
-class Options(Protocol):
-    """What a search must respect besides the job (`planner.answer.SearchOptions`)."""
-
-    @property
-    def memory_margin(self) -> float:
-        """Share of device memory that must stay free."""
-
-    @property
-    def fix(self) -> tuple[Choice, ...]:
-        """Fields held to a value."""
-
-    @property
-    def exclude(self) -> tuple[Choice, ...]:
-        """Values kept away from."""
 
 
 class _UntilFound:
@@ -47,7 +32,7 @@ class _UntilFound:
         """Nobody listens."""
 
 
-def nearest_changes(job: Job, options: Options, budget: Budget) -> tuple[str, ...]:
+def nearest_changes(job: Job, options: SearchOptions, budget: Budget) -> tuple[str, ...]:
     """Single changes that make the job feasible, each tried by a search of its own.
 
     Those not tried before the budget is spent are left out.
@@ -64,8 +49,8 @@ class _Trial(Protocol):
     def __call__(self, budget: Budget) -> bool: ...
 
 
-def _relaxations(job: Job, options: Options) -> Iterator[tuple[str, _Trial]]:
-    chosen = (*options.fix, *options.exclude)
+def _relaxations(job: Job, options: SearchOptions) -> Iterator[tuple[str, _Trial]]:
+    chosen = options.choices
     for choice in chosen:
         others = tuple(c for c in chosen if c is not choice)
         name = choice.rule().name
@@ -91,9 +76,9 @@ def _divisible_batch(job: Job) -> int:
     return -(-job.training.global_batch_size // world) * world
 
 
-def _smallest_growth(job: Job, options: Options, budget: Budget) -> str | None:
+def _smallest_growth(job: Job, options: SearchOptions, budget: Budget) -> str | None:
     """The smallest power of two by which the cluster must grow."""
-    chosen, factor = (*options.fix, *options.exclude), 2
+    chosen, factor = options.choices, 2
     while factor <= LARGEST_GROWTH and not budget.spent():
         grown = _grown(job.cluster, factor)
         larger = job.model_copy(update={"cluster": grown})

@@ -23,7 +23,7 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout, OffloadSpec
 from costmodel.spec.training import TrainingSpec
 from planner.exporters import EXPORTERS
-from planner.exporters.compare import MEGATRON_SOURCES, flags_in_sources
+from planner.exporters.compare import flags_in_sources
 
 DISTRIBUTION = "trainplan"
 PACKAGES = ("cli", "planner", "costmodel")
@@ -120,10 +120,10 @@ def _runtime(folder: Path) -> Finding:
 
 
 def _sources(folder: Path) -> list[Path]:
-    paths = [path for pattern in MEGATRON_SOURCES for path in sorted(folder.glob(pattern))]
-    if not (folder / MEGATRON_SOURCES[0]).is_file():
-        raise FileError(f"{folder}: no {MEGATRON_SOURCES[0]} in it; give a Megatron-LM checkout")
-    return paths
+    patterns = EXPORTERS["megatron-lm"].source_patterns
+    if not (folder / patterns[0]).is_file():
+        raise FileError(f"{folder}: no {patterns[0]} in it; give a Megatron-LM checkout")
+    return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
 
 
 def _emitted_flags() -> frozenset[str]:

@@ -11,15 +11,11 @@ from planner.exporters.config import LaunchConfig
 from planner.exporters.source_flags import flags_in_source, flags_in_sources
 
 __all__ = [
-    "MEGATRON_SOURCES",
     "flags_in_source",
     "flags_in_sources",
     "missing_flags",
     "recorded_flags",
 ]
-
-MEGATRON_SOURCES = EXPORTERS["megatron-lm"].source_patterns
-"""`source_patterns` of Megatron-LM, by its older name."""
 
 
 def missing_flags(config: LaunchConfig, known: Collection[str]) -> tuple[str, ...]:
