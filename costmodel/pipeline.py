@@ -1,26 +1,22 @@
 """Seconds of the pipelined part of a step: a proven lower bound for every row, in closed form.
 
-Every rank of a class waits for its first micro batch, runs all its work, and its last backward
-pass still has to travel home:
-
-    T >= before_F + m (F + B) + before_B                                               (1)
-
-with `before` the ranks (and messages) ahead of it. Under 1F1B, rank r holds at most p - r micro
-batches, so from a backward pass on rank r the path up to rank 0 and down again with the micro
-batch p later replaces r of rank r's own pairs; every such detour that is longer than the pairs it
-replaces adds to (1). Both are lengths of paths in the graph the simulator runs, so neither can
-exceed its makespan (tests/properties/test_bounds.py).
+Each schedule brings its own bound (`costmodel.schedules`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from costmodel.blocks import Block
 from costmodel.ranks import Ranks
-from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.schedules import SCHEDULES
+from costmodel.schedules.bounds import RankSeconds, Work
+from costmodel.spec.layout import SCHEDULE_NAMES
+from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +26,8 @@ class LayerSeconds:
     forward: FloatColumn
     backward: FloatColumn
     """With the work selective recomputation repeats."""
+    weight: FloatColumn
+    """Part of `backward` that only the weight gradients need."""
     again: FloatColumn
     """Forward work that full recomputation repeats in the backward pass; sharded weights are
     gathered once for both."""
@@ -49,6 +47,10 @@ class RowSeconds:
     head: LayerSeconds
     mtp: LayerSeconds
     p2p: FloatColumn
+    split: BoolColumn
+    """The schedule runs weight gradients as passes of their own."""
+    apart: BoolColumn
+    """A step is counted from each rank's own first pass, see `ends_apart`."""
 
     @property
     def by_kind(self) -> tuple[LayerSeconds, ...]:
@@ -56,22 +58,19 @@ class RowSeconds:
         return self.dense, self.moe, self.embedding, self.head, self.mtp
 
 
-@dataclass(frozen=True, slots=True)
-class RankSeconds:
-    """Seconds of each rank class; matrices have shape (class, row)."""
+def splits_backward(table: LayoutTable) -> BoolColumn:
+    """Does the schedule of each row run weight gradients as passes of their own?"""
+    return np.array([SCHEDULES[name].splits_backward for name in SCHEDULE_NAMES])[table.schedule]
 
-    forward: FloatColumn
-    """Forward passes of one micro batch through the rank."""
-    backward: FloatColumn
-    reach: FloatColumn
-    """One micro batch's way to the rank, messages included."""
-    home: FloatColumn
-    """Its way back from the rank."""
 
-    @property
-    def pair(self) -> FloatColumn:
-        """Forward and backward of one micro batch. Source: derived."""
-        return self.forward + self.backward
+def ends_apart(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Does each rank start its next step without waiting for the last rank?
+
+    Then steps follow one another as far apart as the longest time of any rank from its first pass
+    to its last, not as the first pass of rank 0 and the last pass of any rank.
+    Source: Qi et al., arXiv:2401.10241, sections 2.3 and 4 (optimizer post-validation).
+    """
+    return np.array([name in traits.unsynchronised for name in SCHEDULE_NAMES])[table.schedule]
 
 
 def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> LayerSeconds:
@@ -80,7 +79,14 @@ def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> Layer
     Source: derived.
     """
     forward, backward = block.forward.total[key], block.backward.total[key] + recompute
-    return LayerSeconds(forward, backward, forward, recompute, traffic=np.zeros(len(key)))
+    return LayerSeconds(
+        forward,
+        backward,
+        weight=block.weight[key],
+        again=forward,
+        recompute=recompute,
+        traffic=np.zeros(len(key)),
+    )
 
 
 def rank_seconds(seconds: RowSeconds, ranks: Ranks) -> RankSeconds:
@@ -109,15 +115,20 @@ def rank_seconds(seconds: RowSeconds, ranks: Ranks) -> RankSeconds:
         if count.any():
             forward += count * block.forward
             backward += count * block.backward
-    return RankSeconds(forward, backward, reach, home)
+    weight: FloatColumn = np.broadcast_to(0.0, home.shape)
+    if seconds.split.any():
+        before = (ranks.dense_before, ranks.moe_before, behind)
+        weight = seconds.split * _weight_seconds(seconds, ranks.by_kind)
+        home -= seconds.split * _weight_seconds(seconds, before)
+    return RankSeconds(
+        forward, backward, weight=weight, reach=reach, home=home, apart=seconds.apart
+    )
 
 
-def earliest_ends(work: RankSeconds, microbatches: IntColumn) -> FloatColumn:
-    """Seconds before which no rank class can have finished its passes.
-
-    Source: derived; its first micro batch has to reach it, then it runs all its work.
-    """
-    return work.reach + microbatches * work.pair
+def _weight_seconds(seconds: RowSeconds, counts: Iterable[FloatColumn | BoolColumn]) -> FloatColumn:
+    """Weight gradients of so many blocks of each kind. Source: derived."""
+    some = zip(counts, seconds.by_kind, strict=False)
+    return np.asarray(sum((count * block.weight for count, block in some), start=np.zeros(())))
 
 
 def pipeline_lower_bound(
@@ -125,13 +136,12 @@ def pipeline_lower_bound(
 ) -> FloatColumn:
     """Seconds no order of the schedule's passes can beat.
 
-    Source: derived; equations and proof in the module's docstring.
+    Every schedule present bounds all rows, which is faster than gathering its own.
+    Source: that of each schedule's bound.
     """
-    pair, way = work.pair, work.reach + work.home
-    bound = earliest_ends(work, microbatches) + work.home
-    beyond = (microbatches - 1 - table.pp).astype(np.float64)
-    single = (table.schedule == 0) & (beyond >= 0)
-    if single.any():
-        detours = single * (np.floor(beyond / (ranks.rank + 1)) + 1)
-        bound += detours * np.maximum(0.0, way - ranks.rank * pair)
-    return np.asarray(bound.max(axis=0))
+    rows = Work(work, ranks.rank, table.pp, microbatches)
+    bound = np.zeros(len(table))
+    for code in np.flatnonzero(np.bincount(table.schedule)).tolist():
+        own = SCHEDULES[SCHEDULE_NAMES[code]].bound(rows)
+        bound = np.where(table.schedule == code, own, bound)
+    return bound

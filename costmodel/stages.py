@@ -12,8 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from costmodel.errors import SpecError
 from costmodel.schedules import held_passes
-from costmodel.spec.model import ModelSpec
+from costmodel.spec.job import Job
 from costmodel.splits import layers_per_stage
 from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
 
@@ -26,6 +27,8 @@ class Decoder:
     """Mixture-of-experts layers before layer 0, 1, ..., and in all."""
     mtp: int
     """Multi-token-prediction modules."""
+    split: tuple[int, ...] | None = None
+    """Layers of every virtual stage where they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +89,23 @@ class RankClasses:
     """(class, N) Layer inputs held when all layers are recomputed in groups of N; 0 for N = 0."""
 
 
-def decoder_of(model: ModelSpec) -> Decoder:
-    """The layers of a model in order."""
-    before = np.concatenate([[0], np.cumsum(model.moe_layers)])
-    return Decoder(tuple(before.tolist()), model.num_nextn_predict_layers)
+def decoder_of(job: Job) -> Decoder:
+    """The layers of a model in order, and their split if the job gives one."""
+    before = np.concatenate([[0], np.cumsum(job.model.moe_layers)])
+    modules = job.model.num_nextn_predict_layers
+    return Decoder(tuple(before.tolist()), modules, job.layers_per_stage)
 
 
 def stage_layers(decoder: Decoder, num_stages: int) -> StageLayers:
-    """Blocks of every virtual stage: embedding first; multi-token prediction and head last."""
-    counts = np.array(layers_per_stage(len(decoder.moe_before) - 1, num_stages))
+    """Blocks of every virtual stage: embedding first; multi-token prediction and head last.
+
+    Raises:
+        SpecError: The split given is for another number of stages.
+    """
+    split = decoder.split or layers_per_stage(len(decoder.moe_before) - 1, num_stages)
+    if len(split) != num_stages:
+        raise SpecError(f"layers_per_stage has {len(split)} entries for {num_stages} stages")
+    counts = np.array(split)
     ends = np.cumsum(counts)
     moe_before = np.array(decoder.moe_before)
     moe = moe_before[ends] - moe_before[ends - counts]
@@ -115,7 +126,7 @@ def rank_classes(
     first, last = _classes(np.concatenate(kinds, axis=1) if merged else np.arange(pp)[:, None])
     dense, moe, embedding, head, mtp = (kind[last].sum(axis=1, dtype=np.float64) for kind in kinds)
     layers = _by_rank(stages.layers, pp)
-    held = held_passes(schedule, pp, microbatches, layers)[first]
+    held = held_passes(schedule, microbatches, layers)[first]
     limit = np.arange(int(layers.max()) + 1)
     again = _recomputed(decoder, stages, limit)
     dense_again, moe_again = (_by_rank(column, pp) for column in again)

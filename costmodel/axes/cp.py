@@ -20,4 +20,16 @@ def cp_divides_sequence(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.cp > 1) & (job.training.seq_length % (2 * table.cp) != 0))
 
 
-RULES: tuple[Rule, ...] = (cp_divides_sequence,)
+@rule(
+    "heads_exchange_divides_heads",
+    "tp cp",
+    "cp_comm_type=a2a cuts the heads over tp * cp, which must divide num_attention_heads",
+    "Jacobs et al., DeepSpeed Ulysses, arXiv:2309.14509, section 3.2",
+)
+def heads_exchange_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Each rank gets whole heads."""
+    uneven = job.model.num_attention_heads % (table.tp * table.cp) != 0
+    return np.asarray((table.cp > 1) & uneven & (job.options.cp_comm_type == "a2a"))
+
+
+RULES: tuple[Rule, ...] = (cp_divides_sequence, heads_exchange_divides_heads)

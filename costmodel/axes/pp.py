@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.rules import Rule, rule
+from costmodel.rules import Rule, num_microbatches, rule
+from costmodel.schedules import SCHEDULES
 from costmodel.spec.job import Job
+from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.splits import EMPTY_ENDS
 from costmodel.table import BoolColumn, LayoutTable
 
@@ -36,15 +38,27 @@ def vpp_needs_pp(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.vpp > 1) & (table.pp == 1))
 
 
+def _vpp_text(name: str) -> str:
+    least, most = SCHEDULES[name].least_vpp, SCHEDULES[name].most_vpp
+    if least == most:
+        return f"{name} with vpp={least}"
+    return f"{name} with vpp > {least - 1}"
+
+
+LEAST_VPP = np.array([SCHEDULES[name].least_vpp for name in SCHEDULE_NAMES])
+MOST_VPP = np.array([SCHEDULES[name].most_vpp for name in SCHEDULE_NAMES])
+
+
 @rule(
     "schedule_matches_vpp",
     "vpp schedule",
-    "schedule 1f1b runs with vpp=1, interleaved with vpp > 1",
+    f"the schedule runs {', '.join(map(_vpp_text, SCHEDULE_NAMES))}: change vpp or schedule",
     INTERLEAVED,
 )
 def schedule_matches_vpp(job: Job, table: LayoutTable) -> BoolColumn:
-    """1F1B is the interleaved schedule of one virtual stage."""
-    return np.asarray((table.schedule == 1) != (table.vpp > 1))
+    """Every schedule is written for a number of virtual stages."""
+    least, most = LEAST_VPP[table.schedule], MOST_VPP[table.schedule]
+    return np.asarray((table.vpp < least) | (table.vpp > most))
 
 
 @rule(
@@ -59,7 +73,21 @@ def recompute_within_stage(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.recompute_num_layers > largest)
 
 
+@rule(
+    "interleaved_needs_whole_groups",
+    "schedule dp micro_batch_size pp",
+    "the interleaved schedule needs micro batches >= pp in multiples of pp: "
+    "lower micro_batch_size or dp, or use vpp=1",
+    "Megatron Core schedules.py:1161-1180, microbatch group size of a virtual stage",
+)
+def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
+    """Interleaving walks groups of pp micro batches."""
+    m = num_microbatches(job, table)
+    return np.asarray((table.schedule == 1) & ((m < table.pp) | (m % table.pp != 0)))
+
+
 RULES: tuple[Rule, ...] = (
+    interleaved_needs_whole_groups,
     stages_hold_layers,
     vpp_needs_pp,
     schedule_matches_vpp,

@@ -9,10 +9,10 @@ from pydantic import Field, PositiveInt, model_validator
 from costmodel.spec.base import Spec
 
 Recompute = Literal["none", "selective", "full"]
-Schedule = Literal["1f1b", "interleaved"]
+Schedule = Literal["1f1b", "interleaved", "zb-1p", "zb-2p"]
 
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
-SCHEDULE_NAMES: tuple[Schedule, ...] = ("1f1b", "interleaved")
+SCHEDULE_NAMES: tuple[Schedule, ...] = ("1f1b", "interleaved", "zb-1p", "zb-2p")
 RECOMPUTE_METHODS: tuple[Literal["uniform", "block"] | None, ...] = (None, "uniform", "block")
 RECOMPUTE_MODULES = (
     "core_attn",
@@ -22,8 +22,10 @@ RECOMPUTE_MODULES = (
     "moe_act",
     "shared_experts",
     "moe",
+    "torchtitan_selective_op",
 )
-"""Parts of a layer that selective recomputation may drop; names as in Megatron Core."""
+"""Parts of a layer that selective recomputation may drop; names as in Megatron Core, and one for
+torchtitan's policy over operations."""
 
 
 class OffloadSpec(Spec):

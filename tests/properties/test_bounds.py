@@ -8,10 +8,18 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from costmodel.estimate import price
-from costmodel.explicit import simulate, step_seconds
+from costmodel.explicit import step_seconds
 from costmodel.machine import machine_of
-from costmodel.pipeline import LayerSeconds, RowSeconds, pipeline_lower_bound, rank_seconds
-from costmodel.runtimes import runtime
+from costmodel.pipeline import (
+    LayerSeconds,
+    RowSeconds,
+    pipeline_lower_bound,
+    rank_seconds,
+    splits_backward,
+)
+from costmodel.runtimes import runtime, traits_of
+from costmodel.simulation import simulate
+from costmodel.spec.layout import SCHEDULE_NAMES
 
 ROUNDING = 1 + 1e-12
 SIMULATED_ROWS = 12
@@ -30,27 +38,37 @@ def _case(request, make_job):
     model, cluster = CASES[request.param]
     job = make_job(model, cluster, global_batch_size=960)
     machine = machine_of(job.cluster, job.training.precision)
-    return job, machine, runtime(job.runtime)
+    return job, machine, traits_of(job)
 
 
-def few(table, job, rng):
+def few(table, job, rng, longest=3000):
     """Rows whose programs are short enough to simulate many."""
     microbatches = job.training.global_batch_size // (table.dp * table.micro_batch_size)
-    short = np.flatnonzero(microbatches * table.vpp * table.pp <= 3000)
+    short = np.flatnonzero(microbatches * table.vpp * table.pp <= longest)
     assume(len(short) >= SIMULATED_ROWS)
     return table.take(rng.choice(short, SIMULATED_ROWS, replace=False))
 
 
-def random_seconds(rng, size):
-    """Any seconds for any kind of block, in any proportion."""
+def split_backward(table, job, rng):
+    """Some rows of one virtual stage a rank, under schedules that split backward passes."""
+    names = [SCHEDULE_NAMES.index(name) for name in ("zb-1p", "zb-2p")]
+    some = table.take(table.vpp == 1)
+    return few(some.replaced(schedule=rng.choice(names, len(some))), job, rng, longest=500)
+
+
+def random_seconds(rng, table):
+    """Any seconds for any kind of block, in any proportion; steps counted either way."""
+    size = len(table)
 
     def layer():
         forward, backward = rng.exponential(size=(2, size)) * rng.choice([0.0, 0.1, 1.0], (2, size))
+        weight = backward * rng.choice([0.0, 0.3, 0.5, 0.9, 1.0], size)
         again = rng.exponential(size=size)
-        return LayerSeconds(forward, backward, again, np.zeros(size), np.zeros(size))
+        return LayerSeconds(forward, backward, weight, again, np.zeros(size), np.zeros(size))
 
     p2p = rng.exponential(size=size) * rng.choice([0.0, 0.01, 1.0, 10.0], size)
-    return RowSeconds(layer(), layer(), layer(), layer(), layer(), p2p)
+    split, apart = splits_backward(table), rng.choice([False, True], size)
+    return RowSeconds(layer(), layer(), layer(), layer(), layer(), p2p, split, split & apart)
 
 
 @settings(max_examples=12)
@@ -63,10 +81,25 @@ def test_the_relaxed_step_time_never_exceeds_the_simulated_one(case, legal_table
 
 @settings(max_examples=12)
 @given(seeds)
-def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(case, legal_table, seed):
+def test_the_relaxed_step_time_of_a_split_backward_pass_never_exceeds_the_simulated_one(
+    case, legal_table, seed
+):
+    rng, (job, machine, _) = np.random.default_rng(seed), case
+    table = split_backward(legal_table(job, 200, seed), job, rng)
+    for traits in (runtime("megatron-zero-bubble"), runtime("megatron-lm")):
+        bound = price(job, machine, traits, table).step_seconds
+        simulated = step_seconds(job, machine, traits, table)
+        assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
+
+
+@pytest.mark.parametrize("split", [False, True])
+@settings(max_examples=12)
+@given(seeds)
+def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(case, legal_table, split, seed):
     rng, job = np.random.default_rng(seed), case[0]
-    table = few(legal_table(job, 200, seed), job, rng)
-    seconds = random_seconds(rng, len(table))
+    table = legal_table(job, 200, seed)
+    table = split_backward(table, job, rng) if split else few(table, job, rng)
+    seconds = random_seconds(rng, table)
     apart = replace(price(*case, table, merged=False), seconds=seconds)
     simulated = simulate(job, apart)
     assert (simulated.instant <= simulated.with_messages * ROUNDING).all()

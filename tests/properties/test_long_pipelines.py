@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.timeline import makespan_seconds, rank_end_seconds, waves
+from costmodel.timeline import StageSeconds, makespan_seconds, rank_end_seconds, waves
 
 
 @settings(max_examples=60, deadline=None)
@@ -21,13 +21,15 @@ def test_a_shortened_run_ends_when_the_whole_run_does(shape, microbatches, seed,
     microbatches = groups * pp + (rest % pp if vpp == 1 else 0)
     random = np.random.default_rng(seed)
     forward, backward = random.uniform(0.5, 2.0, (2, 3, pp * vpp))
+    stages = StageSeconds(forward, backward, np.zeros_like(forward))
     latency = np.full(3, p2p)
-    whole = makespan_seconds(waves(schedule, pp, vpp, microbatches), forward, backward, latency)
-    short = rank_end_seconds(schedule, (pp, vpp), microbatches, forward, backward, p2p=latency)
+    whole = makespan_seconds(waves(schedule, pp, vpp, microbatches), stages, latency)
+    short = rank_end_seconds(schedule, (pp, vpp), microbatches, stages, p2p=latency)
     assert short.max(axis=1) == pytest.approx(whole, rel=1e-9)
 
 
 def test_equal_stages_settle_in_the_shortest_run():
-    stages = np.ones((1, 8))
-    seconds = rank_end_seconds("1f1b", (8, 1), 8000, stages, 2 * stages, p2p=np.zeros(1))
+    one = np.ones((1, 8))
+    stages = StageSeconds(one, 2 * one, 0 * one)
+    seconds = rank_end_seconds("1f1b", (8, 1), 8000, stages, p2p=np.zeros(1))
     assert seconds.max() == pytest.approx((8000 + 7) * 3.0)

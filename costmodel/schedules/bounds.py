@@ -1,0 +1,106 @@
+"""Work of pipeline ranks, and what no order of it can beat.
+
+Every rank of a class waits for its first micro batch, runs all its work, and its last gradient
+still has to travel home. With both gradients in one op:
+
+    T >= before_F + m (F + B + W) + before_(B + W)                                     (1)
+
+with `before` the ranks (and messages) ahead of it. All terms are lengths of paths in the graph the
+simulator runs, or time in which a rank has nothing it may run, so none can exceed the simulated
+time (tests/properties/test_bounds.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.table import BoolColumn, FloatColumn, IntColumn
+
+
+@dataclass(frozen=True, slots=True)
+class RankSeconds:
+    """Seconds of each rank class; matrices have shape (class, row)."""
+
+    forward: FloatColumn
+    """Forward passes of one micro batch through the rank."""
+    backward: FloatColumn
+    """Both gradients of one micro batch."""
+    weight: FloatColumn
+    """Part of `backward` that a schedule with split backward passes runs apart; else 0."""
+    reach: FloatColumn
+    """One micro batch's way to the rank, messages included."""
+    home: FloatColumn
+    """Its gradient's way back from the rank: what the schedule runs before it sends."""
+    apart: BoolColumn
+    """Of each row: a step is counted from each rank's own first pass, see `ends_apart`."""
+
+    @property
+    def pair(self) -> FloatColumn:
+        """Forward and backward of one micro batch. Source: derived."""
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of the rows a schedule bounds, one by one; matrices have shape (class, row)."""
+
+    seconds: RankSeconds
+    rank: FloatColumn
+    """Ranks before it."""
+    pp: IntColumn
+    microbatches: IntColumn
+
+
+def earliest_ends(work: RankSeconds, microbatches: IntColumn) -> FloatColumn:
+    """Seconds before which no rank class can have finished its passes.
+
+    Source: derived; its first micro batch has to reach it, then it runs all its work. Counted from
+    its own first pass, only the work is left.
+    """
+    passes = work.reach + microbatches * work.pair
+    return passes - work.apart * work.reach if work.apart.any() else passes
+
+
+def whole_backward_bound(work: Work) -> FloatColumn:
+    """Bound of a schedule that runs both gradients in one op.
+
+    Source: derived; equation (1) of the module. The path starts and ends on rank 0.
+    """
+    seconds = work.seconds
+    bound = seconds.reach + work.microbatches * seconds.pair + seconds.home
+    return np.asarray(bound.max(axis=0))
+
+
+def split_backward_bound(work: Work, in_flight: IntColumn) -> FloatColumn:
+    """Bound of a schedule that sends the input gradient before it runs the weight gradient.
+
+    One virtual stage a rank; no rank ever holds more than M = `in_flight` micro batches. With R the
+    way of a micro batch from a rank to the last one and back (B only):
+
+    * from a rank's first pass to its first B it waits R + F and may run at most M forward passes;
+    * from the end of its last F to the B of that micro batch it waits R, and may run B and W of
+      the M - 1 other micro batches it holds. The two times are apart where M < m. So
+
+          T >= before_F + m (F + B + W) + max(0, R + F - M F) + max(0, R - (M - 1)(B + W))
+
+    * the last B of a rank still goes home by B only, where its W is left:
+
+          T >= before_F + max(0, R + F - M F) + m (F + B) + before_B + W of rank 0
+
+    Counted from a rank's own first pass, the first loses before_F; the second starts at rank 0.
+    Source: derived; a relaxation of Qi et al., arXiv:2401.10241, section 3.2.
+    """
+    seconds, m = work.seconds, work.microbatches
+    input_pair = seconds.pair - seconds.weight
+    way = seconds.reach + seconds.home + input_pair
+    beyond = np.maximum(0.0, way.max(axis=0) - way)
+    most = np.minimum(in_flight, m)
+    before = np.maximum(0.0, beyond + seconds.forward - most * seconds.forward)
+    after = np.maximum(0.0, beyond - (in_flight - 1) * seconds.backward)
+    idle = np.where(in_flight < m, before + after, np.maximum(before, after))
+    own = earliest_ends(seconds, m) + idle
+    last = ((work.rank == 0) * seconds.weight).max(axis=0)
+    path = seconds.reach + before + m * input_pair + seconds.home + last
+    return np.asarray(np.maximum(own, path).max(axis=0))
