@@ -11,25 +11,24 @@ from costmodel.machine import GemmRate, Machine
 from costmodel.table import FloatColumn
 from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32
 
-ELEMENTWISE_EFFICIENCY = 0.75
-"""Share of datasheet memory bandwidth that norms and activations reach.
-
-Source: SimuMax system files (0.7 to 0.91 by operation); fitted, docs/explanation/constants.md.
-"""
-ELEMENTWISE_BACKWARD = 1.44
-"""Backward over forward bytes. Source: fitted, docs/explanation/constants.md (derived: 1.6)."""
-LAUNCH_SECONDS = 3e-6
-"""One small kernel. Source: intercept of the fitted matrix products, 2.6 to 3.4 us."""
-ATTENTION_FIXED_SECONDS = 33e-6
-"""Start of one fused attention call. Source: fitted, docs/explanation/constants.md."""
 ATTENTION_BACKWARD_FLOP = 2.5
 """Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1: 5 products against 2."""
-ATTENTION_BACKWARD_EFFICIENCY = 0.77
-"""Backward over forward efficiency. Source: fitted, docs/explanation/constants.md."""
-HEAD_DIM_EXPONENT = 0.35
-"""Attention slows as (head_dim / 128) ** 0.35 below 128.
+SOFTMAX_PASSES = 2.0
+"""Passes over the scores by a fused scale, mask and softmax kernel, either way: read and written;
+backward its output is still in cache. Source: derived; 16 bits only, Megatron-LM
+`fused_softmax.py`."""
+DROPOUT_PASSES = 2.5
+"""Passes of dropout in 16 bits, either way: read, written, and a mask of 1 byte.
 
-Source: assumed; docs/explanation/constants.md.
+Source: derived; with the softmax 4.5, measured 3.9 (A10G) and 5.2 (A100) forward, 4.2 and 4.8
+backward: profiles of single operations, Dazz993/Mist@d69e530a.
+"""
+TORCH_SOFTMAX_PASSES, TORCH_SOFTMAX_PASSES_BACKWARD = 5.5, 20.0
+"""As above for the whole core in fp32, which has no fused kernel: scale, mask fill, softmax and
+dropout one by one.
+
+Source: layer profiles of OPT-350M on A100 (5.1 and 19) and GH200 (6.4 and 21.8), products and norms
+subtracted, eth-easl/sailor@cf2c8e3c.
 """
 
 
@@ -48,6 +47,8 @@ class ForwardBackward:
 
     forward: FloatColumn
     backward: FloatColumn
+    weight: FloatColumn
+    """Part of `backward` that only the weight gradients need."""
 
 
 def product_seconds(
@@ -66,7 +67,7 @@ def product_seconds(
         rate.fixed_seconds
         + rate.flop_factor * 2 * m * n * k / rate.peak_flop_per_second
         + rate.byte_factor * moved / machine.memory_bytes_per_second
-        + cast / (ELEMENTWISE_EFFICIENCY * machine.memory_bytes_per_second)
+        + cast / streaming_bytes_per_second(machine)
     )
 
 
@@ -75,40 +76,84 @@ def linear_seconds(
 ) -> ForwardBackward:
     """Forward products and their input and weight gradients (accumulated in fp32).
 
+    What is accumulated is read while the product runs, so only its write counts: products that
+    accumulate were measured 4 to 5 % slower than those that do not (SimuMax tables of A100 and
+    B200, MooreThreads/SimuMax@4dcaae51 configs/system).
     Source: derived; Y = X W gives dX = dY W^T and dW += X^T dY.
     """
-    forward = sum_columns(product_seconds(machine, rate, p, BYTES_BF16) for p in products)
-    backward = sum_columns(
-        product_seconds(machine, rate, Product(p.m, p.k, p.n), BYTES_BF16)
-        + product_seconds(machine, rate, Product(p.k, p.n, p.m), 2 * BYTES_FP32)
-        for p in products
+    output = machine.storage_bytes
+    forward = sum_columns(product_seconds(machine, rate, p, output) for p in products)
+    inputs = sum_columns(
+        product_seconds(machine, rate, Product(p.m, p.k, p.n), output) for p in products
     )
-    return ForwardBackward(forward, backward)
+    weight = sum_columns(
+        product_seconds(machine, rate, Product(p.k, p.n, p.m), BYTES_FP32) for p in products
+    )
+    return ForwardBackward(forward, inputs + weight, weight)
 
 
-def attention_seconds(
-    machine: Machine, flop: FloatColumn, length: FloatColumn, head_dim: int
+def fused_attention_seconds(
+    machine: Machine, flop: FloatColumn, length: FloatColumn, head_dim: int, *, speed: float
 ) -> ForwardBackward:
     """Fused causal attention of `flop` forward FLOPs over sequences of `length`.
 
+    `speed` is that of the runtime's kernel over the best one for the GPU.
     Source: efficiency e = e_max s / (s + s_half) fitted per architecture;
     Dao, arXiv:2307.08691, section 4.1 for the backward pass.
     """
-    shape = min(1.0, head_dim / 128) ** HEAD_DIM_EXPONENT
+    constants = machine.constants
+    shape = min(1.0, head_dim / 128) ** constants.head_dim_exponent
     efficiency = (
         machine.attention_max_efficiency * length / (length + machine.attention_half_length)
     )
-    seconds = flop / (machine.bf16.peak_flop_per_second * efficiency * shape)
-    backward = seconds * ATTENTION_BACKWARD_FLOP / ATTENTION_BACKWARD_EFFICIENCY
-    return ForwardBackward(seconds + ATTENTION_FIXED_SECONDS, backward + ATTENTION_FIXED_SECONDS)
+    seconds = flop / (machine.half.peak_flop_per_second * efficiency * shape * speed)
+    backward = seconds * ATTENTION_BACKWARD_FLOP / constants.attention_backward_efficiency
+    fixed = constants.attention_fixed_seconds
+    return ForwardBackward(seconds + fixed, backward + fixed, np.zeros_like(seconds))
+
+
+def unfused_attention_seconds(
+    machine: Machine,
+    rows: FloatColumn,
+    length: int,
+    dims: tuple[int, int],
+    *,
+    dropout: bool,
+) -> ForwardBackward:
+    """Attention as two batched products and a softmax over `rows x length` scores.
+
+    `rows` are heads times queries on one rank, `dims` the widths of a query and of a value; the
+    mask saves nothing.
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.1 (the tensors); derived bytes.
+    """
+    query_dim, value_dim = dims
+    n = np.zeros_like(rows) + length
+    scores = Product(rows, n, np.zeros_like(rows) + query_dim)
+    context = Product(rows, np.zeros_like(rows) + value_dim, n)
+    products = product_seconds(
+        machine, machine.half, scores, machine.storage_bytes
+    ) + product_seconds(machine, machine.half, context, machine.storage_bytes)
+    one = elementwise_seconds(machine, machine.storage_bytes * rows * length)
+    passes = SOFTMAX_PASSES + (DROPOUT_PASSES if dropout else 0.0)
+    forward = backward = machine.constants.softmax_passes * passes
+    if machine.storage_bytes == BYTES_FP32:
+        forward, backward = TORCH_SOFTMAX_PASSES, TORCH_SOFTMAX_PASSES_BACKWARD
+    return ForwardBackward(
+        products + forward * one, 2 * products + backward * one, np.zeros_like(one)
+    )
+
+
+def streaming_bytes_per_second(machine: Machine) -> float:
+    """Memory bandwidth that kernels without reuse reach. Source: `Constants`."""
+    return machine.constants.elementwise_efficiency * machine.memory_bytes_per_second
 
 
 def elementwise_seconds(machine: Machine, moved_bytes: FloatColumn) -> FloatColumn:
     """Memory-bound kernels that move `moved_bytes`.
 
-    Source: roofline at ELEMENTWISE_EFFICIENCY of memory bandwidth.
+    Source: roofline at `elementwise_efficiency` of memory bandwidth.
     """
-    return moved_bytes / (ELEMENTWISE_EFFICIENCY * machine.memory_bytes_per_second)
+    return moved_bytes / streaming_bytes_per_second(machine)
 
 
 def sum_columns(columns: Iterable[FloatColumn]) -> FloatColumn:

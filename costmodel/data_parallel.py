@@ -14,23 +14,15 @@ from costmodel.comm.collectives import (
     only,
 )
 from costmodel.comm.topology import Group, group
-from costmodel.compute import ELEMENTWISE_EFFICIENCY
+from costmodel.compute import streaming_bytes_per_second
 from costmodel.machine import Machine
 from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
-from costmodel.pipeline import LayerSeconds, RankSeconds
+from costmodel.pipeline import LayerSeconds
 from costmodel.runtimes.base import RuntimeTraits
-from costmodel.table import FloatColumn, LayoutTable, distinct
-from costmodel.units import BYTES_BF16, BYTES_FP32
+from costmodel.schedules.bounds import RankSeconds
+from costmodel.table import BoolColumn, FloatColumn, LayoutTable, distinct
+from costmodel.units import BYTES_FP32
 
-FIRST_BUCKET = 0.06
-"""Share of the traffic that cannot hide: the first bucket has nothing before it.
-
-Source: fitted on published runs, docs/explanation/constants.md; Megatron buckets of 40 M elements.
-"""
-OVERLAP_WINDOW = 0.8
-"""Share of one micro batch's pass that traffic can hide behind. Source: as FIRST_BUCKET."""
-FSDP_CONTENTION = 0.4
-"""Share of the hidden traffic that slows compute. Source: fitted on FSDP runs, as above."""
 ADAM_SHARD_BYTES = 42
 """Bytes moved per parameter a rank updates: norm (4) and clipping (8) of its fp32 gradient; Adam
 reads and writes fp32 weight and both moments (24), reads the gradient (4), writes bf16 (2).
@@ -46,18 +38,55 @@ Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, table 4 (1 B parameters in 0
 """
 
 
-def shard_groups(machine: Machine, table: LayoutTable) -> tuple[Group, Group]:
+@dataclass(frozen=True, slots=True)
+class StateGroups:
+    """Communicators of one sort of states."""
+
+    shard: Group
+    """Ranks that share one copy: all replicas, or those of one HSDP group."""
+    replica: Group
+    """Ranks that hold the same shard under HSDP; one rank without it."""
+    shards: FloatColumn
+
+    def reduction(self, machine: Machine, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
+        """Price of reducing a gradient: scattered and then summed over replicas, or summed whole.
+
+        Scatter and sum use other links and run for different layers at one time, so the slower
+        of both counts; no published run in `examples/accuracy` shards in groups.
+        Source: Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 3.2.2 (hybrid sharding).
+        """
+        scatter = only(sharded, collective_rate(machine, "reduce_scatter", self.shard))
+        across = collective_rate(machine, "all_reduce", self.replica).of_part(self.shards)
+        together = collective_rate(machine, "all_reduce", self.shard)
+        return choose(whole, together, scatter.beside(only(sharded, across)))
+
+
+def gradient_message_bytes(machine: Machine, traits: RuntimeTraits) -> int:
+    """Bytes of one gradient on the wire: never fewer than those of an fp32 run's weights."""
+    fp32 = machine.storage_bytes == BYTES_FP32
+    return BYTES_FP32 if fp32 else traits.gradient_message_bytes
+
+
+def state_groups(machine: Machine, table: LayoutTable) -> tuple[StateGroups, StateGroups]:
     """Communicators of dense and of expert states: data and context parallel ranks together.
 
+    Ranks of one shard group are neighbours, replicas of a shard lie furthest apart.
     Source: Megatron-LM parallel_state.py: dp-cp group at stride tp, expert dp at stride etp ep.
     """
-    dense = group(machine, table.dp * table.cp, table.tp)
-    expert = group(
-        machine,
-        np.maximum(1, table.tp * table.cp * table.dp // (table.etp * table.ep)),
-        table.etp * table.ep,
-    )
-    return dense, expert
+    experts = np.maximum(1, table.tp * table.cp * table.dp // (table.etp * table.ep))
+    sorts = ((table.dp * table.cp, table.tp), (experts, table.etp * table.ep))
+    replicas = np.where(table.zero_stage == 0, 1, table.dp_replicate)
+    result = []
+    for ranks, stride in sorts:
+        shards = np.maximum(1, ranks // replicas)
+        result.append(
+            StateGroups(
+                shard=group(machine, shards, stride),
+                replica=group(machine, ranks // shards, stride * shards),
+                shards=shards.astype(np.float64),
+            )
+        )
+    return result[0], result[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,40 +106,41 @@ def sharded_traffic(
     reduce-scatter gradients in every backward pass.
     Source: Rajbhandari et al., arXiv:1910.02054, section 7.
     """
-    one, key = distinct(
-        table.tp, table.pp, table.cp, table.dp, table.ep, table.etp, table.zero_stage
-    )
+    degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
+    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
     some = table.take(one)
-    groups = shard_groups(machine, some)
+    groups = state_groups(machine, some)
+    never, reduces = np.zeros(len(one), dtype=bool), some.zero_stage >= 2
     gathers = [
-        only(some.zero_stage == 3, collective_rate(machine, "all_gather", g)) for g in groups
+        only(some.zero_stage == 3, collective_rate(machine, "all_gather", g.shard)) for g in groups
     ]
-    reductions = [
-        only(some.zero_stage >= 2, collective_rate(machine, "reduce_scatter", g)) for g in groups
-    ]
+    reductions = [g.reduction(machine, sharded=reduces, whole=never) for g in groups]
     result = []
     for block in blocks:
         forward, backward = np.zeros((2, len(one)))
         held = (block.shared[one], block.expert[one])
         for count, gather, reduction in zip(held, gathers, reductions, strict=True):
-            forward += gather.seconds(BYTES_BF16 * count)
-            backward += reduction.seconds(traits.gradient_message_bytes * count)
+            forward += gather.seconds(machine.storage_bytes * count)
+            backward += reduction.seconds(gradient_message_bytes(machine, traits) * count)
         result.append(PassTraffic(forward[key], (forward + backward)[key]))
     return result
 
 
-def beside(layer: LayerSeconds, traffic: PassTraffic, window: LayerSeconds) -> LayerSeconds:
+def beside(
+    contention: float, layer: LayerSeconds, traffic: PassTraffic, window: LayerSeconds
+) -> LayerSeconds:
     """A layer with what its traffic exposes while it runs beside the passes of `window`.
 
     One layer is prefetched, so only what exceeds the window is exposed, and what is hidden still
     takes bandwidth from compute.
     Source: Zhao et al., arXiv:2304.11277, section 3.3.
     """
-    forward = _exposed(traffic.forward, window.forward)
-    backward = _exposed(traffic.backward, window.backward)
+    forward = _exposed(contention, traffic.forward, window.forward)
+    backward = _exposed(contention, traffic.backward, window.backward)
     return LayerSeconds(
         layer.forward + forward,
         layer.backward + backward,
+        weight=layer.weight,
         again=layer.again,
         recompute=layer.recompute,
         traffic=forward + backward,
@@ -129,10 +159,10 @@ def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
     )
 
 
-def _exposed(traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
-    """Seconds that traffic beside `compute` adds to it. Source: FSDP_CONTENTION."""
+def _exposed(contention: float, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
+    """Seconds that traffic beside `compute` adds to it. Source: `fsdp_contention`."""
     hidden = np.minimum(traffic, compute)
-    return traffic - hidden + FSDP_CONTENTION * hidden
+    return traffic - hidden + contention * hidden
 
 
 def step_traffic_seconds(
@@ -151,17 +181,19 @@ def step_traffic_seconds(
     Source: Rajbhandari et al., arXiv:1910.02054, section 7.
     """
     reduce, gather = np.zeros((2, 1, 1))
-    one, key = distinct(table.tp, table.cp, table.dp, table.etp * table.ep, table.zero_stage)
+    degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
+    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
     some = table.take(one)
-    dense, expert = shard_groups(machine, some)
+    dense, expert = state_groups(machine, some)
     held = ((params.shared, dense), (params.expert, expert))
     for count, links in held if params.has_experts else held[:1]:
         reduction, gathering = (rate.take(key) for rate in _step_rates(machine, some, links))
-        reduce = reduce + reduction.seconds(traits.gradient_message_bytes * count)
-        gather = gather + gathering.seconds(BYTES_BF16 * count)
-    if traits.overlaps_data_parallel:
-        reduce = _tail(reduce, work.backward)
-        gather = _tail(gather, work.forward)
+        reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
+        gather = gather + gathering.seconds(machine.storage_bytes * count)
+    if traits.overlaps_gradients:
+        reduce = _tail(machine, reduce, work.backward)
+    if traits.overlaps_parameters:
+        gather = _tail(machine, gather, work.forward)
     return reduce + gather
 
 
@@ -175,18 +207,20 @@ def exposed_seconds(makespan: FloatColumn, ends: FloatColumn, traffic: FloatColu
     return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
 
 
-def _step_rates(machine: Machine, table: LayoutTable, links: Group) -> tuple[Rate, Rate]:
+def _step_rates(machine: Machine, table: LayoutTable, links: StateGroups) -> tuple[Rate, Rate]:
     """Price of the gradient reduction and of the parameter gather that each row's stage pays."""
     replicated, sharded = table.zero_stage == 0, table.zero_stage == 1
     gathers = sharded | (table.zero_stage == 2)
-    scatter = only(sharded, collective_rate(machine, "reduce_scatter", links))
-    reduction = choose(replicated, collective_rate(machine, "all_reduce", links), scatter)
-    return reduction, only(gathers, collective_rate(machine, "all_gather", links))
+    reduction = links.reduction(machine, sharded=sharded, whole=replicated)
+    return reduction, only(gathers, collective_rate(machine, "all_gather", links.shard))
 
 
-def _tail(traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
+def _tail(machine: Machine, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
     """Seconds of bucketed traffic that outlast `compute`. Source: the two constants."""
-    return np.maximum(FIRST_BUCKET * traffic, traffic - OVERLAP_WINDOW * compute)
+    constants = machine.constants
+    return np.maximum(
+        constants.first_bucket * traffic, traffic - constants.overlap_window * compute
+    )
 
 
 def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
@@ -206,9 +240,7 @@ def optimizer_seconds(
     whole = np.where(table.zero_stage < 2, float(ZERO_GRADIENT_BYTES), 0.0)
     moved = updated * (ADAM_SHARD_BYTES + ZERO_GRADIENT_BYTES - whole)
     moved += params.weighted(whole, whole)
-    return np.asarray(
-        moved.max(axis=0) / (ELEMENTWISE_EFFICIENCY * machine.memory_bytes_per_second)
-    )
+    return np.asarray(moved.max(axis=0) / streaming_bytes_per_second(machine))
 
 
 def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) -> FloatColumn:
@@ -217,7 +249,7 @@ def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) 
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4.1, without delayed update.
     """
     moved = updated.max(axis=0) * table.offload_optimizer
-    wire = (BYTES_FP32 + BYTES_BF16) / machine.host_bytes_per_second
+    wire = (BYTES_FP32 + machine.storage_bytes) / machine.host_bytes_per_second
     update = machine.gpus_per_node / CPU_ADAM_PARAMS_PER_SECOND
-    saved = ADAM_SHARD_BYTES / (ELEMENTWISE_EFFICIENCY * machine.memory_bytes_per_second)
+    saved = ADAM_SHARD_BYTES / streaming_bytes_per_second(machine)
     return np.where(moved > 0, moved * np.maximum(0.0, wire + update - saved), 0.0)

@@ -31,32 +31,19 @@ from costmodel.machine import Machine
 from costmodel.memory.rank import MemoryTable, rank_memory
 from costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
 from costmodel.pipeline import (
-    RankSeconds,
     RowSeconds,
-    earliest_ends,
+    ends_apart,
     layer_seconds,
     pipeline_lower_bound,
     rank_seconds,
+    splits_backward,
 )
 from costmodel.ranks import Ranks, ranks_of
 from costmodel.rules import num_microbatches
 from costmodel.runtimes.base import RuntimeTraits
+from costmodel.schedules.bounds import RankSeconds, earliest_ends
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, IntColumn, LayoutTable
-from costmodel.units import BYTES_BF16
-
-OVERHEAD_FRACTION = 0.015
-"""Share of the step that no term explains: data loading, logging, clock skew between ranks.
-
-Source: fitted on published runs, docs/explanation/constants.md.
-"""
-OVERHEAD_SECONDS = 3e-3
-"""Fixed part of the same. Source: as above."""
-STRAGGLER_PER_DOUBLING = 0.005
-"""Slowdown for every doubling of the GPUs beyond one node of 8.
-
-Source: fitted on 11 published weak-scaling series (0.1 to 2.1 % a doubling, median 0.5).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +86,7 @@ def price(
 
     `merged=False` keeps every pipeline rank apart instead of classes of equal ranks.
     """
+    table = as_executed(traits, table)
     gathered = row_blocks(job, machine, traits, table)
     ranks = ranks_of(job, table, merged=merged)
     params = block_params(job, table)
@@ -127,6 +115,18 @@ def price(
         offload=offload,
         step_seconds=with_overhead(machine, bound + dp_comm + optimizer + offload),
     )
+
+
+def as_executed(traits: RuntimeTraits, table: LayoutTable) -> LayoutTable:
+    """The layouts as the runtime runs them.
+
+    Source: `RuntimeTraits.whole_under_pipeline`; torch.distributed.pipelining `stage.py`,
+    set_reshard_after_backward and set_requires_gradient_sync off until the last micro batch.
+    """
+    if not traits.whole_under_pipeline:
+        return table
+    whole = (table.pp > 1) & (table.zero_stage >= 2)
+    return table.replaced(zero_stage=np.where(whole, 1, table.zero_stage))
 
 
 def row_seconds(
@@ -164,31 +164,46 @@ def row_seconds(
         windows = list(layers)
         for end, layer, block in ((2, first, kinds.by_kind[first]), (3, 1, kinds.moe)):
             windows[end] = free_window(layer_seconds(block, key, nothing), traffic[layer])
-        layers = [beside(*one) for one in zip(layers, traffic, windows, strict=True)]
+        contention = machine.constants.fsdp_contention
+        layers = [beside(contention, *one) for one in zip(layers, traffic, windows, strict=True)]
     dense, moe, embedding, head, mtp = layers
-    return RowSeconds(dense, moe, embedding, head, mtp, p2p_seconds(job, machine, table))
+    return RowSeconds(
+        dense,
+        moe,
+        embedding,
+        head,
+        mtp,
+        p2p=p2p_seconds(job, machine, traits, table),
+        split=splits_backward(table),
+        apart=ends_apart(traits, table),
+    )
 
 
 def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
-    """Add what no term explains and the slowdown of large jobs.
+    """Add what no term explains and the slowdown of large jobs; then what a calibration measured.
 
-    Source: the three constants above.
+    Source: the three constants, and the scalars of `costmodel.calibrate`.
     """
+    constants = machine.constants
     doublings = max(0.0, float(np.log2(machine.num_gpus / 8)))
-    share = OVERHEAD_FRACTION + STRAGGLER_PER_DOUBLING * doublings
-    return seconds * (1 + share) + OVERHEAD_SECONDS
+    share = constants.overhead_fraction + constants.straggler_per_doubling * doublings
+    expected = seconds * (1 + share) + constants.overhead_seconds
+    return expected / machine.speed + machine.fixed_overhead_seconds
 
 
-def p2p_seconds(job: Job, machine: Machine, table: LayoutTable) -> FloatColumn:
+def p2p_seconds(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
     """Seconds of one activation between neighbouring pipeline ranks.
 
     Source: Narayanan et al., arXiv:2104.04473, section 4.1; with sequence parallelism each tensor
-    rank sends its slice.
+    rank sends its slice. Section 4.1 there: the scatter and gather of messages.
     """
-    shards = np.where(table.sequence_parallel == 1, table.tp, 1) * table.cp
+    sliced = (table.sequence_parallel == 1) | traits.scatters_messages
+    shards = np.where(sliced, table.tp, 1) * table.cp
     tokens = table.micro_batch_size * job.training.seq_length / shards
     stride = table.tp * table.cp * table.dp
     crossing = pipeline_neighbour(machine, table.pp, stride)
     nic = group(machine, np.ones_like(table.pp), stride).nic_bytes_per_second
-    sent = BYTES_BF16 * tokens * job.model.hidden_size
+    sent = machine.storage_bytes * tokens * job.model.hidden_size
     return np.where(table.pp > 1, message_seconds(machine, sent, crossing, nic), 0.0)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from costmodel.data_parallel import exposed_seconds
 from costmodel.estimate import Priced, price, with_overhead
 from costmodel.flops import model_flop_per_step
 from costmodel.machine import Machine
-from costmodel.memory.overheads import COMMUNICATOR_BYTES, CONTEXT_BYTES
+from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.runtimes.base import RuntimeTraits
+from costmodel.simulation import Makespans, simulate
 from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.stages import decoder_of, layers_again, stage_layers
-from costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
-from costmodel.timeline import rank_end_seconds
+from costmodel.table import FloatColumn, LayoutTable
 from costmodel.uncertainty import Interval, step_time_interval
 from costmodel.units import TERA
 
@@ -61,8 +58,18 @@ class RankMemory:
 
     @property
     def total_bytes(self) -> float:
-        """All of it."""
+        """All of it: what the process takes of the device."""
         return float(sum(astuple(self)[1:]))
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What the allocator hands out at the peak."""
+        return self.total_bytes - self.overheads_bytes
+
+    @property
+    def reserved_bytes(self) -> float:
+        """What the allocator takes from the device."""
+        return self.allocated_bytes * RESERVE_FACTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,32 +105,6 @@ class Estimate:
     uncertainty: Interval
 
 
-@dataclass(frozen=True, slots=True)
-class Makespans:
-    """Simulated seconds of the pipelined part of one step."""
-
-    with_messages: float
-    instant: float
-    """As if messages between stages took no time."""
-    dp_comm: float
-    """What gradient and parameter traffic adds to the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedTable:
-    """`Makespans` of many layouts."""
-
-    with_messages: FloatColumn
-    instant: FloatColumn
-    dp_comm: FloatColumn
-
-    def row(self, index: int) -> Makespans:
-        """One of them."""
-        return Makespans(
-            float(self.with_messages[index]), float(self.instant[index]), float(self.dp_comm[index])
-        )
-
-
 def explicit(
     job: Job,
     machine: Machine,
@@ -156,73 +137,26 @@ def step_seconds(
     return with_overhead(machine, pipeline.with_messages + pipeline.dp_comm + priced.update)
 
 
-def simulate(job: Job, priced: Priced) -> SimulatedTable:
-    """Run each row's schedule, with its messages and with instant ones.
-
-    `priced` keeps every rank apart. Rows with one pipeline shape run together.
-    """
-    table = priced.table
-    first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
-    with_messages, instant, dp_comm = np.zeros((3, len(table)))
-    for number, one in enumerate(first.tolist()):
-        rows = np.flatnonzero(shape == number)
-        forward, backward = virtual_stage_seconds(job, priced, rows)
-        p2p, pp = priced.seconds.p2p[rows], int(table.pp[one])
-        both = rank_end_seconds(
-            SCHEDULE_NAMES[table.schedule[one]],
-            (pp, int(table.vpp[one])),
-            int(priced.microbatches[one]),
-            np.concatenate([forward, forward]),
-            np.concatenate([backward, backward]),
-            p2p=np.concatenate([p2p, np.zeros_like(p2p)]),
-        )
-        ends = both[: len(rows)]
-        with_messages[rows] = ends.max(axis=1)
-        instant[rows] = both[len(rows) :].max(axis=1)
-        traffic = priced.traffic[:pp, rows]
-        dp_comm[rows] = exposed_seconds(with_messages[rows], ends.T, traffic)
-    return SimulatedTable(with_messages, instant, dp_comm)
-
-
-def virtual_stage_seconds(
-    job: Job, priced: Priced, rows: IntColumn
-) -> tuple[FloatColumn, FloatColumn]:
-    """Forward and backward seconds of every virtual stage; shape (row, stage).
-
-    All rows have one `pp` and `vpp`. Source: derived; sums of blocks.
-    """
-    table, decoder = priced.table.take(rows), decoder_of(job.model)
-    stages = stage_layers(decoder, int(table.pp[0] * table.vpp[0]))
-    seconds = priced.seconds
-    forward, backward = np.zeros((2, len(rows), len(stages.dense)))
-    for block, count in zip(seconds.by_kind, stages.by_kind, strict=True):
-        forward += block.forward[rows][:, None] * count
-        backward += block.backward[rows][:, None] * count
-    repeated = layers_again(decoder, stages, table)
-    for block, again in zip((seconds.dense, seconds.moe), repeated, strict=True):
-        backward += block.again[rows][:, None] * again
-    return forward, backward
-
-
 def _estimate(
     job: Job, machine: Machine, priced: Priced, row: int, *, makespans: Makespans, margin: float
 ) -> Estimate:
     explained = makespans.with_messages + makespans.dp_comm + float(priced.update[row])
     step = float(with_overhead(machine, np.array([explained]))[0])
     flop_per_second = model_flop_per_step(job) / step / machine.num_gpus
+    terms = _terms(priced, row, makespans, step=step, speed=machine.speed)
     return Estimate(
         step_time_s=step,
         lower_bound_s=float(priced.step_seconds[row]),
         tokens_per_s_per_gpu=job.training.tokens_per_step / step / machine.num_gpus,
         tflops_per_gpu=flop_per_second / TERA,
         mfu=flop_per_second / machine.peak_flop_per_second,
-        terms=_terms(priced, row, makespans, step),
+        terms=terms,
         memory=_memory(machine, priced, row, margin),
-        uncertainty=step_time_interval(job, machine, step),
+        uncertainty=step_time_interval(job, step, terms.host, calibrated=machine.calibrated),
     )
 
 
-def _terms(priced: Priced, row: int, makespans: Makespans, step: float) -> Terms:
+def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed: float) -> Terms:
     """Seconds of the busiest rank by term; what is left of the makespan is bubble and messages."""
     pairs = priced.work.pair[:, row]
     rank, key = int(np.argmax(pairs)), int(priced.key[row])
@@ -243,7 +177,7 @@ def _terms(priced: Priced, row: int, makespans: Makespans, step: float) -> Terms
         count * layer.traffic[row] for count, layer in zip(counts, seconds.by_kind, strict=True)
     )
     explained = makespans.with_messages + makespans.dp_comm + float(priced.update[row])
-    return Terms(
+    catalog = Terms(
         gemm=float(total.gemm[0]),
         attention=float(total.attention[0]),
         elementwise=float(total.elementwise[0]),
@@ -258,14 +192,15 @@ def _terms(priced: Priced, row: int, makespans: Makespans, step: float) -> Terms
         dp_comm=makespans.dp_comm,
         optimizer=float(priced.optimizer[row]),
         offload=float(priced.offload[row]),
-        overhead=step - explained,
+        overhead=0.0,
     )
+    measured = Terms(*(value / speed for value in astuple(catalog)))
+    return replace(measured, overhead=step - explained / speed)
 
 
 def _memory(machine: Machine, priced: Priced, row: int, margin: float) -> Memory:
     table = priced.memory
     allocated, reserved = table.allocated[:, row], table.reserved[:, row]
-    outside = CONTEXT_BYTES + COMMUNICATOR_BYTES
     ranks = tuple(
         RankMemory(
             rank=r,
@@ -274,7 +209,7 @@ def _memory(machine: Machine, priced: Priced, row: int, margin: float) -> Memory
             optimizer_bytes=float(table.optimizer[r, row]),
             activations_bytes=float(table.activations[r, row]),
             transients_bytes=float(table.transients[r, row]),
-            overheads_bytes=float(reserved[r] - allocated[r] + outside),
+            overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes),
         )
         for r in range(int(priced.table.pp[row]))
     )

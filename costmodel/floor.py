@@ -41,6 +41,6 @@ def floor_seconds(
     layer = np.minimum(dense, moe) if model.num_dense_layers and model.moe else moe
     hops = (table.pp - 1) / 2
     crossed = hops * np.maximum(0, table.pp - 2) / table.pp
-    way = crossed * layer[key] + hops * 2 * p2p_seconds(job, machine, table)
+    way = crossed * layer[key] + hops * 2 * p2p_seconds(job, machine, traits, table)
     pipeline = num_microbatches(job, table) * total[key] / table.pp + way
     return with_overhead(machine, pipeline)

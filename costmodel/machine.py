@@ -15,10 +15,11 @@ import numpy as np
 from costmodel import catalog
 from costmodel.errors import SpecError, UnsupportedError
 from costmodel.spec.cluster import ClusterSpec, FabricTier, NodeGroup
+from costmodel.spec.constants import Constants
 from costmodel.spec.gpu import CollectiveFit, FittedConstants, GemmFit, GpuSpec
-from costmodel.spec.training import Precision
+from costmodel.spec.training import LOW_PRECISION, Precision, storage_bytes
 from costmodel.table import FloatColumn
-from costmodel.units import BYTES_BF16, BYTES_FP8, GB, GIB, MICROSECOND, TERA
+from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, GIB, MICROSECOND, TERA
 
 Kind = Literal["measured", "fitted", "datasheet", "assumed"]
 
@@ -69,7 +70,8 @@ class Machine:
     """GPUs in one scale-up domain."""
     memory_bytes: float
     memory_bytes_per_second: float
-    bf16: GemmRate
+    half: GemmRate
+    """Matrix products that stay in 16 bits where the job computes in 8 or 4; else as `linear`."""
     linear: GemmRate
     """Matrix products in the precision of the job."""
     attention_max_efficiency: float
@@ -87,9 +89,22 @@ class Machine:
     peak_flop_per_second: float
     """Dense datasheet peak of the precision in use: what MFU is counted against."""
     provenance: tuple[Provenance, ...]
+    constants: Constants
+    storage_bytes: int
+    """Bytes of one activation or working weight."""
+    architecture: str
+    speed: float = 1.0
+    """Measured over predicted speed of whole steps, where a calibration says so."""
+    fixed_overhead_seconds: float = 0.0
+    """Added to every step, where a calibration says so."""
+
+    calibrated: bool = False
+    """Corrected by measured steps of the job's own precision and runtime."""
 
 
-def machine_of(cluster: ClusterSpec, precision: Precision) -> Machine:
+def machine_of(
+    cluster: ClusterSpec, precision: Precision, constants: Constants | None = None
+) -> Machine:
     """Numbers of a cluster for one precision; unlike groups give their slowest member.
 
     Raises:
@@ -97,14 +112,15 @@ def machine_of(cluster: ClusterSpec, precision: Precision) -> Machine:
         UnsupportedError: The GPU has no tensor cores for the precision.
         CatalogError: The GPU is not in the catalog.
     """
-    machines = [_group_machine(cluster, i, precision) for i in range(len(cluster.groups))]
+    fixed = constants or catalog.constants()
+    machines = [_group_machine(cluster, i, precision, fixed) for i in range(len(cluster.groups))]
     slowest = min(machines, key=lambda m: m.linear.peak_flop_per_second / m.linear.flop_factor)
     return Machine(
         num_gpus=cluster.num_gpus,
         domain_gpus=min(m.domain_gpus for m in machines),
         memory_bytes=min(m.memory_bytes for m in machines),
         memory_bytes_per_second=min(m.memory_bytes_per_second for m in machines),
-        bf16=slowest.bf16,
+        half=slowest.half,
         linear=slowest.linear,
         attention_max_efficiency=slowest.attention_max_efficiency,
         attention_half_length=slowest.attention_half_length,
@@ -117,10 +133,15 @@ def machine_of(cluster: ClusterSpec, precision: Precision) -> Machine:
         gpus_per_node=min(m.gpus_per_node for m in machines),
         peak_flop_per_second=slowest.peak_flop_per_second,
         provenance=tuple(dict.fromkeys(p for m in machines for p in m.provenance)),
+        constants=fixed,
+        storage_bytes=slowest.storage_bytes,
+        architecture=slowest.architecture,
     )
 
 
-def _group_machine(cluster: ClusterSpec, index: int, precision: Precision) -> Machine:
+def _group_machine(
+    cluster: ClusterSpec, index: int, precision: Precision, constants: Constants
+) -> Machine:
     group = cluster.groups[index]
     spec, own = catalog.gpu(group.gpu), catalog.fitted(group.gpu)
     other_name = catalog.stand_in(group.gpu)
@@ -134,10 +155,11 @@ def _group_machine(cluster: ClusterSpec, index: int, precision: Precision) -> Ma
         raise UnsupportedError(
             f"{group.gpu} has no {precision} matrix units: choose --precision {' or '.join(known)}"
         )
-    bf16 = _gemm_rate(group.gpu, bf16_key, (own, other), trace)
-    linear_key = precision if precision in ("fp8", "mxfp8", "nvfp4") else bf16_key
+    half_key = "tf32" if precision == "tf32" else bf16_key
+    half = _gemm_rate(group.gpu, half_key, (own, other), trace)
+    linear_key = precision if precision in LOW_PRECISION else half_key
     linear = (
-        bf16 if linear_key == bf16_key else _gemm_rate(group.gpu, linear_key, (own, other), trace)
+        half if linear_key == half_key else _gemm_rate(group.gpu, linear_key, (own, other), trace)
     )
     attention = own.attention or other.attention or catalog.fitted("a100-sxm-80gb").attention
     assert attention is not None
@@ -150,9 +172,9 @@ def _group_machine(cluster: ClusterSpec, index: int, precision: Precision) -> Ma
         domain_gpus=_domain(group, spec),
         memory_bytes=(group.memory_gib or spec.memory_gib.value) * GIB,
         memory_bytes_per_second=spec.memory_gb_per_s.value * GB,
-        bf16=bf16,
+        half=half,
         linear=linear,
-        attention_max_efficiency=attention.max_efficiency * _sustained("bf16", own, other),
+        attention_max_efficiency=attention.max_efficiency * sustained_speed(group.gpu, half_key),
         attention_half_length=attention.half_length,
         alpha_seconds=alpha,
         bus_bytes_per_second=bus,
@@ -163,6 +185,9 @@ def _group_machine(cluster: ClusterSpec, index: int, precision: Precision) -> Ma
         gpus_per_node=group.gpus_per_node,
         peak_flop_per_second=linear.peak_flop_per_second,
         provenance=tuple(trace),
+        constants=constants,
+        storage_bytes=storage_bytes(precision),
+        architecture=spec.architecture,
     )
 
 
@@ -201,10 +226,10 @@ def _gemm_rate(
 ) -> GemmRate:
     own, other = fits
     spec = catalog.gpu(name)
-    low = key in ("fp8", "mxfp8", "nvfp4")
+    low = key in LOW_PRECISION
     fit_key = "fp8_training" if low else "bf16"
     fit = own.gemm.get(fit_key) or other.gemm.get(fit_key) or ASSUMED_GEMM
-    sustained = _sustained(key, own, other)
+    sustained = sustained_speed(name, key)
     trace.append(
         _fit_provenance(f"{key} matrix products", name, fit.source, own=fit_key in own.gemm)
     )
@@ -213,14 +238,20 @@ def _gemm_rate(
         fixed_seconds=fit.fixed_us * MICROSECOND,
         flop_factor=fit.flop_factor / sustained,
         byte_factor=fit.byte_factor,
-        element_bytes=BYTES_FP8 if low else BYTES_BF16,
+        element_bytes=BYTES_FP8 if low else BYTES_FP32 if key == "tf32" else BYTES_BF16,
     )
 
 
-def _sustained(key: str, own: FittedConstants, other: FittedConstants) -> float:
-    """Sustained over burst speed: of the precision if anyone measured it, else of bf16."""
+def sustained_speed(gpu: str, precision: str) -> float:
+    """Sustained over burst speed of a GPU's products; of a relative where it has none itself.
+
+    Looks for the precision, then for the next lower ones, then for bf16, in the fits of the GPU
+    and of its stand-in.
+    """
+    stand_in = catalog.stand_in(gpu)
+    own, other = catalog.fitted(gpu), catalog.fitted(stand_in) if stand_in else FittedConstants()
     family = {"mxfp8": ("mxfp8", "fp8"), "nvfp4": ("nvfp4", "mxfp8", "fp8"), "fp16": ()}
-    for name in (*family.get(key, (key,)), "bf16"):
+    for name in (*family.get(precision, (precision,)), "bf16"):
         for constants in (own, other):
             if name in constants.sustained:
                 return constants.sustained[name].value

@@ -12,6 +12,7 @@ import numpy as np
 
 from costmodel.blocks.attention import attention_part, norm_module
 from costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
+from costmodel.blocks.host import Launches, dense_launches, moe_launches
 from costmodel.blocks.mlp import mlp_part
 from costmodel.blocks.moe import moe_part
 from costmodel.blocks.parts import (
@@ -21,13 +22,12 @@ from costmodel.blocks.parts import (
     Shapes,
     pass_seconds,
     shapes,
-    waiting_for_host,
 )
+from costmodel.blocks.power import under_power_limit
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
-from costmodel.units import BYTES_BF16
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on."""
@@ -39,6 +39,8 @@ class Block:
 
     forward: PassSeconds
     backward: PassSeconds
+    weight: FloatColumn
+    """Seconds of the backward pass that only the weight gradients need."""
     saved_bytes: FloatColumn
     """Activations kept from forward to backward where nothing is recomputed."""
     modules: tuple[Module, ...]
@@ -79,15 +81,14 @@ def blocks(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable)
         columns,
         attention + mlp_part(columns, model.intermediate_size, "mlp"),
         norm_module(columns, latent),
-        (traits.host_seconds_dense, traits.host_backward_dense),
+        dense_launches(columns),
     )
     moe = dense
     if model.moe:
-        host = (traits.host_seconds_moe, traits.host_backward_moe)
         norms = norm_module(columns, latent + 1)
-        moe = _layer(columns, attention + moe_part(columns), norms, host)
+        moe = _layer(columns, attention + moe_part(columns), norms, moe_launches(columns))
     head = _end(columns, *head_passes(columns))
-    layer_input = BYTES_BF16 * columns.tokens * model.hidden_size / columns.residual_shards
+    layer_input = columns.storage * columns.tokens * model.hidden_size / columns.residual_shards
     return Blocks(
         dense=dense,
         moe=moe,
@@ -98,22 +99,25 @@ def blocks(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable)
     )
 
 
-def _layer(columns: Shapes, part: Part, norms: Module, host: tuple[float, float]) -> Block:
-    """A layer of its parts, with the time the GPU waits for the host."""
-    launch, backward_factor = host
+def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
+    """A layer of its parts, at the clock they allow, with the time the GPU waits for the host."""
     size = columns.size
-    wait = waiting_for_host(launch, part.forward.total)
-    wait_back = waiting_for_host(launch * backward_factor, part.backward.total)
+    part = under_power_limit(columns.machine, part, host.sync_seconds)
+    wait = host.waiting_forward(part.forward.total)
+    wait_back = host.waiting_backward(part.backward.total)
     return Block(
         forward=part.forward + pass_seconds(size, host=wait),
         backward=part.backward + pass_seconds(size, host=wait_back),
+        weight=part.weight,
         saved_bytes=part.saved_bytes,
         modules=(*part.modules, norms),
     )
 
 
-def _end(columns: Shapes, forward: PassSeconds, backward: PassSeconds) -> Block:
-    return Block(forward, backward, saved_bytes=np.zeros(columns.size), modules=())
+def _end(
+    columns: Shapes, forward: PassSeconds, backward: PassSeconds, weight: FloatColumn
+) -> Block:
+    return Block(forward, backward, weight, saved_bytes=np.zeros(columns.size), modules=())
 
 
 def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
@@ -121,11 +125,12 @@ def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
 
     Source: DeepSeek-V3, arXiv:2412.19437, section 2.2.
     """
-    forward, backward = mtp_projection_passes(columns)
-    joined = 2 * BYTES_BF16 * columns.tokens * columns.job.model.hidden_size
+    forward, backward, weight = mtp_projection_passes(columns)
+    joined = 2 * columns.storage * columns.tokens * columns.job.model.hidden_size
     return Block(
         forward=layer.forward + head.forward + forward,
         backward=layer.backward + head.backward + backward,
+        weight=layer.weight + head.weight + weight,
         saved_bytes=layer.saved_bytes + joined / columns.residual_shards,
         modules=layer.modules,
     )

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 
+from costmodel.blocks.kept import layer_norms_extra_bytes, query_key_norm_bytes
 from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
-from costmodel.comm.collectives import P2P_ALPHA
+from costmodel.comm.collectives import collective_seconds
 from costmodel.comm.topology import group
 from costmodel.compute import (
-    ELEMENTWISE_BACKWARD,
-    LAUNCH_SECONDS,
     ForwardBackward,
     Product,
-    attention_seconds,
     elementwise_seconds,
+    fused_attention_seconds,
     linear_seconds,
+    unfused_attention_seconds,
 )
 from costmodel.params import query_columns, value_columns
 from costmodel.spec.model import ModelSpec
 from costmodel.table import FloatColumn
-from costmodel.units import BYTES_BF16, BYTES_FP32
+from costmodel.units import BYTES_FP8
 
-RESIDUAL_BYTES = 20
-"""Bytes moved per token and hidden unit by two norms and two residual additions, fused.
+RESIDUAL_PASSES = 10
+"""Elements moved per token and hidden unit by two norms and two residual additions, fused.
 
-Source: derived: norm reads 2 and writes 2, residual reads 4 and writes 2, twice each.
+Source: derived: norm reads 1 and writes 1, residual reads 2 and writes 1, twice each.
 """
-ROPE_BYTES = 6
-"""Bytes moved per rotated element. Source: derived: read, write, and the cos/sin operands."""
+LEGACY_RESIDUAL_PASSES = 13
+"""As above with bias, dropout and its mask in the residual kernel.
+
+Source: derived from Megatron-LM `bias_dropout_add_fused`: a mask written, bias and mask read.
+"""
+ROPE_PASSES = 3
+"""Elements moved per rotated one. Source: derived: read, write, and the cos/sin operands."""
 KERNELS = 9
 """Kernels of one dense layer forward beside the products. Source: trace of a TE layer."""
+MASK_BYTES = 1
+"""One element of a dropout mask. Source: arXiv:2205.05198, section 4.1."""
 LSE_BYTES = 4
 """Log-sum-exp kept per head and token. Source: Dao, arXiv:2307.08691, section 3.1."""
 
@@ -60,8 +67,9 @@ def attention_part(shapes: Shapes) -> Part:
     projections, ups = _projections(shapes)
     core = _core(shapes)
     moved = _moved_bytes(shapes)
-    fixed = KERNELS * LAUNCH_SECONDS
+    fixed = KERNELS * shapes.machine.constants.launch_seconds
     exchange = _context_exchange(shapes, core)
+    backward_factor = shapes.machine.constants.elementwise_backward
     forward = pass_seconds(
         size,
         gemm=projections.forward,
@@ -74,21 +82,43 @@ def attention_part(shapes: Shapes) -> Part:
         size,
         gemm=projections.backward,
         attention=core.backward,
-        elementwise=ELEMENTWISE_BACKWARD * elementwise_seconds(shapes.machine, moved) + 1.5 * fixed,
+        elementwise=backward_factor * elementwise_seconds(shapes.machine, moved) + 1.5 * fixed,
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
         cp_comm=exchange.backward,
     )
-    return Part(forward, backward, saved_bytes(shapes), _modules(shapes, core, ups))
+    return Part(
+        forward, backward, projections.weight, saved_bytes(shapes), _modules(shapes, core, ups)
+    )
 
 
 def _modules(shapes: Shapes, core: ForwardBackward, ups: ForwardBackward) -> tuple[Module, ...]:
     """The core, whose log-sum-exp is dropped, and the up-projections of MLA."""
-    lse = LSE_BYTES * shapes.tokens * shapes.job.model.num_attention_heads / shapes.table.tp
-    modules = (Module("core_attn", core.forward, lse),)
+    modules: tuple[Module, ...] = (Module("core_attn", core.forward, core_bytes(shapes)),)
+    if shapes.traits.selects_operations and shapes.job.model.mla is None:
+        modules = (*modules, selected_operations(shapes))
     if shapes.job.model.mla is None:
         return modules
-    up_bytes = BYTES_BF16 * shapes.tokens * _up_columns(shapes.job.model) / shapes.table.tp
+    up_bytes = shapes.storage * shapes.tokens * _up_columns(shapes.job.model) / shapes.table.tp
     return (*modules, Module("mla_up_proj", ups.forward, up_bytes))
+
+
+def selected_operations(shapes: Shapes) -> Module:
+    """What torchtitan's policy repeats of the attention half: keys, output projection, norms.
+
+    Every second product of a layer is repeated, the core is kept.
+    Source: pytorch/torchtitan `parallelize_llama.py`, `_apply_ac_to_transformer_block`.
+    """
+    model, tp, zero = shapes.job.model, shapes.table.tp, np.zeros(shapes.size)
+    keys = Product(
+        shapes.tokens, model.num_key_value_heads * model.head_dim / tp, zero + model.hidden_size
+    )
+    output = Product(shapes.tokens, zero + model.hidden_size, value_columns(model) / tp)
+    products = linear_seconds(shapes.machine, shapes.machine.linear, [keys, output])
+    moved = elementwise_seconds(shapes.machine, _moved_bytes(shapes))
+    kept_columns = 2 * model.hidden_size / shapes.residual_shards
+    kept_columns = kept_columns + model.num_key_value_heads * model.head_dim / tp
+    dropped = shapes.storage * shapes.tokens * kept_columns
+    return Module("torchtitan_selective_op", products.forward + moved, dropped)
 
 
 def norm_module(shapes: Shapes, separate_norms: int) -> Module:
@@ -98,10 +128,11 @@ def norm_module(shapes: Shapes, separate_norms: int) -> Module:
     Source: Megatron Core gpt_layer_specs.py (MLA's and an expert layer's norms).
     """
     machine, hidden = shapes.machine, shapes.job.model.hidden_size
+    element = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
     normed = separate_norms * shapes.tokens * hidden / shapes.residual_shards
-    moved = elementwise_seconds(machine, 2 * BYTES_BF16 * normed)
-    launch = separate_norms * LAUNCH_SECONDS
-    return Module("layernorm", moved + launch, machine.linear.element_bytes * normed)
+    moved = elementwise_seconds(machine, 2 * shapes.storage * normed)
+    launch = separate_norms * machine.constants.launch_seconds
+    return Module("layernorm", moved + launch, element * normed)
 
 
 def saved_bytes(shapes: Shapes) -> FloatColumn:
@@ -109,22 +140,42 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
 
     Per token: layer input, both norm outputs and the residual between (8 h, cut by sequence
     parallelism); queries, keys, values, core output and log-sum-exp (cut by tp); with MLA also the
-    latents. In fp8 a product keeps its input in 1 byte. Source: Korthikanti et al.,
-    arXiv:2205.05198, section 4.1, for flash attention, grouped queries and no dropout; agrees
-    with 24 measured B200 runs within 1 %.
+    latents; what norms keep beyond that (costmodel/blocks/kept.py). In fp8 a product keeps its
+    input in 1 byte.
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.1, for flash attention, grouped queries
+    and no dropout; `Footprint` for what runtimes add.
     """
-    model = shapes.job.model
-    rows = 4 if shapes.machine.linear.element_bytes == BYTES_BF16 else 3
-    residual = rows * BYTES_BF16 * model.hidden_size / shapes.residual_shards
-    sharded = (
-        BYTES_BF16 * (query_columns(model) + key_value_columns(model) + value_columns(model))
-        + BYTES_FP32 * model.num_attention_heads
-    )
+    model, footprint = shapes.job.model, shapes.traits.footprint
+    rows = 3 if shapes.keeps_cast_inputs else 4
+    norms = layer_norms_extra_bytes(model, shapes.traits.autograd, shapes.storage)
+    residual = (rows * shapes.storage * model.hidden_size + norms) / shapes.residual_shards
+    masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.dropout else 0
+    gathered = 2.0 * shapes.storage * model.hidden_size * (1 - 1 / shapes.residual_shards)
+    residual = residual + (gathered if footprint.keeps_gathered_inputs else 0.0)
+    ordered = not footprint.batch_first_attention or shapes.traits.attention == "unfused"
+    reordered = (shapes.table.micro_batch_size > 1) & (not ordered)
+    outputs = value_columns(model) * (1 + reordered)
+    heads = shapes.storage * (query_columns(model) + key_value_columns(model) + outputs)
+    sharded = heads + query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
     latent = 0
     if model.mla:
         latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
         latent += model.mla.qk_rope_head_dim
-    return shapes.tokens * (residual + sharded / shapes.table.tp + BYTES_BF16 * latent)
+    per_token = residual + sharded / shapes.table.tp + shapes.storage * latent
+    return shapes.tokens * (per_token + masks / shapes.residual_shards) + core_bytes(shapes)
+
+
+def core_bytes(shapes: Shapes) -> FloatColumn:
+    """What backward needs of the attention core beside its inputs and its output.
+
+    Fused: the log-sum-exp. Unfused: output of the softmax, and with dropout also its mask and its
+    output. Source: Dao, arXiv:2307.08691, section 3.1; Korthikanti et al., section 4.1 (5 a s^2 b).
+    """
+    heads = shapes.tokens * shapes.job.model.num_attention_heads / shapes.table.tp
+    if shapes.traits.attention != "unfused":
+        return LSE_BYTES * heads
+    score = 2 * shapes.storage + MASK_BYTES if shapes.traits.dropout else shapes.storage
+    return score * heads * shapes.job.training.seq_length
 
 
 def _up_columns(model: ModelSpec) -> int:
@@ -159,39 +210,76 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 
 
 def _core(shapes: Shapes) -> ForwardBackward:
-    model, table = shapes.job.model, shapes.table
-    length = shapes.job.training.seq_length / table.cp
-    flop = attention_flop(model, shapes.job.training.seq_length, shapes.tokens) / table.tp
+    model, table, traits = shapes.job.model, shapes.table, shapes.traits
+    seq_length = shapes.job.training.seq_length
     head_dim = query_columns(model) // model.num_attention_heads
     value_dim = value_columns(model) // model.num_attention_heads
-    return attention_seconds(shapes.machine, flop, length, min(head_dim, value_dim))
+    if traits.attention == "unfused":
+        rows = shapes.tokens * model.num_attention_heads / table.tp
+        dims = head_dim, value_dim
+        return unfused_attention_seconds(
+            shapes.machine, rows, seq_length, dims, dropout=traits.dropout
+        )
+    flop = attention_flop(model, seq_length, shapes.tokens) / table.tp
+    speed = 1.0
+    if traits.attention == "flash2" and shapes.machine.architecture == "hopper":
+        speed = shapes.machine.constants.flash2_on_hopper
+    narrow = min(head_dim, value_dim)
+    ring = traits.context_exchange == "p2p"
+    length = seq_length / table.cp if ring else np.full(shapes.size, float(seq_length))
+    return fused_attention_seconds(shapes.machine, flop, length, narrow, speed=speed)
 
 
 def _moved_bytes(shapes: Shapes) -> FloatColumn:
     """Bytes moved forward by norms, residual additions and rotation.
 
-    Source: RESIDUAL_BYTES and ROPE_BYTES.
+    Source: the three constants.
     """
     model, tokens = shapes.job.model, shapes.tokens
-    norms = RESIDUAL_BYTES * (1.5 if model.norm_position == "both" else 1.0)
+    legacy = shapes.traits.kernels == "legacy"
+    passes = LEGACY_RESIDUAL_PASSES if legacy else RESIDUAL_PASSES
+    norms = passes * (1.5 if model.norm_position == "both" else 1.0)
     rotated = model.num_key_value_heads * model.head_dim + query_columns(model)
-    rope = ROPE_BYTES * rotated / shapes.table.tp if model.position_embedding == "rope" else 0.0
-    return tokens * (norms * model.hidden_size / shapes.residual_shards + rope)
+    rope = ROPE_PASSES * rotated / shapes.table.tp if model.position_embedding == "rope" else 0.0
+    fused = tokens * (norms * model.hidden_size / shapes.residual_shards + rope)
+    return shapes.eager * shapes.storage * fused
 
 
 def _context_exchange(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
+    """What context parallelism sends and cannot hide, either way of exchange."""
+    if shapes.traits.context_exchange == "a2a":
+        return _heads_for_sequence(shapes)
+    return _ring(shapes, core)
+
+
+def _heads_for_sequence(shapes: Shapes) -> ForwardBackward:
+    """All-to-all of queries, keys and values before the core and of its output after it.
+
+    Source: Jacobs et al., DeepSpeed Ulysses, arXiv:2309.14509, section 3.2; backward sends the
+    gradients of the same tensors.
+    """
+    model, table = shapes.job.model, shapes.table
+    columns = query_columns(model) + key_value_columns(model) + value_columns(model)
+    sent = shapes.storage * shapes.tokens * columns / table.tp
+    links = group(shapes.machine, table.cp, table.tp)
+    seconds = collective_seconds(shapes.machine, "alltoall", sent, links)
+    return ForwardBackward(seconds, seconds, np.zeros(shapes.size))
+
+
+def _ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
     """Ring exchange of keys and values, hidden behind the attention of the previous chunk.
 
     Source: Liu et al., Ring Attention, arXiv:2310.01889, section 3; backward also sends gradients.
     """
     table, machine = shapes.table, shapes.machine
-    kv_bytes = BYTES_BF16 * shapes.tokens * key_value_columns(shapes.job.model) / table.tp
+    kv_bytes = shapes.storage * shapes.tokens * key_value_columns(shapes.job.model) / table.tp
     ring = group(machine, table.cp, table.tp)
     link = machine.bus_bytes_per_second[1][0]
     one_nic = ring.nic_bytes_per_second / ring.inside  # one message leaves a domain per step
     wire = np.where(ring.nodes > 1, np.minimum(link, one_nic), link)
-    step = P2P_ALPHA + ring.fabric_seconds + kv_bytes / wire
+    step = machine.constants.p2p_alpha + ring.fabric_seconds + kv_bytes / wire
     return ForwardBackward(
         (table.cp - 1) * np.maximum(0.0, step - core.forward / table.cp),
         (table.cp - 1) * np.maximum(0.0, 2 * step - core.backward / table.cp),
+        np.zeros(shapes.size),
     )

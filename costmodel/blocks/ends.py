@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
-from costmodel.compute import LAUNCH_SECONDS, Product, elementwise_seconds, linear_seconds
-from costmodel.machine import GemmRate
+from costmodel.compute import Product, elementwise_seconds, linear_seconds
 from costmodel.table import FloatColumn, IntColumn
-from costmodel.units import BYTES_BF16
 
-LOSS_BYTES = 10
-"""Bytes moved per logit by the vocabulary-parallel cross entropy, forward and backward.
+LOSS_PASSES = 5
+"""Elements moved per logit by a fused vocabulary-parallel cross entropy, forward and backward.
 
-Source: derived: bf16 logits read twice, written once as gradient, fp32 exponentials in cache.
+Source: derived: logits read twice, written once as gradient, fp32 exponentials in cache.
+"""
+UNFUSED_LOSS_PASSES = 12
+"""As above, one kernel for each operation on an fp32 copy.
+
+Source: derived from Megatron-LM `vocab_parallel_cross_entropy.py`: copy, maximum, difference,
+exponential, sum, quotient, and the gradient cast back.
 """
 VOCAB_MULTIPLE = 128
 """Megatron pads the vocabulary to a multiple of this times tp. Source: Megatron-LM,
@@ -29,31 +33,35 @@ def padded_vocab(vocab_size: int, tp: IntColumn) -> FloatColumn:
     return np.ceil(vocab_size / multiple) * multiple
 
 
-def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds]:
-    """Forward and backward of the token embedding: a gather of rows, then one exchange.
+def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
+    """Forward, backward and weight-gradient seconds of the token embedding.
+
+    A gather of rows, then one exchange.
 
     Source: Shoeybi et al., arXiv:1909.08053, section 3 (vocabulary-parallel embedding).
     """
-    moved = 2 * BYTES_BF16 * shapes.tokens * shapes.job.model.hidden_size
-    seconds = elementwise_seconds(shapes.machine, moved) + LAUNCH_SECONDS
+    moved = 2 * shapes.storage * shapes.tokens * shapes.job.model.hidden_size
+    seconds = elementwise_seconds(shapes.machine, moved) + shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange
     return (
         pass_seconds(shapes.size, elementwise=seconds, tp_comm=exchange / 2),
         pass_seconds(shapes.size, elementwise=2 * seconds, tp_comm=exchange / 2),
+        np.zeros(shapes.size),
     )
 
 
-def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds]:
-    """Forward and backward of final norm, output projection and cross entropy, in bf16.
+def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
+    """Forward, backward and weight-gradient seconds of final norm, projection and loss, in bf16.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.3; three products of T x V x h.
     """
-    model, tokens, rate = shapes.job.model, shapes.tokens, _bf16(shapes)
+    model, tokens, rate = shapes.job.model, shapes.tokens, shapes.machine.half
     vocab = padded_vocab(model.vocab_size, shapes.table.tp) / shapes.table.tp
     h = np.zeros(shapes.size) + model.hidden_size
     products = linear_seconds(shapes.machine, rate, [Product(tokens, vocab, h)])
-    loss = elementwise_seconds(shapes.machine, LOSS_BYTES * tokens * vocab)
-    fixed = 3 * LAUNCH_SECONDS
+    passes = LOSS_PASSES if shapes.traits.kernels == "fused" else UNFUSED_LOSS_PASSES
+    loss = elementwise_seconds(shapes.machine, passes * shapes.storage * tokens * vocab)
+    fixed = 3 * shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange
     return (
         pass_seconds(
@@ -68,10 +76,11 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds]:
             elementwise=loss / 2 + fixed,
             tp_comm=exchange / 2 + shapes.tp_regather,
         ),
+        products.weight,
     )
 
 
-def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds]:
+def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     """The 2h x h projection that joins a token's hidden state and the next embedding.
 
     Source: DeepSeek-V3, arXiv:2412.19437, equation 21.
@@ -83,8 +92,5 @@ def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds]:
     return (
         pass_seconds(shapes.size, gemm=seconds.forward),
         pass_seconds(shapes.size, gemm=seconds.backward),
+        seconds.weight,
     )
-
-
-def _bf16(shapes: Shapes) -> GemmRate:
-    return shapes.machine.bf16

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from costmodel.blocks.kept import activation_tensors
 from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from costmodel.compute import (
-    ELEMENTWISE_BACKWARD,
     ForwardBackward,
     Product,
     elementwise_seconds,
     linear_seconds,
 )
 from costmodel.table import FloatColumn
-from costmodel.units import BYTES_BF16
 
 
 def activation_bytes(shapes: Shapes, width: int) -> FloatColumn:
@@ -23,7 +22,7 @@ def activation_bytes(shapes: Shapes, width: int) -> FloatColumn:
     one.
     """
     tensors = 3 if shapes.job.model.gated_mlp else 2
-    return tensors * BYTES_BF16 * shapes.tokens * width / shapes.table.tp
+    return tensors * shapes.storage * shapes.tokens * width / shapes.table.tp
 
 
 def inner_bytes(shapes: Shapes, width: int) -> FloatColumn:
@@ -32,8 +31,9 @@ def inner_bytes(shapes: Shapes, width: int) -> FloatColumn:
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1 (8 h -> 2 x 2 f, gated 3 x 2 f);
     three quarters with fp8 inputs of the second product (fitted on 24 measured runs).
     """
-    share = 1.0 if shapes.machine.linear.element_bytes == BYTES_BF16 else 0.75
-    return share * activation_bytes(shapes, width)
+    share = 0.75 if shapes.keeps_cast_inputs else 1.0
+    tensors = activation_tensors(shapes.job.model, shapes.traits.autograd)
+    return share * tensors * shapes.storage * shapes.tokens * width / shapes.table.tp
 
 
 def products_seconds(shapes: Shapes, width: int) -> ForwardBackward:
@@ -54,7 +54,8 @@ def products_seconds(shapes: Shapes, width: int) -> ForwardBackward:
 def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
     """An MLP of the given width, which recomputation knows by the name of `module`."""
     products = products_seconds(shapes, width)
-    activation = elementwise_seconds(shapes.machine, activation_bytes(shapes, width))
+    moved = shapes.eager * activation_bytes(shapes, width)
+    activation = elementwise_seconds(shapes.machine, moved)
     inner = inner_bytes(shapes, width)
     forward = pass_seconds(
         shapes.size, gemm=products.forward, elementwise=activation, tp_comm=shapes.tp_exchange
@@ -62,7 +63,22 @@ def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
     backward = pass_seconds(
         shapes.size,
         gemm=products.backward,
-        elementwise=ELEMENTWISE_BACKWARD * activation,
+        elementwise=shapes.machine.constants.elementwise_backward * activation,
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
     )
-    return Part(forward, backward, inner, (Module(module, forward.total, inner, inside),))
+    modules: tuple[Module, ...] = (Module(module, forward.total, inner, inside),)
+    if shapes.traits.selects_operations:
+        modules = (*modules, selected_operations(shapes, width, activation))
+    return Part(forward, backward, products.weight, inner, modules)
+
+
+def selected_operations(shapes: Shapes, width: int, activation: FloatColumn) -> Module:
+    """What torchtitan's policy repeats of an MLP: the second up projection and the activation.
+
+    Source: as `costmodel.blocks.attention.selected_operations`.
+    """
+    zero, cut = np.zeros(shapes.size), width / shapes.table.tp
+    up = Product(shapes.tokens, cut, zero + shapes.job.model.hidden_size)
+    product = linear_seconds(shapes.machine, shapes.machine.linear, [up])
+    dropped = 2 * shapes.storage * shapes.tokens * cut
+    return Module("torchtitan_selective_op", product.forward + activation, dropped)

@@ -6,46 +6,32 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from costmodel.blocks.kept import activation_tensors
 from costmodel.blocks.mlp import mlp_part
 from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from costmodel.comm.collectives import (
-    INTER_NODE_ALPHA,
     bus_factor,
     collective_seconds,
     fit_column,
 )
 from costmodel.comm.topology import group
 from costmodel.compute import (
-    ELEMENTWISE_BACKWARD,
-    LAUNCH_SECONDS,
     ForwardBackward,
     Product,
     elementwise_seconds,
     product_seconds,
+    sum_columns,
 )
 from costmodel.machine import OPERATIONS
 from costmodel.spec.model import MoeSpec
-from costmodel.table import FloatColumn
-from costmodel.units import BYTES_BF16, BYTES_FP32
+from costmodel.table import FloatColumn, IntColumn
+from costmodel.units import BYTES_FP8, BYTES_FP32
 
-EXPERT_EXTRA_ROWS = 286
-"""Rows a grouped product costs beyond its own, per local expert: the time to load its weights.
-
-Source: fitted, docs/explanation/constants.md; equals the machine balance (peak / bandwidth).
-"""
-EXPERT_EXTRA_ROWS_WEIGHT_GRADIENT = 600
-"""As above for the weight gradient, which writes fp32. Source: as above."""
-PERMUTE_PASSES = 4
-"""Passes over the routed rows by permutation, un-permutation and weighting. Source: as above."""
 ROUTER_KERNELS = 8
 """Small kernels of router and top-k. Source: trace of a Megatron Core MoE layer."""
 ROUTER_BYTES = 16
 """Bytes moved per token and expert by softmax, top-k and the load-balancing loss. Source: derived:
 fp32 logits and probabilities, each read and written."""
-ALLTOALL_ALPHA = 25e-6
-"""Start of an all-to-all with its host-side split sizes. Source: fitted, as above."""
-ALLTOALL_EFFICIENCY = 0.8
-"""Of the fitted all-to-all bus bandwidth, unequal splits reach 0.75 to 0.9. Source: as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +52,9 @@ def moe_part(shapes: Shapes) -> Part:
     """
     routing = _routing(shapes)
     experts = _experts(shapes, routing)
-    transfer = _dispatch_and_combine(shapes, routing) * (1 - shapes.traits.expert_overlap)
+    exposed = shapes.machine.constants.expert_overlap_exposed
+    transfer = _dispatch_and_combine(shapes, routing)
+    transfer = transfer * (exposed if shapes.traits.overlaps_experts else 1.0)
     router = _router(shapes, routing)
     activation, passes = _elementwise(shapes, routing)
     forward = pass_seconds(
@@ -75,12 +63,12 @@ def moe_part(shapes: Shapes) -> Part:
     backward = pass_seconds(
         shapes.size,
         gemm=experts.backward + 2 * router,
-        elementwise=ELEMENTWISE_BACKWARD * passes,
+        elementwise=shapes.machine.constants.elementwise_backward * passes,
         ep_comm=transfer,
     )
     inner, act_bytes = _saved(shapes, routing)
     act = Module("moe_act", activation, act_bytes, inside="moe")
-    part = Part(forward, backward, inner, (act,))
+    part = Part(forward, backward, experts.weight + router, inner, (act,))
     width = routing.moe.shared_expert_intermediate_size
     if width:
         part += mlp_part(shapes, width, "shared_experts", inside="moe")
@@ -112,7 +100,7 @@ def _router(shapes: Shapes, routing: _Routing) -> FloatColumn:
         zero + routing.moe.num_experts,
         zero + shapes.job.model.hidden_size,
     )
-    return product_seconds(shapes.machine, shapes.machine.bf16, product, BYTES_FP32)
+    return product_seconds(shapes.machine, shapes.machine.half, product, BYTES_FP32)
 
 
 def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
@@ -121,69 +109,89 @@ def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
     h = np.zeros(shapes.size) + shapes.job.model.hidden_size
     cut = routing.moe.moe_intermediate_size / shapes.table.etp
     ups = 2 if shapes.job.model.gated_mlp else 1
-    m = routing.rows + EXPERT_EXTRA_ROWS * routing.local_experts
-    m_weights = routing.rows + EXPERT_EXTRA_ROWS_WEIGHT_GRADIENT * routing.local_experts
+    m = routing.rows + machine.constants.expert_extra_rows * routing.local_experts
+    extra = machine.constants.expert_extra_rows_weight_gradient
+    m_weights = routing.rows + extra * routing.local_experts
 
     def grouped(rows: FloatColumn, n: FloatColumn, k: FloatColumn, output: int) -> FloatColumn:
         return product_seconds(machine, rate, Product(rows, n, k), output)
 
     shapes_nk = [(ups * cut, h), (h, cut)]
-    forward = sum(grouped(m, n, k, BYTES_BF16) for n, k in shapes_nk)
-    backward = sum(
-        grouped(m, k, n, BYTES_BF16) + grouped(m_weights, n, k, BYTES_BF16) for n, k in shapes_nk
-    )
-    return ForwardBackward(np.asarray(forward), np.asarray(backward))
+    forward = sum_columns(grouped(m, n, k, shapes.storage) for n, k in shapes_nk)
+    inputs = sum_columns(grouped(m, k, n, shapes.storage) for n, k in shapes_nk)
+    weight = sum_columns(grouped(m_weights, n, k, shapes.storage) for n, k in shapes_nk)
+    return ForwardBackward(forward, inputs + weight, weight)
 
 
 def _elementwise(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
     """Seconds of the expert activation alone, and of all memory-bound passes with it.
 
-    Source: derived; bytes moved by PERMUTE_PASSES and ROUTER_BYTES.
+    Source: derived; bytes moved by `permute_passes` and ROUTER_BYTES.
     """
     moe, machine = routing.moe, shapes.machine
     tensors = 3 if shapes.job.model.gated_mlp else 2
-    act = tensors * BYTES_BF16 * routing.rows * moe.moe_intermediate_size / shapes.table.etp
-    permuted = PERMUTE_PASSES * BYTES_BF16 * routing.rows * shapes.job.model.hidden_size
+    act = tensors * shapes.storage * routing.rows * moe.moe_intermediate_size / shapes.table.etp
+    row = shapes.storage * shapes.job.model.hidden_size
+    permuted = machine.constants.permute_passes * routing.rows * row
     routed = ROUTER_BYTES * shapes.tokens / shapes.residual_shards * moe.num_experts
     activation = elementwise_seconds(machine, act)
     passes = activation + elementwise_seconds(machine, permuted / shapes.table.etp + routed)
-    return activation, passes + ROUTER_KERNELS * LAUNCH_SECONDS
+    return activation, passes + ROUTER_KERNELS * machine.constants.launch_seconds
 
 
 def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
-    """Seconds of the two all-to-alls of one pass, with the gathers over etp.
+    """Seconds of the two exchanges of one pass, with the gathers over etp.
 
-    Source: derived; every token goes to top-k experts, (nodes - 1) / nodes of them elsewhere.
+    Source: derived; every token goes to top-k experts at random. A plain all-to-all sends a copy
+    for each of them, DeepEP and HybridEP one for each distinct rank, and between nodes one for
+    each distinct node (DeepSeek-V3, arXiv:2412.19437, section 3.2.2).
     """
-    machine, table = shapes.machine, shapes.table
+    machine, table, constants = shapes.machine, shapes.table, shapes.machine.constants
     links = group(machine, table.ep, table.etp)
-    sent = BYTES_BF16 * routing.local_tokens * routing.moe.num_experts_per_tok
-    sent = sent * shapes.job.model.hidden_size
+    top_k = routing.moe.num_experts_per_tok
+    token = shapes.storage * routing.local_tokens * shapes.job.model.hidden_size
+    inside_once = shapes.traits.moe_dispatcher != "alltoall"
+    across_once = shapes.traits.moe_dispatcher_across != "alltoall"
+    once = np.where(links.nodes > 1, across_once, inside_once)
+    ranks = np.where(once, distinct_destinations(table.ep, top_k), top_k)
+    nodes = np.where(once, distinct_destinations(links.nodes, top_k), top_k)
     fits = machine.bus_bytes_per_second[OPERATIONS.index("alltoall")]
-    bus = fits[fit_column(links)] * ALLTOALL_EFFICIENCY
-    inside = sent * bus_factor("alltoall", table.ep) / bus
+    bus = fits[fit_column(links)] * constants.alltoall_efficiency
+    inside = token * ranks * bus_factor("alltoall", table.ep) / bus
     per_nic = links.nic_bytes_per_second / links.inside
-    outside = sent * (links.nodes - 1) / links.nodes / per_nic
-    alpha = ALLTOALL_ALPHA + (links.nodes > 1) * (INTER_NODE_ALPHA + links.fabric_seconds)
+    outside = token * nodes * (links.nodes - 1) / links.nodes / per_nic
+    across = constants.inter_node_alpha + links.fabric_seconds
+    alpha = constants.alltoall_alpha + (links.nodes > 1) * across
     exchange = np.where(table.ep > 1, alpha + np.maximum(inside, outside), 0.0)
     one = np.ones(shapes.size, dtype=np.int64)
-    gather = collective_seconds(
-        machine, "all_gather", sent * table.etp, group(machine, table.etp, one)
-    )
+    sent = token * top_k * table.etp
+    gather = collective_seconds(machine, "all_gather", sent, group(machine, table.etp, one))
     return 2 * (exchange + gather)
+
+
+def distinct_destinations(places: FloatColumn | IntColumn, top_k: int) -> FloatColumn:
+    """Distinct places among `top_k` drawn at random from `places`, on average.
+
+    Source: derived; a place is missed with probability (1 - 1 / places) ** top_k.
+    """
+    return np.asarray(places * (1 - (1 - 1 / places) ** top_k))
 
 
 def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
     """Bytes kept inside the MoE half, and the part that `moe_act` drops.
 
-    Per routed row: permuted input and output (4 h) and the MLP inside; per token the router's
-    probabilities. Source: as the dense MLP; agrees with Megatron CI MoE runs within 5 %.
+    Per routed row: permuted input, output (for the gradient of its routing weight) and the MLP
+    inside; per token the router's probabilities. Where the weight multiplies inside the expert the
+    output is not needed; without a gate the weighted activation is a tensor of its own.
+    Source: as the dense MLP; Megatron Core `moe/experts.py`, `activation_func_with_probs`.
     """
     moe = routing.moe
     cut = moe.moe_intermediate_size / shapes.table.etp
-    tensors = 3 if shapes.job.model.gated_mlp else 2
-    low = shapes.machine.linear.element_bytes < BYTES_BF16
+    tensors = activation_tensors(shapes.job.model, shapes.traits.autograd)
+    low, weighted = shapes.keeps_cast_inputs, shapes.traits.footprint.weighted_experts
     share = 0.75 if low else 1.0
-    row = 2 * BYTES_BF16 * shapes.job.model.hidden_size + share * tensors * BYTES_BF16 * cut
+    tensors += weighted and not shapes.job.model.gated_mlp
+    hidden = (BYTES_FP8 if low else shapes.storage) + (0 if weighted else shapes.storage)
+    row = hidden * shapes.job.model.hidden_size + share * tensors * shapes.storage * cut
     router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts
-    return routing.rows * row + router, routing.rows * BYTES_BF16 * cut * share
+    return routing.rows * row + router, routing.rows * shapes.storage * cut * share

@@ -12,7 +12,6 @@ from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, LayoutTable
-from costmodel.units import BYTES_BF16
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,8 @@ class Part:
     forward: PassSeconds
     backward: PassSeconds
     """Input and weight gradients, without recomputation."""
+    weight: FloatColumn
+    """Seconds of the backward pass that only the weight gradients need."""
     saved_bytes: FloatColumn
     """Kept from forward to backward where nothing is recomputed."""
     modules: tuple[Module, ...]
@@ -81,6 +82,7 @@ class Part:
         return Part(
             self.forward + other.forward,
             self.backward + other.backward,
+            self.weight + other.weight,
             self.saved_bytes + other.saved_bytes,
             self.modules + other.modules,
         )
@@ -109,29 +111,41 @@ class Shapes:
         """Rows."""
         return len(self.table)
 
+    @property
+    def eager(self) -> float:
+        """Bytes moved by elementwise kernels over those of fused ones."""
+        return self.machine.constants.eager_elementwise if self.traits.kernels == "eager" else 1.0
 
-REGATHER_EXPOSED = 0.5
-"""Share of the repeated all-gather not hidden behind the input gradient.
+    @property
+    def storage(self) -> int:
+        """Bytes of one activation."""
+        return self.job.training.storage_bytes
 
-Source: Korthikanti et al., arXiv:2205.05198, section 4.2.2 (overlapped); fitted, one half.
-"""
+    @property
+    def keeps_cast_inputs(self) -> bool:
+        """Do products keep their inputs in the low precision they multiply in?"""
+        return self.job.training.casts and self.traits.footprint.low_precision != "cast"
 
 
 def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Shapes:
     """Prepare the shared columns.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.2.2: an all-reduce becomes an
-    all-gather and a reduce-scatter of the same tensor under sequence parallelism.
+    all-gather and a reduce-scatter of the same tensor under sequence parallelism. The gathered
+    tensor is cast first where products run in low precision (Transformer Engine `_gather_along_
+    first_dim` of quantized tensors).
     """
     one = np.ones(len(table), dtype=np.int64)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     links = group(machine, table.tp, one)
-    tensor = BYTES_BF16 * tokens * job.model.hidden_size
-    gather = collective_seconds(machine, "all_gather", tensor, links)
+    tensor = job.training.storage_bytes * tokens * job.model.hidden_size
+    gathered = tensor * machine.linear.element_bytes / machine.storage_bytes
+    gather = collective_seconds(machine, "all_gather", gathered, links)
     scatter = collective_seconds(machine, "reduce_scatter", tensor, links)
     reduce = collective_seconds(machine, "all_reduce", tensor, links)
     parallel = table.sequence_parallel == 1
-    exposed = 1 - traits.tensor_parallel_overlap
+    overlapped = parallel & traits.overlaps_tensor_parallel
+    exposed = np.where(overlapped, machine.constants.tp_overlap_exposed, 1.0)
     return Shapes(
         job=job,
         machine=machine,
@@ -140,13 +154,5 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
         tokens=tokens,
         residual_shards=np.where(parallel, table.tp, 1).astype(np.float64),
         tp_exchange=np.where(parallel, gather + scatter, reduce) * exposed,
-        tp_regather=np.where(parallel, gather, 0.0) * exposed * REGATHER_EXPOSED,
+        tp_regather=np.where(parallel, gather, 0.0) * exposed * machine.constants.regather_exposed,
     )
-
-
-def waiting_for_host(launch: float, busy: FloatColumn) -> FloatColumn:
-    """Seconds a pass waits because the host needs `launch` seconds to start its kernels.
-
-    Source: derived; a pass takes the longer of host and GPU time.
-    """
-    return np.maximum(0.0, launch - busy)

@@ -1,6 +1,7 @@
-"""The GPUs this project knows: datasheet numbers and fitted constants, each with its source.
+"""The GPUs this project knows and the constants of its formulas, each number with its source.
 
-The data live in `gpus.toml` and `fitted.toml` beside this file; nothing here is a number.
+The data live in `gpus.toml`, `fitted.toml` and `constants.toml` beside this file; nothing here is
+a number.
 """
 
 from __future__ import annotations
@@ -12,8 +13,19 @@ from importlib import resources
 from pydantic import TypeAdapter
 
 from costmodel.errors import unknown_name
+from costmodel.sourced import Sourced
 from costmodel.spec.base import Spec
+from costmodel.spec.constants import Constants
 from costmodel.spec.gpu import FittedConstants, GpuSpec
+from costmodel.spec.intervals import Intervals
+
+
+class FittedConstant(Sourced):
+    """A constant of the formulas: what is used, and what was known before any fit."""
+
+    prior: float
+    spread: float
+    """Standard deviation of the prior in log units."""
 
 
 class _FittedFile(Spec):
@@ -35,6 +47,25 @@ def _gpus() -> dict[str, GpuSpec]:
 @cache
 def _fitted() -> _FittedFile:
     return _FittedFile.model_validate(tomllib.loads(_text("fitted.toml")))
+
+
+@cache
+def fitted_constants() -> dict[str, FittedConstant]:
+    """Every constant of the formulas with its prior and its source."""
+    table = tomllib.loads(_text("constants.toml"))
+    return TypeAdapter(dict[str, FittedConstant]).validate_python(table)
+
+
+@cache
+def constants() -> Constants:
+    """The values of all constants of the formulas."""
+    return Constants(**{name: entry.value for name, entry in fitted_constants().items()})
+
+
+@cache
+def intervals() -> Intervals:
+    """Widths of the intervals around a step time."""
+    return Intervals.model_validate(tomllib.loads(_text("intervals.toml")))
 
 
 def gpu_names() -> tuple[str, ...]:

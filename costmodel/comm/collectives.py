@@ -10,19 +10,6 @@ from costmodel.comm.topology import Group
 from costmodel.machine import OPERATIONS, Machine
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
 
-INTER_NODE_ALPHA = 20e-6
-"""Seconds to start a collective across nodes.
-
-Source: NCCL over InfiniBand, 8-GPU all-reduce start of 15-21 us in the intra-node fits.
-"""
-INTER_NODE_ALPHA_PER_DOUBLING = 6e-6
-"""Added for every doubling of the nodes: tree depth.
-
-Source: fitted on published multi-node runs, docs/explanation/constants.md.
-"""
-P2P_ALPHA = 12e-6
-"""Seconds to start a message between neighbouring stages. Source: as INTER_NODE_ALPHA, one hop."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -38,6 +25,22 @@ class Rate:
             self.start_seconds[rows],
             self.seconds_per_byte[rows],
             self.seconds_per_root_byte[rows],
+        )
+
+    def of_part(self, parts: FloatColumn) -> Rate:
+        """The price for a whole tensor of which one of `parts` equal parts is sent."""
+        return Rate(
+            self.start_seconds,
+            self.seconds_per_byte / parts,
+            self.seconds_per_root_byte / np.sqrt(parts),
+        )
+
+    def beside(self, other: Rate) -> Rate:
+        """Two collectives on other links, of many tensors: both start, the slower one counts."""
+        return Rate(
+            self.start_seconds + other.start_seconds,
+            np.maximum(self.seconds_per_byte, other.seconds_per_byte),
+            np.maximum(self.seconds_per_root_byte, other.seconds_per_root_byte),
         )
 
     def seconds(self, tensor_bytes: FloatColumn) -> FloatColumn:
@@ -95,8 +98,8 @@ def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     many, several = group.nodes > 1, group.size > 1
     start_inside = machine.alpha_seconds[row][column] * (1 + np.maximum(0, group.size - 8) / 16)
     start_across = (
-        INTER_NODE_ALPHA
-        + INTER_NODE_ALPHA_PER_DOUBLING * np.log2(np.maximum(2.0, group.nodes))
+        machine.constants.inter_node_alpha
+        + machine.constants.inter_node_alpha_per_doubling * np.log2(np.maximum(2.0, group.nodes))
         + group.fabric_seconds
     )
     return Rate(
@@ -124,5 +127,7 @@ def message_seconds(
     Source: Hockney model; inside the domain one link, outside one NIC.
     """
     link = machine.bus_bytes_per_second[OPERATIONS.index("all_gather")][0]
-    seconds: FloatColumn = P2P_ALPHA + message_bytes * ((1 - crossing) / link + crossing / nic)
+    seconds: FloatColumn = machine.constants.p2p_alpha + message_bytes * (
+        (1 - crossing) / link + crossing / nic
+    )
     return seconds

@@ -14,12 +14,6 @@ import numpy as np
 from costmodel.machine import Machine
 from costmodel.table import FloatColumn, IntColumn
 
-NIC_EFFICIENCY = 0.85
-"""Share of the NIC's datasheet bandwidth a long message gets.
-
-Source: fitted on published multi-node runs, docs/explanation/constants.md (0.8 to 1.0 fit alike).
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -49,7 +43,7 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
         leaves = size * stride > tier.reach_gpus
         slowdown = np.where(leaves, np.maximum(slowdown, tier.oversubscription), slowdown)
         latency = latency + leaves * tier.latency_us * 1e-6
-    nic = machine.nic_bytes_per_second * NIC_EFFICIENCY * inside / slowdown
+    nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency * inside / slowdown
     return Group(size, inside, size / inside, nic, latency)
 
 

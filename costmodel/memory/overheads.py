@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from costmodel.units import GB
+from costmodel import catalog
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.units import GIB
 
-CONTEXT_BYTES = 0.55 * GB
-"""CUDA context and libraries of one process.
-
-Source: ai-dynamo/aiconfigurator system files, `other_mem`; agrees with nvidia-smi on idle jobs.
-"""
-COMMUNICATOR_BYTES = 0.4 * GB
-"""NCCL buffers. Source: ai-dynamo/aiconfigurator system files, `nccl_mem` (0.34-0.41 GB)."""
 RESERVE_FACTOR = 1.05
 """Reserved by the caching allocator over allocated at the peak.
 
 Source: 24 measured B200 runs: 1.028 to 1.065.
 """
+WORKSPACE_BYTES, OLD_WORKSPACE_BYTES = GIB / 32, GIB / 128
+"""Scratch memory of cuBLAS for one library from Hopper on (32 MiB), and before (8 MiB).
+
+Source: PyTorch notes on CUDA semantics, default of `CUBLAS_WORKSPACE_CONFIG`; Transformer Engine
+`get_cublas_workspace_size_bytes`.
+"""
+OLD_ARCHITECTURES = frozenset({"volta", "turing", "ampere", "ada"})
+"""NVIDIA's before Hopper, as the catalog names them."""
+
+
+def workspace_bytes(job: Job, traits: RuntimeTraits) -> float:
+    """Scratch memory of all libraries on the GPU that takes most of it."""
+    names = {catalog.gpu(group.gpu).architecture for group in job.cluster.groups}
+    each = OLD_WORKSPACE_BYTES if names <= OLD_ARCHITECTURES else WORKSPACE_BYTES
+    return traits.footprint.workspaces * each

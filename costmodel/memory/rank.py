@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.blocks.rows import RowBlocks
-from costmodel.memory.overheads import COMMUNICATOR_BYTES, CONTEXT_BYTES, RESERVE_FACTOR
+from costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
 from costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -27,7 +27,6 @@ from costmodel.ranks import Ranks
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, LayoutTable
-from costmodel.units import BYTES_BF16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,8 @@ class MemoryTable:
     optimizer: FloatColumn
     activations: FloatColumn
     transients: FloatColumn
+    outside_bytes: float
+    """Device memory of one process that the allocator does not manage."""
 
     @property
     def allocated(self) -> FloatColumn:
@@ -59,7 +60,7 @@ class MemoryTable:
         Source: as `used`; the offloaded share leaves the device.
         """
         kept = (self.allocated - fraction * self.optimizer).max(axis=0)
-        return np.asarray(kept * RESERVE_FACTOR + CONTEXT_BYTES + COMMUNICATOR_BYTES)
+        return np.asarray(kept * RESERVE_FACTOR + self.outside_bytes)
 
     def least_used(self, most_offload: FloatColumn) -> FloatColumn:
         """Device memory no recomputation or offload can go below.
@@ -69,7 +70,7 @@ class MemoryTable:
         """
         states = self.weights + self.gradients + (1 - most_offload) * self.optimizer
         kept = (states + self.transients).max(axis=0)
-        return np.asarray(kept * RESERVE_FACTOR + CONTEXT_BYTES + COMMUNICATOR_BYTES)
+        return np.asarray(kept * RESERVE_FACTOR + self.outside_bytes)
 
     @property
     def used(self) -> FloatColumn:
@@ -77,7 +78,7 @@ class MemoryTable:
 
         Source: derived.
         """
-        return np.asarray(self.reserved.max(axis=0) + CONTEXT_BYTES + COMMUNICATOR_BYTES)
+        return np.asarray(self.reserved.max(axis=0) + self.outside_bytes)
 
 
 def rank_memory(
@@ -95,22 +96,27 @@ def rank_memory(
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     moment = np.maximum(
         ranks.head * head_bytes(job, traits, table, tokens),
-        backward_bytes(job, table, blocks, ranks, tokens),
+        backward_bytes(job, traits, table, blocks, ranks=ranks, tokens=tokens),
     )
     return MemoryTable(
         weights=held.weighted(
-            weight_bytes_per_param(job, table, dense), weight_bytes_per_param(job, table, expert)
+            weight_bytes_per_param(job, traits, table, dense),
+            weight_bytes_per_param(job, traits, table, expert),
         ),
         gradients=held.weighted(
-            gradient_bytes_per_param(traits, table, dense),
-            gradient_bytes_per_param(traits, table, expert),
+            gradient_bytes_per_param(job, traits, table, dense),
+            gradient_bytes_per_param(job, traits, table, expert),
         ),
         optimizer=held.weighted(
-            optimizer_bytes_per_param(table, dense), optimizer_bytes_per_param(table, expert)
+            optimizer_bytes_per_param(job, traits, table, dense),
+            optimizer_bytes_per_param(job, traits, table, expert),
         ),
-        activations=activation_bytes(blocks, ranks),
+        activations=activation_bytes(blocks, ranks)
+        * device_share(ranks, traits.footprint.offloaded_layers),
         transients=moment
+        + workspace_bytes(job, traits)
         + weight_buffer_bytes(job, traits, table, ranks=ranks, params=params, held=held),
+        outside_bytes=traits.footprint.outside_bytes,
     )
 
 
@@ -130,10 +136,21 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> FloatColumn:
     return total
 
 
+def device_share(ranks: Ranks, offloaded_layers: int) -> FloatColumn:
+    """Share of the activations that stays on the GPU when some layers of a rank go to the host.
+
+    Source: derived; Megatron-LM `--cpu-offloading-num-layers` counts layers of one rank.
+    """
+    layers = np.maximum(1.0, ranks.dense + ranks.moe)
+    return np.asarray(1 - np.minimum(offloaded_layers, layers) / layers)
+
+
 def backward_bytes(
     job: Job,
+    traits: RuntimeTraits,
     table: LayoutTable,
     blocks: RowBlocks,
+    *,
     ranks: Ranks,
     tokens: FloatColumn,
 ) -> FloatColumn:
@@ -144,7 +161,10 @@ def backward_bytes(
     """
     kept = np.maximum(blocks.dense.kept_bytes, blocks.moe.kept_bytes)
     dropped = np.maximum(blocks.dense.dropped_bytes, blocks.moe.dropped_bytes)
-    layer = layer_backward_bytes(job, table, tokens) + dropped
+    layer = layer_backward_bytes(job, traits, table, tokens) + dropped
+    if traits.autograd.shared_layer_input:
+        again = ranks.layers_at_once > 0
+        layer = layer - again * blocks.kinds.layer_input_bytes[blocks.key]
     return layer + ranks.layers_at_once * kept
 
 
@@ -164,15 +184,13 @@ def weight_buffer_bytes(
     whole = table.zero_stage < 2
     buffers = np.zeros(held.shared.shape)
     if traits.caches_dummy_weight_gradients:
-        head = whole * BYTES_BF16 * params.head
+        head = whole * job.training.storage_bytes * params.head
         buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head
     rows = np.flatnonzero(~whole)
     if len(rows):
         some = params.take(rows)
-        ends = np.maximum(
-            ranks.embedding[:, rows] * some.embedding, ranks.head[:, rows] * some.head
-        )
+        ends = ranks.embedding[:, rows] * some.embedding + ranks.head[:, rows] * some.head
         buffers[:, rows] += sharded_unit_bytes(
-            traits, table.take(rows), some, held.take(rows), ends
+            job, traits, table.take(rows), some, held=held.take(rows), ends=ends
         )
     return buffers

@@ -25,16 +25,18 @@ from costmodel.spec.model import ModelSpec
 from costmodel.table import FloatColumn, IntColumn, LayoutTable
 from costmodel.units import BYTES_BF16, BYTES_FP32
 
-OPTIMIZER_BYTES = 3 * BYTES_FP32
-"""fp32 master weight and both Adam moments of one parameter.
-
-Source: Rajbhandari et al., ZeRO, SC 2020, arXiv:1910.02054, section 3.1 (K = 12).
-"""
 FP8_WEIGHT_COPY_BYTES = 2
 """fp8 copy of a weight and its transpose, kept between micro batches.
 
 Source: Transformer Engine user guide, "FP8 primer", weight caching on Hopper.
 """
+LOW_PRECISION_WEIGHT_BYTES = {
+    "cached": BYTES_BF16 + FP8_WEIGHT_COPY_BYTES,
+    "primary": FP8_WEIGHT_COPY_BYTES,
+    "cast": BYTES_BF16,
+}
+"""Weights of a product in low precision, by `LowPrecision`. Source: as above; Megatron-LM
+`--fp8-param-gather` for weights that exist in fp8 only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,28 +149,40 @@ def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
     return np.asarray(np.maximum(1.0, ranks))
 
 
-def weight_bytes_per_param(job: Job, table: LayoutTable, shards: FloatColumn) -> FloatColumn:
+def weight_bytes_per_param(
+    job: Job, traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn
+) -> FloatColumn:
     """Bytes of weights one rank keeps for a parameter of its part.
 
-    Source: ZeRO, arXiv:1910.02054, section 5.3 (stage 3 shards weights).
+    Source: ZeRO, arXiv:1910.02054, section 5.3 (stage 3 shards weights); PyTorch FSDP,
+    arXiv:2304.11277, section 3.2 (the fp32 shard is the master weight, counted with the optimizer).
     """
-    low = job.training.precision in ("fp8", "mxfp8", "nvfp4")
-    copies = BYTES_BF16 + (FP8_WEIGHT_COPY_BYTES if low else 0)
-    return np.where(table.zero_stage == 3, copies / shards, copies)
+    copies = job.training.storage_bytes
+    if job.training.casts:
+        copies = LOW_PRECISION_WEIGHT_BYTES[traits.footprint.low_precision]
+    sharded = 0 if traits.footprint.sharded_weights_are_master else copies / shards
+    return np.where(table.zero_stage == 3, sharded, copies)
 
 
 def gradient_bytes_per_param(
-    traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn
+    job: Job, traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn
 ) -> FloatColumn:
-    """Bytes of accumulated gradients. Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2)."""
-    return np.where(table.zero_stage >= 2, traits.gradient_bytes / shards, traits.gradient_bytes)
+    """Bytes of accumulated gradients, never fewer than those of a weight.
 
-
-def optimizer_bytes_per_param(table: LayoutTable, shards: FloatColumn) -> FloatColumn:
-    """Bytes of optimizer state on the GPU.
-
-    Source: ZeRO, arXiv:1910.02054, section 5.1 (stage 1); ZeRO-Offload, arXiv:2101.06840,
-    section 3.
+    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2).
     """
-    kept = OPTIMIZER_BYTES * (1 - table.offload_optimizer)
-    return kept / np.where(table.zero_stage >= 1, shards, 1.0)
+    gradient = max(traits.gradient_bytes, job.training.storage_bytes)
+    return np.where(table.zero_stage >= 2, gradient / shards, gradient)
+
+
+def optimizer_bytes_per_param(
+    job: Job, traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn
+) -> FloatColumn:
+    """Bytes of optimizer state on the GPU: an fp32 master weight and both Adam moments.
+
+    Weights that are fp32 themselves need no master. Source: ZeRO, arXiv:1910.02054, sections 3.1
+    (K = 12) and 5.1 (stage 1); ZeRO-Offload, arXiv:2101.06840, section 3.
+    """
+    master = BYTES_FP32 if job.training.storage_bytes < BYTES_FP32 else 0
+    state = master + 2 * traits.footprint.moment_bytes
+    return state * (1 - table.offload_optimizer) / np.where(table.zero_stage >= 1, shards, 1.0)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.blocks.ends import padded_vocab
+from costmodel.memory.separate import (
+    final_norm_bytes,
+    head_gradient_bytes,
+    layer_gradient_bytes,
+)
 from costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -14,7 +19,6 @@ from costmodel.memory.states import (
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, LayoutTable
-from costmodel.units import BYTES_BF16
 
 GATHERED_UNITS = 2
 """Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.
@@ -32,17 +36,25 @@ def head_bytes(
     section 4.3.
     """
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
-    hidden = BYTES_BF16 * tokens * job.model.hidden_size
-    return traits.head_bytes_per_logit * tokens * vocab + hidden
+    hidden = job.training.storage_bytes * tokens * job.model.hidden_size
+    loss = traits.head_bytes_per_logit * tokens * vocab + hidden
+    if traits.autograd.weight_gradients:
+        loss = np.maximum(loss, head_gradient_bytes(job, table, tokens))
+    return np.asarray(loss + final_norm_bytes(job, traits, tokens))
 
 
-def layer_backward_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> FloatColumn:
+def layer_backward_bytes(
+    job: Job, traits: RuntimeTraits, table: LayoutTable, tokens: FloatColumn
+) -> FloatColumn:
     """Largest gradient inside a layer, and the gathered layer input under sequence parallelism.
 
-    Source: derived: the gradient of the first MLP product's output; arXiv:2205.05198, section
+    Source: derived: the gradient of the first MLP product's output, or of unfused attention's
+    scores; Megatron-LM `scaled_masked_softmax_backward` works in place; arXiv:2205.05198, section
     4.2.2 for the gather.
     """
     model, moe = job.model, job.model.moe
+    if traits.autograd.weight_gradients:
+        return layer_gradient_bytes(job, table, tokens)
     ups = 2 if model.gated_mlp else 1
     widest = ups * (model.intermediate_size if model.num_dense_layers else 0) / table.tp
     if moe:
@@ -51,8 +63,12 @@ def layer_backward_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> F
         expert = rows * (ups * moe.moe_intermediate_size / table.etp + model.hidden_size)
         widest = np.maximum(widest, expert)
     gathered = np.where(table.sequence_parallel == 1, model.hidden_size, 0)
+    if traits.attention == "unfused":
+        heads = model.num_attention_heads / table.tp
+        score_gradients = 1 + traits.dropout  # softmax runs backward in place, dropout does not
+        widest = np.maximum(widest, score_gradients * heads * job.training.seq_length)
     columns: FloatColumn = widest + model.hidden_size + gathered
-    return BYTES_BF16 * tokens * columns
+    return job.training.storage_bytes * tokens * columns
 
 
 def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> FloatColumn:
@@ -63,20 +79,23 @@ def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> F
     layer = np.maximum(params.dense_layer, params.moe_layer)
     if job.model.moe:
         layer = layer + params.expert_layer / (job.model.moe.num_experts / table.ep)
-    return BYTES_BF16 * layer
+    return job.training.storage_bytes * layer
 
 
 def sharded_unit_bytes(
+    job: Job,
     traits: RuntimeTraits,
     table: LayoutTable,
     params: BlockParams,
+    *,
     held: RankParams,
     ends: FloatColumn,
 ) -> FloatColumn:
     """Gathered weights (ZeRO-3) and whole gradients (ZeRO-2, 3) of the layers in work.
 
-    `ends` are the parameters of embedding or head, units of their own, on each rank class. No more
-    is gathered than the rank's blocks hold, and nothing that only one rank holds.
+    `ends` are the parameters of embedding and head on each rank class: both belong to the root
+    unit, which stays gathered. No more is gathered than the rank's blocks hold, and nothing that
+    only one rank holds.
     Source: arXiv:2304.11277, section 4.2.
     """
     shared, expert = shard_ranks(table) > 1, expert_shard_ranks(table) > 1
@@ -85,7 +104,7 @@ def sharded_unit_bytes(
     )
     most = held.weighted(shared.astype(np.float64), expert.astype(np.float64))
     gradients = traits.gradient_bytes * np.minimum(layer, most)
-    weights = BYTES_BF16 * np.minimum(GATHERED_UNITS * layer + ends * shared, most)
+    weights = job.training.storage_bytes * np.minimum(GATHERED_UNITS * layer + ends * shared, most)
     return np.where(table.zero_stage >= 2, gradients, 0.0) + np.where(
         table.zero_stage == 3, weights, 0.0
     )

@@ -7,13 +7,39 @@ from types import MappingProxyType
 
 from costmodel.errors import unknown_name
 from costmodel.runtimes.base import RuntimeTraits
+from costmodel.runtimes.fms_fsdp import FMS_FSDP
+from costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
+from costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
+from costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from costmodel.runtimes.megatron_lm import MEGATRON_LM
+from costmodel.runtimes.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
+from costmodel.runtimes.nanotron import NANOTRON
+from costmodel.runtimes.nemo import NEMO
+from costmodel.runtimes.torch_eager import TORCH_EAGER
+from costmodel.runtimes.torchtitan import TORCHTITAN
+from costmodel.spec.job import Job
 
-RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType({"megatron-lm": MEGATRON_LM})
+RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
+    {
+        traits.name: traits
+        for traits in (
+            MEGATRON_LM,
+            MEGATRON_BRIDGE,
+            NEMO,
+            MEGATRON_DEEPSPEED,
+            MEGATRON_ZERO_BUBBLE,
+            TORCHTITAN,
+            LLM_FOUNDRY_FSDP,
+            FMS_FSDP,
+            NANOTRON,
+            TORCH_EAGER,
+        )
+    }
+)
 
 
 def runtime(name: str) -> RuntimeTraits:
-    """Traits of a runtime.
+    """Traits of a runtime with its default options.
 
     Raises:
         CatalogError: No such runtime; the message names the nearest.
@@ -21,3 +47,12 @@ def runtime(name: str) -> RuntimeTraits:
     if name not in RUNTIMES:
         raise unknown_name("runtime", name, RUNTIMES, f"known: {', '.join(RUNTIMES)}")
     return RUNTIMES[name]
+
+
+def traits_of(job: Job) -> RuntimeTraits:
+    """Traits of the job's runtime with the options of the job.
+
+    Raises:
+        CatalogError: No such runtime.
+    """
+    return runtime(job.runtime).with_options(job.options)

@@ -3,46 +3,168 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 from costmodel.rules import Rule
+from costmodel.runtimes.autograd import FUSED_KERNELS, Autograd
+from costmodel.runtimes.footprint import PLAIN, Footprint
 from costmodel.spec.layout import Schedule
 from costmodel.spec.model import ModelSpec
+from costmodel.spec.options import (
+    Attention,
+    ContextExchange,
+    CrossEntropy,
+    Dispatcher,
+    Graph,
+    RuntimeOptions,
+)
+from costmodel.units import BYTES_BF16, BYTES_FP32
+
+AttentionKernel = Literal["flash", "flash2", "unfused"]
+T = TypeVar("T")
+Kernels = Literal["fused", "legacy", "eager"]
+Host = Literal["fused", "legacy", "fsdp"]
+
+
+def no_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+    """A runtime the search does not choose modules for."""
+    return ()
+
+
+def nothing(model: ModelSpec) -> str | None:
+    """A runtime that refuses no model."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeTraits:
-    """Behaviour of one training runtime with the options our exporter writes."""
+    """Behaviour of one training runtime, with the options a run sets or its defaults."""
 
     name: str
     version: str
-    """Release or commit the flags and rules were checked against."""
-    schedules: tuple[Schedule, ...]
-    zero_stages: tuple[int, ...]
-    offload_fractions: tuple[float, ...]
-    """Optimizer offload fractions the search tries."""
-    recompute_subsets: Callable[[ModelSpec], tuple[tuple[str, ...], ...]]
-    """Module sets that selective recomputation may drop in this model."""
+    """Release or commit the traits were checked against."""
+
+    attention: AttentionKernel
+    """Fused and written for the GPU, FlashAttention-2, or unfused."""
+    dropout: bool
+    """Masks of attention (unfused) and residual dropout are kept."""
+    kernels: Kernels
+    """Elementwise kernels: fused, those of 2021 (fused in part), or one for each operation."""
+    host: Host
+    """Which fitted host time a layer takes."""
+    cuda_graph: Graph
+    """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
+    selects_operations: bool
+    """Selective recomputation goes by operation: half of the products again, not modules."""
+    scatters_messages: bool
+    """Each tensor rank sends its slice to the next stage and the receivers gather it."""
+    overlaps_gradients: bool
+    """Gradient reduction runs beside the backward pass."""
+    overlaps_parameters: bool
+    """The gather of updated weights runs beside the forward pass."""
+    overlaps_tensor_parallel: bool
+    """Gathers and scatters of sequence parallelism run beside matrix products, in part."""
+    overlaps_experts: bool
+    """The expert all-to-all runs beside compute, in part."""
+    context_exchange: ContextExchange
+    """Keys and values travel a ring, or heads are exchanged for sequence."""
+    moe_dispatcher: Dispatcher
+    """Inside one scale-up domain."""
+    moe_dispatcher_across: Dispatcher
+    """Where expert groups span several."""
+    graphs_hybridep: bool
+    """HybridEP needs no host synchronisation: the whole step is one CUDA graph and the dispatch
+    runs beside compute, unless a run states otherwise."""
+    whole_under_pipeline: bool
+    """Under pipeline parallelism FSDP keeps weights gathered and gradients whole between the micro
+    batches of a step, which makes it ZeRO-1."""
     gradient_bytes: int
     """Bytes of one accumulated gradient."""
     gradient_message_bytes: int
     """Bytes of one gradient on the wire."""
-    overlaps_data_parallel: bool
-    """Gradient and parameter traffic runs beside compute."""
-    tensor_parallel_overlap: float
-    """Share of tensor-parallel traffic hidden behind matrix products."""
-    expert_overlap: float
-    """Share of the expert all-to-all hidden behind compute."""
+
     head_bytes_per_logit: float
     """Peak bytes of logits, their fp32 copy and gradient, for each logit of the last stage."""
-    host_seconds_dense: float
-    """Time the host needs to launch the forward pass of one dense layer."""
-    host_seconds_moe: float
-    host_backward_dense: float
-    """Host time of a backward pass over that of a forward pass."""
-    host_backward_moe: float
     caches_dummy_weight_gradients: bool
     """Keeps one buffer for each weight shape (Transformer Engine with fused accumulation)."""
-    rules: tuple[Rule, ...]
-    refuses: Callable[[ModelSpec], str | None]
+
+    schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")
+    """Schedules it executes."""
+    unsynchronised: tuple[Schedule, ...] = ()
+    """Schedules under which a rank starts its next step without waiting for the others: the norm
+    of the gradients is checked after the optimizer step, and the step undone if need be."""
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    """ZeRO stages it executes."""
+    offload_fractions: tuple[float, ...] = (0.0,)
+    """Optimizer offload fractions the search tries."""
+    recompute_subsets: Callable[[ModelSpec], tuple[tuple[str, ...], ...]] = no_subsets
+    """Module sets that selective recomputation may drop in this model."""
+    rules: tuple[Rule, ...] = ()
+    refuses: Callable[[ModelSpec], str | None] = nothing
     """What of a model no option of the runtime expresses, as a noun phrase; null: nothing."""
+    autograd: Autograd = FUSED_KERNELS
+    """What the graph of operations keeps and makes beyond that of fused kernels."""
+    footprint: Footprint = PLAIN
+    """Bytes that this runtime keeps and another does not."""
+
+    def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
+        """The traits of a run that sets some options."""
+        compiled, gradient = options.compile, options.gradient_dtype
+        sync_free = self.graphs_hybridep and options.moe_dispatcher == "hybridep"
+        graph: Graph = "full_iteration" if sync_free else self.cuda_graph
+        stated_eager = options.cuda_graph not in (None, "full_iteration")
+        beside = self.overlaps_experts or (sync_free and not stated_eager)
+        size = BYTES_BF16 if gradient == "bf16" else BYTES_FP32
+        loss = options.cross_entropy
+        return replace(
+            self,
+            attention=_attention(self.attention, options.attention),
+            dropout=_or(options.dropout, self.dropout),
+            kernels=self.kernels if compiled is None else "fused" if compiled else "eager",
+            cuda_graph=_or(options.cuda_graph, graph),
+            overlaps_gradients=_or(options.overlap_grad_reduce, self.overlaps_gradients),
+            overlaps_parameters=_or(options.overlap_param_gather, self.overlaps_parameters),
+            overlaps_tensor_parallel=_or(options.overlap_tp_comm, self.overlaps_tensor_parallel),
+            context_exchange=_or(options.cp_comm_type, self.context_exchange),
+            overlaps_experts=_or(options.overlap_moe_a2a, beside),
+            moe_dispatcher=_or(options.moe_dispatcher, self.moe_dispatcher),
+            moe_dispatcher_across=_or(options.moe_dispatcher, self.moe_dispatcher_across),
+            head_bytes_per_logit=HEAD_BYTES[loss] if loss else self.head_bytes_per_logit,
+            gradient_bytes=size if gradient else self.gradient_bytes,
+            gradient_message_bytes=size if gradient else self.gradient_message_bytes,
+            footprint=_footprint(self.footprint, options),
+        )
+
+
+HEAD_BYTES: dict[CrossEntropy, float] = {"unfused": 6.0, "jit": 12.0, "fused": 4.0}
+"""Peak bytes per logit by kernel of the loss, logits in 16 bits.
+
+Source: derived: Megatron-LM `vocab_parallel_cross_entropy.py` works in place on one fp32 copy (4)
+beside the logits, then beside their gradient (2); fused, logits and gradient (2 + 2). The kernel
+that `jit` compiles keeps two fp32 copies: 10.0 and 14.1 in four continuous-integration runs.
+"""
+EAGER_HEAD_BYTES = 12.0
+"""As above for `torch.nn.functional.cross_entropy` on fp32 logits, without a compiler.
+
+Source: derived: the log-softmax it keeps, its gradient, and that of the logits, 4 bytes each.
+"""
+
+
+def _footprint(default: Footprint, options: RuntimeOptions) -> Footprint:
+    moment = {None: default.moment_bytes, "bf16": BYTES_BF16, "fp32": BYTES_FP32}
+    return replace(
+        default,
+        moment_bytes=moment[options.moment_dtype],
+        offloaded_layers=_or(options.offload_activation_layers, default.offloaded_layers),
+    )
+
+
+def _or(stated: T | None, default: T) -> T:
+    return default if stated is None else stated
+
+
+def _attention(default: AttentionKernel, stated: Attention | None) -> AttentionKernel:
+    if stated == "unfused":
+        return "unfused"
+    return "flash" if stated == "flash" and default == "unfused" else default

@@ -12,8 +12,9 @@ from itertools import combinations
 
 import numpy as np
 
-from costmodel.rules import num_microbatches, rule
-from costmodel.runtimes.base import RuntimeTraits
+from costmodel.rules import rule
+from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from costmodel.runtimes.footprint import Footprint
 from costmodel.runtimes.megatron_lm_features import unsupported_feature
 from costmodel.spec.job import Job
 from costmodel.spec.layout import RECOMPUTE_MODULES
@@ -146,19 +147,6 @@ def sinks_under_context_parallelism(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "interleaved_needs_whole_groups",
-    "schedule dp micro_batch_size pp",
-    "the interleaved schedule needs micro batches >= pp in multiples of pp: "
-    "lower micro_batch_size or dp, or use vpp=1",
-    "S:1161-1180, microbatch group size of a virtual stage",
-)
-def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
-    """Interleaving walks groups of pp micro batches."""
-    m = num_microbatches(job, table)
-    return np.asarray((table.schedule == 1) & ((m < table.pp) | (m % table.pp != 0)))
-
-
-@rule(
     "experts_need_sequence_parallel",
     "tp sequence_parallel",
     "a mixture of experts with tp > 1 needs sequence_parallel",
@@ -197,27 +185,38 @@ def offload_needs_distributed_optimizer(job: Job, table: LayoutTable) -> BoolCol
 MEGATRON_LM = RuntimeTraits(
     name="megatron-lm",
     version=VERSION,
-    schedules=("1f1b", "interleaved"),
-    zero_stages=(0, 1, 2, 3),
-    offload_fractions=(0.0, 0.25, 0.5, 0.75, 1.0),
-    recompute_subsets=recompute_subsets,
+    attention="flash",
+    dropout=False,
+    kernels="fused",
+    host="fused",
+    cuda_graph="none",
+    selects_operations=False,
+    scatters_messages=False,
+    overlaps_gradients=True,  # --overlap-grad-reduce
+    overlaps_parameters=True,  # --overlap-param-gather
+    overlaps_tensor_parallel=False,  # --tp-comm-overlap needs user buffers: not emitted
+    overlaps_experts=False,  # --overlap-moe-expert-parallel-comm: not emitted
+    context_exchange="p2p",
+    moe_dispatcher="alltoall",
+    moe_dispatcher_across="alltoall",
+    graphs_hybridep=False,
+    whole_under_pipeline=False,
     gradient_bytes=4,  # A:1213, accumulate_allreduce_grads_in_fp32 under bf16
     gradient_message_bytes=4,
-    overlaps_data_parallel=True,  # --overlap-grad-reduce --overlap-param-gather
-    tensor_parallel_overlap=0.0,  # --tp-comm-overlap needs user buffers: not emitted
-    expert_overlap=0.0,  # --overlap-moe-expert-parallel-comm: not emitted
-    head_bytes_per_logit=6.8,  # fitted on 138 memory rows: docs/explanation/constants.md
-    host_seconds_dense=0.45e-3,  # assumed, not identified: docs/explanation/constants.md
-    host_seconds_moe=4.2e-3,  # as above, eager dropless dispatch
-    host_backward_dense=1.4,
-    host_backward_moe=1.8,
+    head_bytes_per_logit=HEAD_BYTES["unfused"],
     caches_dummy_weight_gradients=True,
+    footprint=Footprint(
+        weighted_experts=True,
+        batch_first_attention=True,
+        workspaces=2,  # PyTorch and Transformer Engine
+    ),
+    offload_fractions=(0.0, 0.25, 0.5, 0.75, 1.0),
+    recompute_subsets=recompute_subsets,
     rules=(
         tp_divides_qkv,
         expert_bias_needs_whole_experts,
         sinks_under_context_parallelism,
         fsdp_needs_one_pipeline_rank,
-        interleaved_needs_whole_groups,
         experts_need_sequence_parallel,
         low_precision_alignment,
         offload_needs_distributed_optimizer,

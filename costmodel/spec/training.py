@@ -8,8 +8,18 @@ from pydantic import Field, PositiveInt
 
 from costmodel.spec.base import Spec
 
-Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
-"""Number format of the matrix products; the attention core, the router and the head stay bf16."""
+Precision = Literal["bf16", "fp16", "tf32", "fp8", "mxfp8", "nvfp4"]
+"""Number format of the matrix products; the attention core, the router and the head stay bf16
+where it is lower. `tf32` keeps weights, activations and gradients in fp32."""
+
+
+LOW_PRECISION: tuple[Precision, ...] = ("fp8", "mxfp8", "nvfp4")
+"""Formats whose products need their operands cast; all else of the model stays in 16 bits."""
+
+
+def storage_bytes(precision: Precision) -> int:
+    """Bytes of one activation or working weight."""
+    return 4 if precision == "tf32" else 2
 
 
 class TrainingSpec(Spec):
@@ -22,6 +32,16 @@ class TrainingSpec(Spec):
     precision: Precision = "bf16"
     tokens: PositiveInt | None = None
     """Length of the whole run; only used to report days, GPU-hours and money."""
+
+    @property
+    def storage_bytes(self) -> int:
+        """Bytes of one activation or working weight."""
+        return storage_bytes(self.precision)
+
+    @property
+    def casts(self) -> bool:
+        """Do matrix products need their operands cast to a lower precision?"""
+        return self.precision in LOW_PRECISION
 
     @property
     def tokens_per_step(self) -> int:

@@ -12,7 +12,7 @@ from costmodel.blocks import blocks, distinct_keys
 from costmodel.estimate import price
 from costmodel.explicit import explicit
 from costmodel.machine import machine_of
-from costmodel.runtimes import runtime
+from costmodel.runtimes import traits_of
 from costmodel.table import FULL, SELECTIVE, module_bits
 
 ROUNDING = 1 + 1e-12
@@ -32,7 +32,7 @@ def _case(request, make_job):
     model, cluster, precision = CASES[request.param]
     job = make_job(model, cluster, global_batch_size=960, precision=precision)
     machine = machine_of(job.cluster, job.training.precision)
-    return job, machine, runtime(job.runtime)
+    return job, machine, traits_of(job)
 
 
 def with_policy(table, **columns):
@@ -51,7 +51,7 @@ SLOWER = {
     "attention": lambda m: {"attention_max_efficiency": m.attention_max_efficiency / 2},
     "products": lambda m: {
         "linear": replace(m.linear, flop_factor=2 * m.linear.flop_factor),
-        "bf16": replace(m.bf16, flop_factor=2 * m.bf16.flop_factor),
+        "half": replace(m.half, flop_factor=2 * m.half.flop_factor),
     },
 }
 

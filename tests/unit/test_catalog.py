@@ -148,7 +148,8 @@ def test_fitted_constants_are_positive_and_name_their_source(name):
         assert min(gemm.fixed_us, gemm.flop_factor - 1.0, gemm.byte_factor) > 0
         assert gemm.source
     for collective in fit.collectives.values():
-        assert min(collective.alpha_us, collective.sqrt_coefficient) > 0
+        assert collective.alpha_us > 0
+        assert collective.sqrt_coefficient >= 0
         assert collective.source
     if fit.attention is not None:
         assert 0 < fit.attention.max_efficiency < 1
@@ -184,7 +185,7 @@ def test_sustained_speed_stays_below_peak(name):
         low = precision in {"fp8", "mxfp8", "nvfp4"}
         gemm = fit.gemm.get("fp8_training" if low else "bf16")
         if gemm is not None:
-            assert number.value / gemm.flop_factor < 0.9
+            assert number.value / gemm.flop_factor < 1
 
 
 @pytest.mark.parametrize("name", NAMES)

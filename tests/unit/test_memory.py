@@ -6,7 +6,7 @@ import pytest
 from costmodel.estimate import price
 from costmodel.machine import machine_of
 from costmodel.params import num_parameters
-from costmodel.runtimes import runtime
+from costmodel.runtimes import traits_of
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
 
@@ -14,7 +14,7 @@ from costmodel.table import LayoutTable
 def memory_of(job, layout):
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of([layout])
-    return price(job, machine, runtime(job.runtime), table, merged=False).memory
+    return price(job, machine, traits_of(job), table, merged=False).memory
 
 
 @pytest.fixture(scope="module")

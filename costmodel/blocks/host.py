@@ -1,0 +1,62 @@
+"""Time the GPU waits for the host to launch a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.blocks.parts import Shapes
+from costmodel.table import FloatColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Host time of one layer."""
+
+    forward_seconds: FloatColumn
+    backward_seconds: FloatColumn
+    sync_seconds: float
+    """Idle time of every forward pass whatever the GPU has to do; twice that backward."""
+
+    def waiting_forward(self, busy: FloatColumn) -> FloatColumn:
+        """Seconds a forward pass waits.
+
+        Source: derived; a pass takes the longer of host and GPU time.
+        """
+        return np.maximum(self.sync_seconds, self.forward_seconds - busy)
+
+    def waiting_backward(self, busy: FloatColumn) -> FloatColumn:
+        """Seconds a backward pass waits. Source: as `waiting_forward`."""
+        return np.maximum(2 * self.sync_seconds, self.backward_seconds - busy)
+
+
+def dense_launches(shapes: Shapes) -> Launches:
+    """Host time of a dense layer: none where a graph holds the whole step."""
+    constants, traits = shapes.machine.constants, shapes.traits
+    if traits.cuda_graph == "full_iteration":
+        return _none(shapes)
+    by_host = {
+        "fused": constants.host_dense,
+        "legacy": constants.host_legacy,
+        "fsdp": constants.host_fsdp,
+    }
+    collectives = np.where(shapes.table.tp > 1, constants.host_tp, 0.0)
+    forward = by_host[traits.host] + collectives
+    return Launches(forward, forward * constants.host_backward_dense, 0.0)
+
+
+def moe_launches(shapes: Shapes) -> Launches:
+    """Host time of a mixture-of-experts layer; dropless dispatch also waits for its split sizes."""
+    constants, traits = shapes.machine.constants, shapes.traits
+    if traits.cuda_graph == "full_iteration":
+        return _none(shapes)
+    partial = traits.cuda_graph == "partial"
+    layer = constants.host_moe_graph if partial else constants.host_moe
+    forward = np.full(shapes.size, layer)
+    return Launches(forward, forward * constants.host_backward_moe, constants.dispatch_sync_seconds)
+
+
+def _none(shapes: Shapes) -> Launches:
+    zero = np.zeros(shapes.size)
+    return Launches(zero, zero, 0.0)

@@ -1,0 +1,51 @@
+"""Bytes that one runtime keeps and another does not, as named traits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from costmodel.units import BYTES_FP32, GB
+
+LowPrecision = Literal["cached", "primary", "cast"]
+
+CONTEXT_BYTES = 0.55 * GB
+"""CUDA context and libraries of one process.
+
+Source: ai-dynamo/aiconfigurator system files, `other_mem`; agrees with nvidia-smi on idle jobs.
+"""
+COMMUNICATOR_BYTES = 0.4 * GB
+"""NCCL buffers. Source: ai-dynamo/aiconfigurator system files, `nccl_mem` (0.34-0.41 GB)."""
+OUTSIDE_BYTES = CONTEXT_BYTES + COMMUNICATOR_BYTES
+"""Device memory the allocator does not manage. Source: derived, the sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes beyond those that every runtime keeps."""
+
+    low_precision: LowPrecision = "cached"
+    """Below 16 bits: weights in 16 bits with low-precision copies kept between micro batches,
+    low-precision weights alone, or a cast before each product that keeps nothing. In the first two
+    products keep their inputs in low precision too."""
+    moment_bytes: int = BYTES_FP32
+    """One Adam moment of one parameter."""
+    sharded_weights_are_master: bool = False
+    """A fully sharded weight is kept in fp32 only: there is no second copy in 16 bits."""
+    keeps_gathered_inputs: bool = False
+    """The input that sequence parallelism gathers in front of a product is kept, not gathered
+    again."""
+    batch_first_attention: bool = False
+    """Attention works on another order of dimensions, so its output is kept in both orders where a
+    micro batch has several sequences."""
+    weighted_experts: bool = False
+    """Routing weights multiply inside the expert, so its output need not be kept."""
+    workspaces: int = 0
+    """Libraries that take scratch memory for matrix products from the allocator."""
+    outside_bytes: float = OUTSIDE_BYTES
+    """Context, libraries and communicators: device memory the allocator does not manage."""
+    offloaded_layers: int = 0
+    """Layers of a rank whose activations wait in host memory."""
+
+
+PLAIN = Footprint()

@@ -1,0 +1,44 @@
+"""Megatron-DeepSpeed: the unfused layers of 2021, 16-bit gradients, nothing overlapped.
+
+Source: microsoft/Megatron-DeepSpeed `megatron/model/transformer.py` and DeepSpeed
+`runtime/pipe/engine.py` (`_exec_reduce_grads` after the last backward pass, gradients in the
+precision of the model).
+"""
+
+from __future__ import annotations
+
+from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from costmodel.runtimes.footprint import Footprint
+from costmodel.units import GIB
+
+DEVICE_OVERHEAD_BYTES = 3.0 * GIB
+"""Context, libraries and the communicators of all process groups.
+
+Source: fitted on the 18 runs of examples/accuracy/runs.jsonl that print whole-device memory.
+"""
+
+MEGATRON_DEEPSPEED = RuntimeTraits(
+    name="megatron-deepspeed",
+    version="2023",
+    attention="unfused",
+    dropout=True,  # arguments.py: --attention-dropout and --hidden-dropout 0.1
+    kernels="legacy",
+    host="legacy",
+    cuda_graph="none",
+    selects_operations=False,
+    scatters_messages=True,
+    overlaps_gradients=False,
+    overlaps_parameters=False,
+    overlaps_tensor_parallel=False,
+    overlaps_experts=False,
+    context_exchange="p2p",
+    moe_dispatcher="alltoall",
+    moe_dispatcher_across="alltoall",
+    graphs_hybridep=False,
+    whole_under_pipeline=False,
+    gradient_bytes=2,
+    gradient_message_bytes=2,
+    head_bytes_per_logit=HEAD_BYTES["unfused"],
+    caches_dummy_weight_gradients=False,
+    footprint=Footprint(outside_bytes=DEVICE_OVERHEAD_BYTES),
+)

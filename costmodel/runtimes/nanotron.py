@@ -1,0 +1,40 @@
+"""nanotron: FlashAttention-2, ZeRO-1, eager layers, fp32 gradient accumulation.
+
+Source: huggingface/nanotron `src/nanotron/optim/gradient_accumulator.py` (fp32 accumulation) and
+`src/nanotron/models/llama.py`.
+"""
+
+from __future__ import annotations
+
+from costmodel.runtimes.autograd import Autograd
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.runtimes.footprint import Footprint
+
+NANOTRON = RuntimeTraits(
+    name="nanotron",
+    version="0.4",
+    attention="flash2",
+    dropout=False,
+    kernels="eager",
+    host="fused",
+    cuda_graph="none",
+    selects_operations=False,
+    scatters_messages=False,
+    overlaps_gradients=True,
+    overlaps_parameters=False,
+    overlaps_tensor_parallel=False,
+    overlaps_experts=False,
+    context_exchange="p2p",
+    moe_dispatcher="alltoall",
+    moe_dispatcher_across="alltoall",
+    graphs_hybridep=False,
+    whole_under_pipeline=False,
+    gradient_bytes=4,
+    gradient_message_bytes=4,
+    head_bytes_per_logit=12.0,  # bf16 logits, fp32 copies of logits and gradient
+    caches_dummy_weight_gradients=False,
+    autograd=Autograd(activation_output=True),
+    footprint=Footprint(
+        low_precision="cast", keeps_gathered_inputs=True, batch_first_attention=True
+    ),
+)

@@ -1,0 +1,78 @@
+"""Plain PyTorch without a compiler on one GPU: what autograd keeps is known to the byte.
+
+The decoder is the textbook one: separate linear layers, rotation of queries and keys as products
+with cosines and sines, flash attention (`_scaled_dot_product_flash_attention`), fused
+`torch.nn.functional.rms_norm`, cross entropy on fp32 logits. Weights are bf16; every gradient is
+added to an fp32 buffer as soon as it exists; a fused Adam updates fp32 weights. Recomputation is
+`torch.utils.checkpoint`, not reentrant.
+
+Source of what is kept: pytorch/pytorch v2.13.0 tools/autograd/derivatives.yaml, the arguments each
+backward formula names: `_fused_rms_norm` input and rstd; `native_layer_norm` input, mean and rstd;
+`silu` and `gelu` self; `relu` result; `mul` both factors; `mm` both factors; the flash kernel
+query, key, value, output and logsumexp; `add` and `_to_copy` nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.rules import rule
+from costmodel.runtimes.autograd import Autograd
+from costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.spec.model import ModelSpec
+from costmodel.table import BoolColumn, LayoutTable
+
+
+def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+    """The attention core is the one part that may run again."""
+    return (("core_attn",),)
+
+
+@rule(
+    "one_rank",
+    "tp pp cp dp zero_stage",
+    "plain PyTorch runs on one GPU: use tp=pp=cp=dp=1, zero_stage=0",
+    "derived: the model has no collective",
+)
+def one_rank(job: Job, table: LayoutTable) -> BoolColumn:
+    """One process holds everything."""
+    return np.asarray((table.tp * table.pp * table.cp * table.dp > 1) | (table.zero_stage > 0))
+
+
+TORCH_EAGER = RuntimeTraits(
+    name="torch-eager",
+    version="2.13.0",
+    attention="flash2",
+    dropout=False,
+    kernels="eager",
+    host="legacy",
+    cuda_graph="none",
+    selects_operations=False,
+    scatters_messages=False,
+    overlaps_gradients=False,
+    overlaps_parameters=False,
+    overlaps_tensor_parallel=False,
+    overlaps_experts=False,
+    context_exchange="p2p",
+    moe_dispatcher="alltoall",
+    moe_dispatcher_across="alltoall",
+    graphs_hybridep=False,
+    whole_under_pipeline=False,
+    gradient_bytes=4,
+    gradient_message_bytes=4,
+    head_bytes_per_logit=EAGER_HEAD_BYTES,
+    caches_dummy_weight_gradients=False,
+    schedules=("1f1b",),
+    zero_stages=(0,),
+    recompute_subsets=recompute_subsets,
+    rules=(one_rank,),
+    autograd=Autograd(
+        norm_statistics=True,
+        every_norm=True,
+        activation_output=True,
+        final_norm=True,
+        shared_layer_input=True,
+        weight_gradients=True,
+    ),
+)

@@ -1,0 +1,87 @@
+"""What measured steps of a machine say about the estimate: a few named scalars."""
+
+from __future__ import annotations
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from costmodel.spec.base import Spec
+from costmodel.spec.training import Precision
+
+SCHEMA = "trainplan/calibration/v1"
+LEVEL = 0.8
+"""Probability that a scalar lies between its `low` and `high`."""
+
+
+LEAST_FACTOR, LARGEST_FACTOR = 0.02, 50.0
+"""Beyond these the run is not what it is said to be."""
+
+
+class Scalars(Spec):
+    """Corrections of a machine; the defaults change nothing."""
+
+    speed: PositiveFloat = 1.0
+    inter_node_bandwidth: PositiveFloat = 1.0
+    fixed_overhead_seconds: NonNegativeFloat = 0.0
+
+
+class FittedScalar(Spec):
+    """One scalar and how well the runs know it."""
+
+    value: NonNegativeFloat
+    low: NonNegativeFloat
+    """The scalar lies between `low` and `high` with a probability of 80 %."""
+    high: NonNegativeFloat
+    identified: bool
+    """The runs tell it apart from the others; if not, it is left at the value that changes
+    nothing."""
+
+
+class FittedFactor(FittedScalar):
+    """A scalar that multiplies."""
+
+    value: float = Field(ge=LEAST_FACTOR, le=LARGEST_FACTOR)
+
+
+class CalibrationRun(Spec):
+    """A run the scalars were fitted on, priced without and with them."""
+
+    id: str
+    source: str
+    """Where the step time comes from."""
+    measured_step_time_s: PositiveFloat
+    before_step_time_s: PositiveFloat
+    """Predicted from the catalog alone."""
+    after_step_time_s: PositiveFloat
+    """Predicted with the scalars."""
+
+
+class Calibration(Spec):
+    """Scalars fitted on measured steps of one kind of GPU, precision and runtime."""
+
+    gpu: str
+    precision: Precision
+    runtime: str
+    models: tuple[str, ...]
+    """Models that ran."""
+    speed: FittedFactor
+    """Speed of whole steps over that of the catalog: 0.9 makes every step 1 / 0.9 as long."""
+    inter_node_bandwidth: FittedFactor
+    """Bandwidth between scale-up domains over the datasheet's."""
+    fixed_overhead_seconds: FittedScalar
+    """Added to every step."""
+    error_before_fraction: NonNegativeFloat
+    """Median of |predicted / measured - 1| over the runs, from the catalog alone."""
+    error_after_fraction: NonNegativeFloat
+    """As before, with the scalars: what the fit leaves."""
+    error_left_out_fraction: NonNegativeFloat | None = None
+    """As before, each layout predicted from the others; null for a single layout."""
+    runs: tuple[CalibrationRun, ...] = Field(min_length=1)
+
+    @property
+    def scalars(self) -> Scalars:
+        """The values alone."""
+        return Scalars(
+            speed=self.speed.value,
+            inter_node_bandwidth=self.inter_node_bandwidth.value,
+            fixed_overhead_seconds=self.fixed_overhead_seconds.value,
+        )

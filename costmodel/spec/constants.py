@@ -1,0 +1,97 @@
+"""Constants of the formulas that no datasheet gives and no derivation fixes."""
+
+from __future__ import annotations
+
+from pydantic import PositiveFloat
+
+from costmodel.spec.base import Spec
+
+
+class Constants(Spec):
+    """One value of every fitted constant; `costmodel/catalog/constants.toml` has their sources.
+
+    Fields are grouped as the formulas are: products and kernels, collectives, tensor and context
+    parallelism, mixtures of experts, data parallelism, host, and what is left.
+    """
+
+    elementwise_efficiency: PositiveFloat
+    """Share of datasheet memory bandwidth that norms, activations and the optimizer reach."""
+    elementwise_backward: PositiveFloat
+    """Bytes moved by the backward pass of an elementwise kernel over those of its forward pass."""
+    eager_elementwise: PositiveFloat
+    """Bytes moved by unfused elementwise kernels (eager torch) over those of fused ones."""
+    power_exponent: PositiveFloat
+    """Products slow down as the share of time they run, to this power."""
+    launch_seconds: PositiveFloat
+    """One small kernel on the GPU."""
+    attention_fixed_seconds: PositiveFloat
+    """Start of one fused attention call."""
+    attention_backward_efficiency: PositiveFloat
+    """Speed of the backward over that of the forward kernel of fused attention."""
+    flash2_on_hopper: PositiveFloat
+    """Speed of FlashAttention-2 on Hopper over that of kernels written for Hopper."""
+    head_dim_exponent: PositiveFloat
+    """Fused attention slows as (head_dim / 128) to this power below 128."""
+
+    softmax_passes: PositiveFloat
+    """Passes over the scores of unfused attention in 16 bits, over the derived number."""
+
+    nic_efficiency: PositiveFloat
+    """Share of the NIC's datasheet bandwidth that long messages get."""
+    inter_node_alpha: PositiveFloat
+    """Seconds to start a collective across nodes."""
+    inter_node_alpha_per_doubling: PositiveFloat
+    """Seconds added for every doubling of the nodes."""
+    p2p_alpha: PositiveFloat
+    """Seconds to start a message between neighbouring stages."""
+
+    regather_exposed: PositiveFloat
+    """Share of the all-gather repeated under sequence parallelism that is not hidden."""
+    tp_overlap_exposed: PositiveFloat
+    """Share of tensor-parallel traffic left where the runtime overlaps it with products."""
+
+    expert_extra_rows: PositiveFloat
+    """Rows a grouped product costs beyond its own, per local expert: loading its weights."""
+    expert_extra_rows_weight_gradient: PositiveFloat
+    """As above for the weight gradient, which writes fp32."""
+    permute_passes: PositiveFloat
+    """Passes over the routed rows by permutation, un-permutation and weighting."""
+    alltoall_alpha: PositiveFloat
+    """Seconds to start an all-to-all with unequal splits."""
+    alltoall_efficiency: PositiveFloat
+    """Share of the fitted all-to-all bandwidth that unequal splits reach."""
+    expert_overlap_exposed: PositiveFloat
+    """Share of the expert all-to-all left where the runtime overlaps it with compute."""
+    dispatch_sync_seconds: PositiveFloat
+    """Idle time of a dropless dispatch that waits for its split sizes on the host."""
+
+    first_bucket: PositiveFloat
+    """Share of overlapped data-parallel traffic that has nothing to hide behind."""
+    overlap_window: PositiveFloat
+    """Share of one micro batch's pass that data-parallel traffic can hide behind."""
+    fsdp_contention: PositiveFloat
+    """Share of hidden FSDP traffic that slows the compute it hides behind."""
+
+    host_dense: PositiveFloat
+    """Seconds the host needs to launch the forward pass of a dense layer; fused kernels."""
+    host_legacy: PositiveFloat
+    """As above, unfused kernels of 2021 to 2023."""
+    host_tp: PositiveFloat
+    """Host seconds added to the forward pass of a layer by its tensor-parallel collectives."""
+    host_fsdp: PositiveFloat
+    """As above, torch FSDP."""
+    host_moe: PositiveFloat
+    """As above, a mixture-of-experts layer with dropless dispatch."""
+    host_moe_graph: PositiveFloat
+    """As above, with attention and router in CUDA graphs."""
+    host_backward_dense: PositiveFloat
+    """Host time of a backward pass over that of a forward pass, dense layer."""
+    host_backward_moe: PositiveFloat
+    """As above, mixture-of-experts layer."""
+
+    overhead_fraction: PositiveFloat
+    """Share of the step that no term explains."""
+    overhead_seconds: PositiveFloat
+    """Fixed part of the same."""
+    straggler_per_doubling: PositiveFloat
+    """Slowdown for every doubling of the GPUs beyond one node of 8."""

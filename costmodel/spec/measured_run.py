@@ -1,0 +1,167 @@
+"""One measured training run, or one "it fits" / "it does not" label, as `runs/v1` files hold them.
+
+Null means that the publication does not say. Files carry more than the model reads (quotations,
+remarks, per-line addresses); such keys are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+MemoryKind = Literal["allocated", "reserved", "device"]
+MemoryRank = Literal["max", "first", "last", "logged_node"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class RunMla(_Record):
+    """Multi-head latent attention."""
+
+    q_lora_rank: PositiveInt | None = None
+    kv_lora_rank: PositiveInt
+    qk_nope_head_dim: PositiveInt
+    qk_rope_head_dim: PositiveInt
+    v_head_dim: PositiveInt
+
+
+class RunMoe(_Record):
+    """Mixture of experts."""
+
+    num_experts: PositiveInt
+    top_k: PositiveInt
+    expert_intermediate_size: PositiveInt
+    shared_expert_intermediate_size: NonNegativeInt | None = None
+    num_dense_layers: NonNegativeInt | None = None
+
+
+class RunModel(_Record):
+    """Dimensions of the model."""
+
+    name: str = "custom"
+    num_layers: PositiveInt | None = None
+    hidden_size: PositiveInt | None = None
+    intermediate_size: PositiveInt | None = None
+    num_attention_heads: PositiveInt | None = None
+    num_key_value_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
+    vocab_size: PositiveInt | None = None
+    gated_mlp: bool | None = None
+    tie_word_embeddings: bool | None = None
+    mla: RunMla | None = None
+    sliding_window_layers: str | int | None = None
+    moe: RunMoe | None = None
+    mtp_layers: NonNegativeInt | None = None
+
+
+class RunTraining(_Record):
+    """How it was trained."""
+
+    seq_length: PositiveInt | None = None
+    global_batch_size: PositiveInt | None = None
+    precision: Literal["bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"] | None = None
+    task: Literal["pretrain", "sft", "lora"] = "pretrain"
+
+
+class RunCluster(_Record):
+    """Where; bandwidths are datasheet GB/s of one GPU in one direction, or a remark."""
+
+    gpu: str | None = None
+    num_gpus: PositiveInt | None = None
+    gpus_per_node: PositiveInt | None = None
+    nvlink_domain: PositiveInt | None = None
+    memory_gib: PositiveFloat | None = None
+    nominal_inter_gb_per_s: float | str | None = None
+
+
+class RunStage(_Record):
+    """One stage of a plan whose stages differ."""
+
+    tp: PositiveInt | None = None
+    dp: PositiveInt | None = None
+    ops: PositiveInt | None = None
+    recompute_frac: float | None = Field(default=None, ge=0.0, le=1.0)
+
+
+class RunOverlap(_Record):
+    """What ran beside compute; null: not stated."""
+
+    grad_reduce: bool | None = None
+    param_gather: bool | None = None
+    tp_comm: bool | None = None
+    moe_a2a: bool | None = None
+
+
+class RunLayout(_Record):
+    """How the job was cut over the ranks."""
+
+    tp: PositiveInt | None = None
+    pp: PositiveInt | None = None
+    vpp: PositiveInt | None = None
+    dp: PositiveInt | None = None
+    dp_replicate: PositiveInt | None = None
+    cp: PositiveInt | None = None
+    ep: PositiveInt | None = None
+    etp: PositiveInt | None = None
+    sequence_parallel: bool | None = None
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    distributed_optimizer: bool | None = None
+    fsdp: bool | None = None
+    micro_batch_size: PositiveInt | None = None
+    schedule: str | None = None
+    recompute: Literal["none", "selective", "partial", "full"] | None = None
+    recompute_modules: tuple[str, ...] | None = None
+    recompute_fraction_per_stage: tuple[float, ...] | None = None
+    recompute_detail: str | None = None
+    offload: object = None
+    overlap: RunOverlap | None = None
+    cuda_graph: bool | str | tuple[str, ...] | None = None
+    moe_dispatcher: str | None = None
+    gradient_dtype: Literal["bf16", "fp32"] | None = None
+    per_stage: tuple[RunStage, ...] | None = None
+    layers_per_stage: tuple[NonNegativeInt, ...] | None = None
+    """Layers of every stage; the first counts the embedding as one, the last the head."""
+    pp_layout: str | None = None
+    """Stages in Megatron's letters: E embedding, t layer, m multi-token prediction, L loss."""
+    cp_comm_type: str | None = None
+    compile: bool | None = None
+
+
+class Measured(_Record):
+    """What was measured."""
+
+    step_time_s: PositiveFloat | None = None
+    tokens_per_s_per_gpu: PositiveFloat | None = None
+    peak_memory_gib: PositiveFloat | None = None
+    peak_memory_kind: MemoryKind | None = None
+    peak_memory_rank: MemoryRank | None = None
+    peak_reserved_gib: PositiveFloat | None = None
+
+
+class MeasuredRun(_Record):
+    """One line of a runs file: a measured run, or a label that says whether it fitted."""
+
+    id: str
+    model: RunModel
+    training: RunTraining
+    cluster: RunCluster
+    layout: RunLayout
+    runtime: str
+    attention_backend: Literal["flash", "unfused"] | None = None
+    measured: Measured = Measured()
+    fits: bool | None = None
+    device_memory_gib: PositiveFloat | None = None
+    evidence: str | None = None
+    source_group: str = "user"
+    use: tuple[str, ...] = ()
+    strict: bool = True
+    """Everything that decides the step time is known; what is left out is the runtime's default."""
+    suspect: bool | str | None = None
+
+    @property
+    def is_strict(self) -> bool:
+        """Does its step time count? Unless the record says no, or is suspect."""
+        return self.strict and not self.suspect
