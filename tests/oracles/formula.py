@@ -1,0 +1,50 @@
+"""What the cost model says of the reference decoder."""
+
+from dataclasses import replace
+
+from costmodel.blocks.rows import row_blocks
+from costmodel.estimate import price
+from costmodel.machine import machine_of
+from costmodel.runtimes import traits_of
+from costmodel.spec.cluster import parse_cluster
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.spec.training import TrainingSpec
+from costmodel.table import LayoutTable
+
+RECOMPUTE = {
+    "none": {},
+    "core_attn": {"recompute": "selective", "recompute_modules": ("core_attn",)},
+    "full": {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+}
+COMPOSED_NORM = {"norm_fp32_copies": 2, "shared_layer_input": False}
+"""A norm of single operations keeps x in fp32 (for `pow`) and the normed x in fp32 (for `mul`
+with the weight), so it does not keep its input."""
+
+
+def arguments(model, micro_batch_size, seq_length, *, fused, recompute):
+    job = Job(
+        model=model,
+        training=TrainingSpec(seq_length=seq_length, global_batch_size=micro_batch_size),
+        cluster=parse_cluster("1x1:h100-sxm"),
+        runtime="torch-eager",
+    )
+    traits = traits_of(job)
+    if not fused:
+        traits = replace(traits, autograd=replace(traits.autograd, **COMPOSED_NORM))
+    layout = Layout(zero_stage=0, micro_batch_size=micro_batch_size, **RECOMPUTE[recompute])
+    machine = machine_of(job.cluster, job.training.precision)
+    return job, machine, traits, LayoutTable.of([layout])
+
+
+def layer_kept_bytes(model, micro_batch_size, seq_length, *, fused=True):
+    """Bytes the last layer keeps; layers of a model are alike in these tests."""
+    given = arguments(model, micro_batch_size, seq_length, fused=fused, recompute="none")
+    blocks = row_blocks(*given)
+    return (blocks.moe if model.moe else blocks.dense).kept_bytes[0]
+
+
+def memory(model, micro_batch_size, seq_length, *, fused=True, recompute="none"):
+    """Memory of the one rank."""
+    given = arguments(model, micro_batch_size, seq_length, fused=fused, recompute=recompute)
+    return price(*given).memory

@@ -1,0 +1,17 @@
+"""Parameter counts against models built in torch on the meta device."""
+
+import pytest
+
+from costmodel.catalog.models import preset, preset_names
+from costmodel.params import num_parameters
+from tests.oracles.decoder import Decoder, torch
+
+pytestmark = pytest.mark.oracle
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_model_built_in_torch_has_as_many_parameters(name):
+    model = preset(name)
+    with torch.device("meta"):
+        decoder = Decoder(model)
+    assert sum(weight.numel() for weight in decoder.parameters()) == num_parameters(model)
