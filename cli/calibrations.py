@@ -1,0 +1,35 @@
+"""Calibration files: the JSON form `trainplan/calibration/v1`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cli.documents import Document, read_document
+from costmodel.spec.calibration import SCHEMA, Calibration
+
+
+def calibration_json(calibration: Calibration) -> Mapping[str, object]:
+    """A calibration as its public document."""
+    return {"schema": SCHEMA, **calibration.model_dump(mode="json")}
+
+
+def load_calibration(path: Path) -> Calibration:
+    """Read a calibration back.
+
+    Raises:
+        FileError: The file cannot be read, is no calibration, is of another version, or wrong.
+    """
+    document = read_document(path)
+    values = dict(document.values)
+    schema = values.pop("schema", None)
+    if schema is None:
+        raise document.error(
+            "no calibration: the key 'schema' is missing; `plan calibrate --output` writes them"
+        )
+    if schema != SCHEMA:
+        raise document.error(
+            f"schema {str(schema)[:60]!r} is not {SCHEMA!r}: make it with `plan calibrate` of this "
+            "version"
+        )
+    return Document(document.path, values, document.root).validated(Calibration)

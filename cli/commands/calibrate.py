@@ -1,0 +1,242 @@
+"""`plan calibrate`: correct the estimate by measured steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from cli.calibrations import calibration_json
+from cli.files import read_log, write_text
+from cli.help import example
+from cli.inputs import load_cluster, load_model
+from cli.layout_text import parse_layout
+from cli.options import FORCE, JSON, LARGEST_SIZE, Destination, gathered
+from cli.output import json_text, remark, show, write
+from cli.render.calibration import calibration_page, log_line
+from cli.runs import InvalidRun, read_runs
+from costmodel.calibrate import Observation, calibrate, kind_of, kinds_of
+from costmodel.catalog import gpu_names
+from costmodel.errors import PlanError, SpecError
+from costmodel.runtimes import RUNTIMES
+from costmodel.spec.job import Job
+from costmodel.spec.training import Precision, TrainingSpec
+from costmodel.validate.observations import observation_of
+from planner.answer import check
+from profiler.observe import Asked, observe
+
+DEFAULT_PRECISION: Precision = "bf16"
+DEFAULT_RUNTIME = "megatron-lm"
+LISTED = 5
+"""Runs left out that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What ran, for the logs of `--log`; nothing is given for files of runs."""
+
+    log: tuple[Path, ...]
+    layout: tuple[str, ...]
+    model: str | None
+    cluster: str | None
+    global_batch_size: int | None
+    seq_length: int | None
+
+    @property
+    def job_is_given(self) -> bool:
+        """Did the user say anything of a job?"""
+        said = (self.model, self.cluster, self.global_batch_size, self.seq_length)
+        return bool(self.layout) or any(value is not None for value in said)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Kind of the runs."""
+
+    gpu: str | None
+    precision: Precision | None
+    runtime: str | None
+
+
+logged_options = gathered(
+    "logged",
+    Logged,
+    (
+        click.option(
+            "--log",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="A training log of Megatron-LM or torchtitan; with the options below. Repeat it "
+            "with another --layout for another run of the same job.",
+        ),
+        click.option(
+            "--layout", multiple=True, metavar="LAYOUT", help="Layout of the log (`plan estimate`)."
+        ),
+        click.option("--model", metavar="MODEL", help="As in `plan search`."),
+        click.option("--cluster", metavar="CLUSTER", help="As in `plan search`."),
+        click.option(
+            "--global-batch-size",
+            type=click.IntRange(1, LARGEST_SIZE),
+            help="Sequences per optimizer step, over all replicas.",
+        ),
+        click.option(
+            "--seq-length", type=click.IntRange(1, LARGEST_SIZE), help="Tokens per sequence."
+        ),
+    ),
+)
+chosen_options = gathered(
+    "chosen",
+    Chosen,
+    (
+        click.option("--gpu", metavar="GPU", help="Take only runs on this GPU."),
+        click.option(
+            "--precision",
+            type=click.Choice(get_args(Precision)),
+            help=f"Of the log ({DEFAULT_PRECISION}); of a file of runs, take only those.",
+        ),
+        click.option(
+            "--runtime",
+            type=click.Choice(tuple(RUNTIMES)),
+            metavar="RUNTIME",
+            help=f"Of the log ({DEFAULT_RUNTIME}); of a file of runs, take only those.",
+        ),
+    ),
+)
+OUTPUT = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write the calibration here (`--profile` of other commands reads it).",
+)
+
+
+@click.command(
+    "calibrate",
+    epilog=example(
+        "plan calibrate --log train.log --model llama3-8b --cluster 1x8:h100-sxm \\",
+        "  --global-batch-size 128 --seq-length 8192 --layout tp=2,sp=true \\",
+        "  --output calibration.json",
+    ),
+)
+@click.argument("files", nargs=-1, metavar="[RUNS.jsonl]...", type=click.Path(path_type=Path))
+@logged_options
+@chosen_options
+@gathered("destination", Destination, (OUTPUT, FORCE, JSON))
+def command(
+    files: tuple[Path, ...], logged: Logged, chosen: Chosen, destination: Destination
+) -> None:
+    """Correct the estimate by measured steps.
+
+    Give either files of measured runs, one JSON object a line (`plan validate` reads them too), or
+    the log of a training run and what ran. One step tells how fast the machine is; several, of
+    unlike layouts, may tell network and fixed overhead apart.
+    """
+    destination.check()
+    if bool(files) == bool(logged.log):
+        raise click.UsageError("give files of measured runs, or --log with what ran: one of both")
+    if files and logged.job_is_given:
+        raise click.UsageError("files of runs say what ran: leave --model to --layout out")
+    observations = _from_files(files, chosen) if files else _from_logs(logged, chosen)
+    calibration = calibrate(observations)
+    text = json_text(calibration_json(calibration))
+    if destination.output:
+        write_text(destination.output, text, force=destination.force)
+        remark(f"wrote {destination.output}")
+    if destination.as_json:
+        write(text)
+    else:
+        show(*calibration_page(calibration, destination.output))
+
+
+def _from_files(files: Sequence[Path], chosen: Chosen) -> tuple[Observation, ...]:
+    if chosen.gpu is not None and chosen.gpu not in gpu_names():
+        raise SpecError(f"unknown GPU {chosen.gpu!r}: `plan catalog gpus` lists them")
+    records = [record for path in files for record in read_runs(path)]
+    found: list[Observation] = []
+    left_out: list[str] = []
+    for record in records:
+        if isinstance(record, InvalidRun):
+            left_out.append(f"{record.name}: {record.detail}")
+            continue
+        one = observation_of(record)
+        if isinstance(one, str):
+            left_out.append(f"{record.id}: {one}")
+        elif _wanted(one, chosen):
+            found.append(one)
+    if left_out:
+        more = f"; and {len(left_out) - LISTED} more" if len(left_out) > LISTED else ""
+        shown = "; ".join(left_out[:LISTED])
+        remark(f"left out {len(left_out)} of {len(records)} runs: {shown}{more}")
+    if not found:
+        raise SpecError(f"{files[0]}: no run to calibrate on: a run needs a measured step time")
+    kinds = kinds_of(found)
+    if len(kinds) > 1:
+        listed = ", ".join(f"{kind} ({len(group)})" for kind, group in kinds.items())
+        raise SpecError(
+            "one calibration is of one GPU, precision and runtime, the runs are of "
+            f"{listed}: choose with --gpu, --precision and --runtime"
+        )
+    return tuple(found)
+
+
+def _wanted(one: Observation, chosen: Chosen) -> bool:
+    kind = kind_of(one)
+    return (
+        chosen.gpu in (None, kind.gpu)
+        and chosen.precision in (None, kind.precision)
+        and chosen.runtime in (None, kind.runtime)
+    )
+
+
+def _from_logs(logged: Logged, chosen: Chosen) -> tuple[Observation, ...]:
+    if chosen.gpu is not None:
+        raise click.UsageError("--gpu chooses among runs of a file; the log's is in --cluster")
+    job = _job(logged, chosen)
+    if len(logged.layout) != len(logged.log):
+        raise click.UsageError(
+            f"{len(logged.log)} --log and {len(logged.layout)} --layout: give one for each log"
+        )
+    return tuple(
+        _observed(path, job, layout) for path, layout in zip(logged.log, logged.layout, strict=True)
+    )
+
+
+def _job(logged: Logged, chosen: Chosen) -> Job:
+    batch, length = logged.global_batch_size, logged.seq_length
+    if logged.model is None or logged.cluster is None or batch is None or length is None:
+        raise click.UsageError(
+            "--log needs --model, --cluster, --global-batch-size, --seq-length and --layout"
+        )
+    training = TrainingSpec(
+        seq_length=length,
+        global_batch_size=batch,
+        precision=chosen.precision or DEFAULT_PRECISION,
+    )
+    return Job(
+        model=load_model(logged.model),
+        training=training,
+        cluster=load_cluster(logged.cluster),
+        runtime=chosen.runtime or DEFAULT_RUNTIME,
+    )
+
+
+def _observed(path: Path, job: Job, text: str) -> Observation:
+    layout = parse_layout(text, job.cluster)
+    check(job, layout)
+    training = job.training
+    asked = Asked(training.global_batch_size, training.seq_length, job.cluster.num_gpus)
+    try:
+        seen = observe(read_log(path), asked)
+    except PlanError as error:
+        message = str(error)
+        prefix = "" if message.startswith(str(path)) else f"{path}: "
+        raise type(error)(f"{prefix}{message}") from error
+    remark(f"{path}: {log_line(seen)}")
+    if seen.format == "torchtitan" and job.runtime != "torchtitan":
+        remark(f"{path} is a log of torchtitan, priced as {job.runtime}: add --runtime torchtitan")
+    source = (
+        f"median of {seen.num_lines} log lines after {seen.num_warm_up} of warm-up, {seen.format}"
+    )
+    return Observation(path.name, source, job, layout, seen.step_time_s)

@@ -1,0 +1,141 @@
+"""A calibration, and what a log says, as text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.output import section
+from cli.render.grid import Column, grid
+from cli.render.plan import notes_part
+from cli.render.text import DOT, gib, percent, plural, seconds, seconds_like
+from costmodel.spec.calibration import Calibration, CalibrationRun, FittedScalar
+from profiler.observe import LogObservation
+
+SHOWN_RUNS = 20
+ODD_RUN = 0.15
+"""A run that the scalars leave this far off is named."""
+UNSTEADY = 0.1
+"""Lines of a log that differ by more are remarked on."""
+
+
+def log_line(seen: LogObservation) -> str:
+    """What was taken from a log."""
+    lines = f"median of {plural(seen.num_lines, 'line')} after {seen.num_warm_up} of warm-up"
+    parts = [f"{seconds(seen.step_time_s)} a step, {lines}"]
+    if seen.highest_s - seen.lowest_s > UNSTEADY * seen.step_time_s:
+        low = seconds_like(seen.lowest_s, seen.step_time_s)
+        parts.append(f"unsteady: {low} to {seconds_like(seen.highest_s, seen.step_time_s)}")
+    if seen.num_warm_up == 0:
+        parts.append("a single line, which may include warm-up")
+    for name, peak in (
+        ("allocated", seen.peak_allocated_bytes),
+        ("reserved", seen.peak_reserved_bytes),
+    ):
+        if peak is not None:
+            parts.append(f"peak {name} {gib(peak)} GiB")
+    return "; ".join(parts)
+
+
+def calibration_page(calibration: Calibration, path: Path | None) -> Iterator[RenderableType]:
+    """The scalars, how well they are known, and what they make of the runs."""
+    yield _headline(calibration)
+    yield _scalars(calibration)
+    yield _runs(calibration)
+    notes = tuple(_notes(calibration))
+    if notes:
+        yield notes_part(notes)
+    use = f"add --profile {shlex.quote(str(path))} to `plan search` and `plan estimate`"
+    yield section("Next", use if path else "add --output calibration.json")
+
+
+def _headline(calibration: Calibration) -> Text:
+    speed = calibration.speed
+    text = Text(
+        f"speed {speed.value:.3f} of the catalog's "
+        f"(80 %: {speed.low:.3f} to {speed.high:.3f}), "
+        f"from {plural(len(calibration.runs), 'measured run')}",
+        style="bold green",
+    )
+    kind = (calibration.gpu, calibration.precision, calibration.runtime)
+    text.append("\n" + DOT.join((*kind, *calibration.models)), style="not bold default")
+    before, after = calibration.error_before_fraction, calibration.error_after_fraction
+    errors = f"median error {percent(before)} before, {percent(after)} after"
+    if calibration.error_left_out_fraction is not None:
+        left_out = percent(calibration.error_left_out_fraction)
+        errors += f", {left_out} for a layout predicted from the others"
+    text.append("\n" + errors, style="not bold default")
+    return text
+
+
+def _scalars(calibration: Calibration) -> RenderableType:
+    columns = (Column("scalar", numeric=False), Column("value"), Column("80 %"))
+    rows = [
+        _row("speed of whole steps, of the catalog's", calibration.speed, ""),
+        _row("bandwidth between nodes, of the datasheet's", calibration.inter_node_bandwidth, ""),
+        _row("fixed overhead of a step", calibration.fixed_overhead_seconds, " s"),
+    ]
+    return grid(columns, rows)
+
+
+def _row(name: str, scalar: FittedScalar, unit: str) -> tuple[str, str, str]:
+    if not scalar.identified:
+        return name, f"{scalar.value:g}{unit}", "left alone"
+    return name, f"{scalar.value:.3f}{unit}", f"{scalar.low:.3f} to {scalar.high:.3f}{unit}"
+
+
+def _runs(calibration: Calibration) -> RenderableType:
+    columns = (
+        Column("run", numeric=False),
+        Column("measured"),
+        Column("catalog"),
+        Column("error"),
+        Column("calibrated"),
+        Column("error"),
+    )
+    shown = calibration.runs[:SHOWN_RUNS]
+    rows = [
+        (
+            run.id,
+            seconds(run.measured_step_time_s),
+            seconds_like(run.before_step_time_s, run.measured_step_time_s),
+            _error(run.before_step_time_s, run),
+            seconds_like(run.after_step_time_s, run.measured_step_time_s),
+            _error(run.after_step_time_s, run),
+        )
+        for run in shown
+    ]
+    more = len(calibration.runs) - len(shown)
+    return Group(grid(columns, rows), *([f"and {more} more"] if more else []))
+
+
+def _error(predicted: float, run: CalibrationRun) -> str:
+    return f"{(predicted / run.measured_step_time_s - 1) * 100:+.1f} %"
+
+
+def _notes(calibration: Calibration) -> Iterator[str]:
+    network, overhead = calibration.inter_node_bandwidth, calibration.fixed_overhead_seconds
+    if not network.identified:
+        yield (
+            "bandwidth between nodes is left alone: it takes runs of at least 3 layouts that spend "
+            "unlike shares of their time between nodes, and must predict left-out layouts better"
+        )
+    if not overhead.identified:
+        yield (
+            "fixed overhead is left alone: it takes runs of at least 3 layouts of clearly unlike "
+            "step times, and must predict left-out layouts better"
+        )
+    left_out = calibration.error_left_out_fraction
+    if left_out is not None and left_out > calibration.error_before_fraction:
+        yield (
+            "the runs do not agree: a layout is predicted worse from the others than from the "
+            "catalog; check that they are of one machine and one version of the runtime"
+        )
+    for run in calibration.runs:
+        off = run.after_step_time_s / run.measured_step_time_s - 1
+        if abs(off) > ODD_RUN:
+            yield f"{run.id} stays off by {off * 100:+.0f} %: it hardly counts; was it disturbed?"

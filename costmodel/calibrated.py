@@ -1,0 +1,109 @@
+"""A machine as its measured steps say it is.
+
+The scalars enter through `Machine`, which bounds and simulation share, so what is proven about one
+holds for the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from costmodel.errors import SpecError
+from costmodel.machine import Machine, Provenance, machine_of
+from costmodel.spec.calibration import Calibration, Scalars
+from costmodel.spec.job import Job
+
+
+def machine_for(job: Job, calibration: Calibration | None = None) -> Machine:
+    """The machine of a job, calibrated where a calibration is given.
+
+    Raises:
+        SpecError: The calibration is of another GPU.
+        PlanError: As `machine_of`.
+    """
+    machine = machine_of(job.cluster, job.training.precision)
+    if calibration is None:
+        return machine
+    others = sorted({group.gpu for group in job.cluster.groups} - {calibration.gpu})
+    if others:
+        raise SpecError(
+            f"the calibration was fitted on {calibration.gpu}, the cluster has "
+            f"{' and '.join(others)}: calibrate on a step of that GPU, or leave --profile out"
+        )
+    return calibrated(machine, calibration, job)
+
+
+def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:
+    """The machine with the scalars of a calibration, and their provenance."""
+    same = (calibration.runtime, calibration.precision) == (job.runtime, job.training.precision)
+    return replace(
+        with_scalars(machine, calibration.scalars),
+        provenance=_provenance(machine, calibration),
+        calibrated=same,
+    )
+
+
+def with_scalars(machine: Machine, scalars: Scalars) -> Machine:
+    """The machine with other scalars: `costmodel.estimate.with_overhead` applies two of them."""
+    return replace(
+        machine,
+        speed=machine.speed * scalars.speed,
+        nic_bytes_per_second=machine.nic_bytes_per_second * scalars.inter_node_bandwidth,
+        fixed_overhead_seconds=machine.fixed_overhead_seconds + scalars.fixed_overhead_seconds,
+    )
+
+
+def calibration_notes(job: Job, calibration: Calibration) -> tuple[str, ...]:
+    """What was measured, and where the job is not quite that."""
+    asked = {
+        "runtime": (calibration.runtime, job.runtime),
+        "precision": (calibration.precision, job.training.precision),
+    }
+    speed, count = calibration.speed, len(calibration.runs)
+    found = [
+        f"calibrated on {count} measured run{'s' if count > 1 else ''} of {calibration.gpu}: "
+        f"speed {speed.value:.3g} of the catalog's (80 %: {speed.low:.3g} to {speed.high:.3g})"
+    ]
+    found += [
+        f"calibrated on {name} {measured}, asked for {wanted}: steps may be off by more"
+        for name, (measured, wanted) in asked.items()
+        if measured != wanted
+    ]
+    if job.model.name not in calibration.models:
+        found.append(
+            f"calibrated on {' and '.join(calibration.models)}: steps of another model are "
+            "corrected less well than those of another layout"
+        )
+    return tuple(found)
+
+
+def _provenance(machine: Machine, calibration: Calibration) -> tuple[Provenance, ...]:
+    """Fitted and assumed numbers become measured; datasheet numbers only where a scalar acts."""
+    count = len(calibration.runs)
+    steps = f"{count} measured step{'s' if count > 1 else ''} ({_listed(calibration)})"
+    speed = f"{calibration.speed.value:.3g} times the catalog's speed, from {steps}"
+    nic = calibration.inter_node_bandwidth
+    network = f"{nic.value:.3g} times the datasheet, from {steps}"
+    kept = [
+        Provenance(p.quantity, "measured", f"{network}; datasheet: {p.source}")
+        if p.quantity.endswith(" NIC") and nic.identified
+        else Provenance(p.quantity, "measured", f"{speed}; catalog: {p.source}")
+        if p.kind in ("fitted", "assumed")
+        else p
+        for p in machine.provenance
+    ]
+    overhead = calibration.fixed_overhead_seconds
+    if overhead.identified:
+        kept.append(
+            Provenance("fixed overhead", "measured", f"{overhead.value:.3g} s a step, from {steps}")
+        )
+    return tuple(kept)
+
+
+SHOWN_RUNS = 3
+
+
+def _listed(calibration: Calibration) -> str:
+    names = [run.id for run in calibration.runs]
+    more = len(names) - SHOWN_RUNS
+    return ", ".join(names[:SHOWN_RUNS]) + (f" and {more} more" if more > 0 else "")

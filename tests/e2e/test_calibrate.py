@@ -1,0 +1,185 @@
+"""`plan calibrate` and `--profile`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.calibrations import calibration_json, load_calibration
+from costmodel.spec.measured_run import MeasuredRun
+from tests.e2e.command import TINY, Outcome, plan, refused, with_value
+
+LAYOUT = ("--layout", "tp=2,sp=true")
+RUNS = Path(__file__).parents[2] / "examples" / "accuracy" / "runs.jsonl"
+
+
+def log(path: Path, milliseconds: float, batch: int = 8) -> Path:
+    """A log of 20 equal steps after a slow one."""
+    times = [5 * milliseconds] + [milliseconds] * 20
+    path.write_text(
+        "\n".join(
+            f" [2025-08-01 07:19:37] iteration {number:8d}/ 100 | consumed samples: 128 | elapsed "
+            f"time per iteration (ms): {time:.3f} | global batch size: {batch:5d} | lm loss: 1.0 |"
+            for number, time in enumerate(times, start=1)
+        )
+    )
+    return path
+
+
+def step(*arguments: str | Path) -> float:
+    """Predicted step time of the job."""
+    document = plan("estimate", *TINY, *LAYOUT, *arguments, "--json").json
+    estimate = document["estimate"]
+    assert isinstance(estimate, dict)
+    return float(estimate["step_time_s"])
+
+
+@pytest.fixture
+def calibration(tmp_path: Path) -> Path:
+    path = tmp_path / "calibration.json"
+    train = log(tmp_path / "train.log", 2000 * step())
+    done = plan("calibrate", *TINY, "--log", train, *LAYOUT, "--output", path)
+    assert done.code == 0, done.err
+    assert "speed 0.5" in done.out
+    assert "--profile" in done.out
+    assert "median of 19 lines after 2 of warm-up" in done.err
+    return path
+
+
+def test_one_step_of_the_user_corrects_the_estimate(calibration: Path):
+    assert step("--profile", calibration) == pytest.approx(2 * step(), rel=0.02)
+    page = plan("estimate", *TINY, *LAYOUT, "--profile", calibration).out
+    assert "calibrated on 1 measured run of h100-sxm" in page
+
+
+def test_a_plan_says_what_was_measured(calibration: Path, tmp_path: Path):
+    output = tmp_path / "plan.json"
+    done = plan("search", *TINY, "--profile", calibration, "--output", output)
+    assert done.code == 0
+    sources = json.loads(output.read_text())["provenance"]["sources"]
+    measured = [one for one in sources if one["kind"] == "measured"]
+    assert measured
+    assert all("train.log" in one["source"] for one in measured)
+    assert not any(one["kind"] in ("fitted", "assumed") for one in sources)
+    baseline = plan("search", *TINY, "--profile", calibration, "--baseline", "tp=2,sp=true").out
+    assert "Baseline" in baseline
+
+
+def test_a_calibration_file_reads_back_as_it_was_written(calibration: Path):
+    read = load_calibration(calibration)
+    assert calibration_json(read) == json.loads(calibration.read_text())
+
+
+def test_files_are_replaced_only_with_force(calibration: Path, tmp_path: Path):
+    words = ("calibrate", *TINY, "--log", tmp_path / "train.log", *LAYOUT, "--output", calibration)
+    refused(plan(*words), "--force replaces it")
+    assert plan(*words, "--force").code == 0
+
+
+def test_two_logs_of_one_job_are_fitted_together(tmp_path: Path):
+    logs = [log(tmp_path / f"{name}.log", 1500 * step()) for name in "ab"]
+    words = ("--log", logs[0], *LAYOUT, "--log", logs[1], "--layout", "tp=1")
+    document = plan("calibrate", *TINY, *words, "--json").json
+    assert isinstance(document["runs"], list)
+    assert [run["id"] for run in document["runs"]] == ["a.log", "b.log"]
+    assert document["error_left_out_fraction"] is not None
+
+
+def test_published_runs_calibrate_by_kind(tmp_path: Path):
+    words = ("calibrate", RUNS, "--gpu", "b200", "--precision", "bf16")
+    done = plan(*words, "--runtime", "megatron-lm", "--json")
+    assert done.code == 0, done.err
+    document = done.json
+    assert (document["gpu"], document["precision"]) == ("b200", "bf16")
+    after = document["error_after_fraction"]
+    assert isinstance(after, float)
+    assert after < 0.05
+
+
+def test_runs_of_several_kinds_name_the_options_that_choose(tmp_path: Path):
+    two = tmp_path / "two.jsonl"
+    kept = [line for line in RUNS.read_text().splitlines() if '"strict": true' in line]
+    runs = {MeasuredRun.model_validate_json(line).cluster.gpu: line for line in kept}
+    two.write_text("\n".join(runs[gpu] for gpu in ("b200", "l4")))
+    done = plan("calibrate", two)
+    assert done.code == 2
+    assert "choose with --gpu, --precision and --runtime" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "one of both"),
+        (("runs.jsonl", "--log", "train.log"), "one of both"),
+        (("runs.jsonl", "--model", "gpt2"), "leave --model to --layout out"),
+        (("--log", "train.log"), "--log needs --model"),
+        (("--log", "train.log", *TINY), "1 --log and 0 --layout"),
+        (("--log", "train.log", *TINY, *LAYOUT, "--gpu", "l4"), "the log's is in --cluster"),
+        (("--log", "train.log", *TINY, *LAYOUT), "train.log: no such file"),
+        (("runs.jsonl",), "runs.jsonl: no such file"),
+        (("runs.jsonl", "--gpu", "h1000"), "unknown GPU"),
+    ],
+)
+def test_bad_usage_is_refused_in_one_line(words: tuple[str, ...], says: str):
+    refused(plan("calibrate", *words), says)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("hello", "no step line found"),
+        ("iteration 1/ 2 | elapsed time per iteration (ms): 5.0 |", "only the first step"),
+    ],
+)
+def test_a_log_without_steps_is_refused(tmp_path: Path, text: str, says: str):
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    refused(plan("calibrate", *TINY, "--log", path, *LAYOUT), "train.log", says)
+
+
+def test_a_log_of_another_batch_is_refused(tmp_path: Path):
+    path = log(tmp_path / "train.log", 100.0, batch=16)
+    refused(plan("calibrate", *TINY, "--log", path, *LAYOUT), "global batch size 16")
+
+
+def test_a_log_may_hold_bytes_that_are_no_text(tmp_path: Path):
+    path = log(tmp_path / "train.log", 100.0)
+    path.write_bytes(b"\xff\x00progress\n" + path.read_bytes())
+    assert plan("calibrate", *TINY, "--log", path, *LAYOUT).code == 0
+
+
+def use(path: Path, *, cluster: str = "1x8:h100-sxm") -> Outcome:
+    job = with_value(TINY, "--cluster", cluster)
+    return plan("estimate", *job, "--layout", "tp=1", "--profile", path)
+
+
+def test_another_gpu_is_refused_and_another_runtime_noted(calibration: Path):
+    refused(use(calibration, cluster="1x8:a100-sxm-80gb"), "fitted on h100-sxm")
+    job = ("estimate", *TINY, "--layout", "tp=1", "--profile", calibration)
+    assert "asked for fp8" in plan(*job, "--precision", "fp8").out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"schema": "trainplan/plan/v1"}, "is not 'trainplan/calibration/v1'"),
+        ({"schema": None}, "the key 'schema' is missing"),
+        ({"speed": {"value": -1, "low": 1, "high": 1, "identified": True}}, "speed.value"),
+        ({"gpu": 3}, "gpu"),
+        ({"colour": "red"}, "unknown field"),
+        ({"runs": []}, "runs"),
+    ],
+)
+def test_a_wrong_profile_is_refused_with_its_field(
+    calibration: Path, change: dict[str, object], says: str
+):
+    document = json.loads(calibration.read_text()) | change
+    calibration.write_text(json.dumps(document))
+    refused(use(calibration), "calibration.json", says)
+
+
+def test_a_speed_of_zero_is_refused(calibration: Path):
+    document = json.loads(calibration.read_text())
+    document["speed"]["value"] = 0
+    calibration.write_text(json.dumps(document))
+    refused(use(calibration), "calibration.json")

@@ -1,0 +1,95 @@
+"""What must hold for every calibration."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodel.calibrate import Observation, calibrate
+from costmodel.calibrated import with_scalars
+from costmodel.estimate import price
+from costmodel.explicit import step_seconds
+from costmodel.floor import floor_seconds
+from costmodel.machine import machine_of
+from costmodel.runtimes import traits_of
+from costmodel.scalars import NETWORK_FACTORS, Steps, fit_of
+from costmodel.spec.calibration import Scalars
+from costmodel.spec.layout import Layout
+from costmodel.table import LayoutTable
+from planner.answer import search
+
+SCALARS = st.builds(
+    Scalars,
+    speed=st.floats(0.2, 3.0),
+    inter_node_bandwidth=st.floats(0.1, 3.0),
+    fixed_overhead_seconds=st.floats(0.0, 2.0),
+)
+LAYOUT = Layout(tp=8, dp=2, sequence_parallel=True)
+SPEED_ALONE = np.array([True, False, False])
+
+
+@pytest.fixture(scope="module")
+def job(make_job):
+    return make_job("small-dense", "2x8:h100-sxm")
+
+
+@pytest.fixture(scope="module")
+def table(job, legal_table):
+    return legal_table(job, 40, 3)
+
+
+def priced(job, table, scalars):
+    machine = with_scalars(machine_of(job.cluster, "bf16"), scalars)
+    return machine, step_seconds(job, machine, traits_of(job), table)
+
+
+@given(scalars=SCALARS)
+def test_bounds_hold_on_a_calibrated_machine(job, table, scalars):
+    machine, steps = priced(job, table, scalars)
+    bound = price(job, machine, traits_of(job), table).step_seconds
+    floor = floor_seconds(job, machine, traits_of(job), table)
+    assert (bound <= steps * (1 + 1e-9)).all()
+    assert (floor <= bound * (1 + 1e-9)).all()
+
+
+@given(scalars=SCALARS, slower=st.floats(0.3, 1.0), more=st.floats(0.0, 1.0))
+def test_a_slower_calibration_never_makes_a_step_faster(job, table, scalars, slower, more):
+    _, before = priced(job, table, scalars)
+    for change in (
+        {"speed": scalars.speed * slower},
+        {"inter_node_bandwidth": scalars.inter_node_bandwidth * slower},
+        {"fixed_overhead_seconds": scalars.fixed_overhead_seconds + more},
+    ):
+        _, after = priced(job, table, scalars.model_copy(update=change))
+        assert (after >= before * (1 - 1e-12)).all()
+
+
+@given(
+    priced_seconds=st.lists(st.floats(0.1, 100.0), min_size=1, max_size=8),
+    factor=st.floats(0.5, 2.0),
+    data=st.data(),
+)
+def test_longer_measured_times_give_a_lower_speed_and_never_overshoot(priced_seconds, factor, data):
+    count = len(priced_seconds)
+    noise = data.draw(st.lists(st.floats(0.95, 1.05), min_size=count, max_size=count))
+    times = np.array(priced_seconds)
+    priced_at = np.log(times)[:, None] + np.zeros(len(NETWORK_FACTORS))
+    speed, longer = (
+        fit_of(Steps(scale * times * np.array(noise), priced_at), SPEED_ALONE).scalars.speed
+        for scale in (factor, 1.1 * factor)
+    )
+    assert 1 < speed / longer < 1.3
+    low, high = sorted([1.0, 1 / factor])
+    assert low / 1.06 < speed < 1.06 * high
+
+
+def test_a_search_on_a_calibrated_machine_stays_proven(job):
+    before = search(job)
+    measured = 1.3 * priced(job, LayoutTable.of([LAYOUT]), Scalars())[1][0]
+    calibration = calibrate([Observation("run", "test", job, LAYOUT, float(measured))])
+    after = search(job, calibration=calibration)
+    assert after.certificate.optimal
+    assert after.best.layout == before.best.layout
+    ratio = after.best.estimate.step_time_s / before.best.estimate.step_time_s
+    assert ratio == pytest.approx(1 / calibration.speed.value)
+    assert after.certificate.lower_bound_s <= after.best.estimate.step_time_s
