@@ -14,6 +14,7 @@ from costmodel.errors import PlanError
 
 LARGEST_FILE_BYTES = 10 * 1000 * 1000
 """No configuration comes near it: a larger file is a slip."""
+LARGEST_LOG_BYTES = 500 * 1000 * 1000
 
 
 class FileError(PlanError):
@@ -35,20 +36,37 @@ def read_text(path: Path) -> str:
     Raises:
         FileError: It is missing, a folder, unreadable, too large, binary or not UTF-8.
     """
+    content = _content(path, LARGEST_FILE_BYTES, _too_large(path))
+    return _decoded(path, content)
+
+
+def read_log(path: Path) -> str:
+    """Content of a log; bytes that are no UTF-8 text are replaced.
+
+    Raises:
+        FileError: It is missing, a folder, unreadable or too large.
+    """
+    large = FileError(
+        f"{path}: larger than {LARGEST_LOG_BYTES // 10**6} MB: cut out a part with step lines"
+    )
+    return _content(path, LARGEST_LOG_BYTES, large).decode("utf-8-sig", errors="replace")
+
+
+def _content(path: Path, limit: int, too_large: FileError) -> bytes:
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise _too_large(path)
+        if path.stat().st_size > limit:
+            raise too_large
         with path.open("rb") as file:  # a pipe has no size: never read more than the limit
-            content = file.read(LARGEST_FILE_BYTES + 1)
+            content = file.read(limit + 1)
     except FileNotFoundError as error:
         raise FileError(f"{path}: no such file") from error
     except IsADirectoryError as error:
         raise FileError(f"{path}: is a folder, expected a file") from error
     except (OSError, ValueError) as error:
         raise FileError(f"{path}: cannot be read: {_reason(error)}") from error
-    if len(content) > LARGEST_FILE_BYTES:
-        raise _too_large(path)
-    return _decoded(path, content)
+    if len(content) > limit:
+        raise too_large
+    return content
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -62,6 +80,8 @@ def refuse_existing(path: Path, *, force: bool) -> None:
             raise FileError(f"{path}: is a folder, expected the name of a file")
         if path.exists() and not force:
             raise FileError(f"{path}: exists; --force replaces it")
+        if path.exists() and not (path.is_file() and not path.is_symlink()):
+            raise FileError(f"{path}: is no regular file, and is never replaced: choose another")
         _require_writable_parent(path)
     except (OSError, ValueError) as error:
         raise FileError(f"{path}: cannot be written: {_reason(error)}") from error

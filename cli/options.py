@@ -11,10 +11,12 @@ from typing import get_args
 
 import click
 
+from cli.calibrations import load_calibration
 from cli.files import refuse_existing
 from cli.inputs import load_cluster, load_model
 from cli.parameters import finite, token_count
 from costmodel.runtimes import RUNTIMES, runtime
+from costmodel.spec.calibration import Calibration
 from costmodel.spec.job import Job
 from costmodel.spec.training import Precision, TrainingSpec
 
@@ -63,14 +65,20 @@ TOKENS = click.option(
 RUNTIME = click.option(
     "--runtime",
     type=click.Choice(tuple(RUNTIMES)),
+    metavar="RUNTIME",
     default="megatron-lm",
     show_default=True,
-    help="Training runtime the layout is for.",
+    help=f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
 )
 RUNTIME_VERSION = click.option(
     "--runtime-version",
     metavar="VERSION",
     help="Version you run; a note tells if the rules were checked against another.",
+)
+PROFILE = click.option(
+    "--profile",
+    type=click.Path(path_type=Path),
+    help="Correct the estimate by measured steps: a file written by `plan calibrate`.",
 )
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
@@ -92,10 +100,11 @@ def memory_margin(default: float) -> Decorator:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The job, and what the user said about the runtime."""
+    """The job, and what the user said about the runtime and the machine."""
 
     job: Job
     notes: tuple[str, ...]
+    calibration: Calibration | None
 
 
 def gathered(
@@ -128,6 +137,7 @@ def _question(
     tokens: int | None,
     runtime: str,
     runtime_version: str | None,
+    profile: Path | None,
 ) -> Question:
     training = TrainingSpec(
         seq_length=seq_length,
@@ -141,15 +151,17 @@ def _question(
         cluster=load_cluster(cluster),
         runtime=runtime,
     )
-    return Question(job, _version_notes(runtime, runtime_version))
+    calibration = load_calibration(profile) if profile else None
+    return Question(job, _version_notes(runtime, runtime_version), calibration)
 
 
 def _version_notes(name: str, version: str | None) -> tuple[str, ...]:
     checked = runtime(name).version
     if version is None or version == checked or version == checked.split()[0]:
         return ()
+    shown = "".join(filter(str.isprintable, version))
     return (
-        f"rules and options were checked against {name} {checked}, you run {version}: "
+        f"rules and options were checked against {name} {checked}, you run {shown}: "
         "`plan doctor --runtime-path` compares the options",
     )
 
@@ -166,9 +178,10 @@ job_options = gathered(
         TOKENS,
         RUNTIME,
         RUNTIME_VERSION,
+        PROFILE,
     ),
 )
-"""`--model` to `--runtime-version`, as `question`."""
+"""`--model` to `--profile`, as `question`."""
 
 
 @dataclass(frozen=True, slots=True)

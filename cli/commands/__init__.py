@@ -23,6 +23,8 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
     {
         "search": Entry("cli.commands.search", "Find the fastest layout that fits, with proof."),
         "estimate": Entry("cli.commands.estimate", "Price one layout: time, memory, fit."),
+        "calibrate": Entry("cli.commands.calibrate", "Correct the estimate by measured steps."),
+        "validate": Entry("cli.commands.validate", "Compare predictions with measured runs."),
         "export": Entry("cli.commands.export", "Write the launch script of a plan."),
         "catalog": Entry("cli.commands.catalog", "Show known GPUs, models and clusters."),
         "doctor": Entry("cli.commands.doctor", "Check this installation and your runtime."),

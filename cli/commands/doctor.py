@@ -26,7 +26,7 @@ from planner.exporters import EXPORTERS
 from planner.exporters.compare import flags_in_sources
 
 DISTRIBUTION = "trainplan"
-PACKAGES = ("cli", "planner", "costmodel")
+PACKAGES = ("cli", "planner", "profiler", "costmodel")
 LIBRARIES = ("click", "numpy", "pydantic", "pyyaml", "rich")
 MISSING = 2
 

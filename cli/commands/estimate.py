@@ -10,6 +10,8 @@ from cli.options import JSON, Question, job_options
 from cli.options import memory_margin as with_memory_margin
 from cli.output import show, show_json
 from cli.render.estimate import estimate_document, estimate_page
+from cli.runtime_options import OPTION
+from costmodel.spec.options import RuntimeOptions
 from planner import answer
 
 
@@ -29,19 +31,28 @@ from planner import answer
     help="FIELD=VALUE,... such as tp=8,pp=4,vpp=2,micro_batch_size=1. Left out: dp fills the "
     "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off.",
 )
+@OPTION
 @with_memory_margin(0.0)
 @JSON
-def command(question: Question, layout: str, memory_margin: float, *, as_json: bool) -> None:
+def command(
+    question: Question,
+    layout: str,
+    options: RuntimeOptions,
+    memory_margin: float,
+    *,
+    as_json: bool,
+) -> None:
     """Price one layout: time, memory, fit.
 
     A layout that does not fit is priced too, and says so. Fields: tp pp vpp cp dp ep etp
     dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
     recompute_modules recompute_method recompute_num_layers offload.
     """
-    job = question.job
+    job = question.job.model_copy(update={"options": options})
     chosen = parse_layout(layout, job.cluster)
-    estimate = answer.estimate(job, chosen, memory_margin=memory_margin)
-    notes = (*answer.notes(job), *question.notes)
+    calibration = question.calibration
+    estimate = answer.estimate(job, chosen, memory_margin=memory_margin, calibration=calibration)
+    notes = (*answer.notes(job, calibration), *question.notes)
     if as_json:
         show_json(estimate_document(job, chosen, estimate, notes))
     else:

@@ -25,7 +25,6 @@ from cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from cli.render.plan import baseline_text, next_part, plan_page
 from costmodel.errors import PlanError
 from costmodel.explicit import Estimate
-from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner import answer
 from planner.answer import SearchOptions
@@ -108,9 +107,9 @@ def command(
     """
     destination.check()
     job = question.job
-    own = _priced(job, baseline, options.memory_margin) if baseline else None
+    own = _priced(question, baseline, options.memory_margin) if baseline else None
     with Clock(time_limit) as clock:
-        result = answer.search(job, options, clock)
+        result = answer.search(job, options, clock, calibration=question.calibration)
     if isinstance(result, Infeasible):
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
         return
@@ -130,10 +129,12 @@ def command(
     show(*parts, next_part(_next(plan, destination)))
 
 
-def _priced(job: Job, text: str, margin: float) -> Baseline:
+def _priced(question: Question, text: str, margin: float) -> Baseline:
+    job, calibration = question.job, question.calibration
     try:
         layout = parse_layout(text, job.cluster)
-        return Baseline(layout, answer.estimate(job, layout, memory_margin=margin))
+        estimate = answer.estimate(job, layout, memory_margin=margin, calibration=calibration)
+        return Baseline(layout, estimate)
     except PlanError as error:
         raise type(error)(f"--baseline: {error}") from error
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from cli.render.grid import Column, grid
 from cli.render.text import SHORT_MODULES, gib, percent, recompute_text, seconds_like
 from costmodel.spec.layout import Layout
+from costmodel.uncertainty import near_tie_fraction
 from planner.plan import Candidate, Plan
 
 
@@ -99,7 +100,8 @@ def _folded(text: str) -> str:
 def legend(plan: Plan) -> Iterator[str]:
     """What the marks and short names of the table mean; nothing where none is used."""
     if any(candidate.near_tie for candidate in plan.candidates):
-        yield "~ as fast as the best within 1 %: choose by memory or taste"
+        close = percent(near_tie_fraction())
+        yield f"~ within {close}, less than the model can tell apart: ordered by free memory"
     used = {m for candidate in plan.candidates for m in candidate.layout.recompute_modules}
     if used:
         names = (f"{SHORT_MODULES[m]} = {m}" for m in SHORT_MODULES if m in used)

@@ -16,6 +16,7 @@ SHORT_MODULES = {
     "moe_act": "act",
     "shared_experts": "shared",
     "moe": "moe",
+    "torchtitan_selective_op": "ops",
 }
 """Recompute modules as the tables write them."""
 

@@ -15,6 +15,7 @@ from costmodel.catalog import gpu_names
 from costmodel.catalog.models import preset_names
 from costmodel.spec.cluster import ClusterSpec
 from tests.e2e.command import LLAMA, PLAN, TINY, plan, with_value
+from tests.e2e.measured_runs import sample
 
 KEYS = Path(__file__).parent / "json_keys.json"
 UNEVEN = (".best.layout.stages", ".candidates[].layout.stages", ".least_memory_layout.stages")
@@ -162,7 +163,7 @@ def test_no_line_is_wider_than_a_hundred_columns(arguments: tuple[str, ...]):
 def keys(value: object, path: str = "") -> set[str]:
     """Paths of all keys; names of rules are data, and so is whether stages are even."""
     if isinstance(value, dict):
-        if path in (".refused", ".certificate.space"):
+        if path in (".refused", ".certificate.space", ".overall.skipped"):
             return {path}
         inner = (keys(item, f"{path}.{key}") for key, item in value.items())
         return {path}.union(*inner)
@@ -171,16 +172,26 @@ def keys(value: object, path: str = "") -> set[str]:
     return {path}
 
 
-def test_the_keys_of_json_are_frozen():
+def calibrated_run(folder: Path) -> tuple[str | Path, ...]:
+    """A log and what ran, for `plan calibrate`."""
+    log = folder / "train.log"
+    log.write_text("iteration 10/ 100 | elapsed time per iteration (ms): 100.0 |")
+    return (*TINY, "--log", log, "--layout", "tp=1")
+
+
+def test_the_keys_of_json_are_frozen(tmp_path: Path):
     """Public: a key is never renamed or removed within a schema version."""
     infeasible = with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")
     moe = with_value(TINY, "--model", "deepseek-v2-lite")
     layout = "pp=8,dp=1,recompute=full"
+    runs = sample(tmp_path / "runs.jsonl")
     documents = {
         "search": keys(plan("search", *LLAMA, "--json").json),
         "search, mixture of experts": keys(plan("search", *moe, "--json").json),
         "search, nothing fits": keys(plan("search", *infeasible, "--json").json),
         "estimate": keys(plan("estimate", *TINY, "--layout", layout, "--json").json),
+        "validate": keys(plan("validate", runs, "--calibrate", "--json").json),
+        "calibrate": keys(plan("calibrate", *calibrated_run(tmp_path), "--json").json),
     }
     found = {name: sorted(paths) for name, paths in documents.items()}
     recorded = json.loads(KEYS.read_text())

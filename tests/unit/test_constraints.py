@@ -25,6 +25,8 @@ def broken(job, **fields):
         ({"pp": 7}, "stages_hold_layers"),
         ({"vpp": 2, "schedule": "interleaved"}, "vpp_needs_pp"),
         ({"pp": 2, "vpp": 2}, "schedule_matches_vpp"),
+        ({"pp": 2, "vpp": 2, "schedule": "zb-1p"}, "schedule_matches_vpp"),
+        ({"pp": 2, "schedule": "zb-2p"}, "runtime_executes_schedule"),
         (
             {"pp": 4, "dp": 16, "vpp": 2, "schedule": "interleaved"},
             "interleaved_needs_whole_groups",

@@ -258,6 +258,8 @@ def test_the_schedule_must_be_the_one_the_runtime_picks():
         export(pp=2, vpp=2)
     with pytest.raises(UnsupportedError, match="set vpp to 1"):
         export(vpp=2, schedule="interleaved")
+    with pytest.raises(UnsupportedError, match="'zb-1p' has no option"):
+        export(pp=2, schedule="zb-1p")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,105 @@
+"""`plan validate`: predictions beside measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from cli.calibrations import load_calibration
+from cli.help import example
+from cli.options import JSON, PROFILE
+from cli.options import memory_margin as with_memory_margin
+from cli.output import remark, show, show_json
+from cli.progress import watched
+from cli.render.validate import Shown, validate_document, validate_page
+from cli.runs import InvalidRun, read_runs
+from costmodel.spec.calibration import Calibration
+from costmodel.spec.measured_run import MeasuredRun
+from costmodel.validate.predict import Prediction, corrects, predict, unreadable
+from costmodel.validate.scores import scores
+
+
+@click.command(
+    "validate",
+    epilog=example("plan validate runs.jsonl fits.jsonl --worst 5"),
+)
+@click.argument(
+    "files", nargs=-1, required=True, metavar="RUNS.jsonl...", type=click.Path(path_type=Path)
+)
+@click.option(
+    "--strict/--all",
+    "strict",
+    default=True,
+    show_default=True,
+    help="Score only runs whose record is complete, or every run that can be priced.",
+)
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Also: the error after one measured step of another layout on the same machine.",
+)
+@click.option(
+    "--worst",
+    type=click.IntRange(0, 1000),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="List the N runs that are most off, term by term.",
+)
+@PROFILE
+@with_memory_margin(0.05)
+@JSON
+def command(
+    files: tuple[Path, ...],
+    profile: Path | None,
+    memory_margin: float,
+    *,
+    strict: bool,
+    calibrate: bool,
+    worst: int,
+    as_json: bool,
+) -> None:
+    """Compare predictions with measured runs.
+
+    Files hold one run a line, as JSON: what was trained, where, how it was laid out, and its step
+    time, its peak memory or whether it fitted.
+    """
+    records = [record for path in files for record in read_runs(path)]
+    calibration = load_calibration(profile) if profile else None
+    predictions = tuple(_predictions(records, calibration, memory_margin))
+    if calibration:
+        remark(_calibrated(calibration, predictions))
+    found = scores(predictions, everything=not strict)
+    if as_json:
+        show_json(validate_document(predictions, found, calibrate=calibrate))
+    else:
+        show(*validate_page(predictions, found, Shown(calibrate, worst)))
+
+
+def _predictions(
+    records: Sequence[MeasuredRun | InvalidRun],
+    calibration: Calibration | None,
+    memory_margin: float,
+) -> Iterator[Prediction]:
+    """One for every record, in order."""
+    runs = [record for record in records if isinstance(record, MeasuredRun)]
+    priced = iter(
+        predict(watched(runs, "pricing"), calibration=calibration, memory_margin=memory_margin)
+    )
+    for record in records:
+        if isinstance(record, InvalidRun):
+            yield unreadable(record.name, record.detail)
+        else:
+            yield next(priced)
+
+
+def _calibrated(calibration: Calibration, predictions: Sequence[Prediction]) -> str:
+    """Whom the calibration corrects, and who is judged by what it was fitted on."""
+    corrected = [one.run.id for one in predictions if corrects(calibration, one.run)]
+    fitted = {run.id for run in calibration.runs} & set(corrected)
+    return (
+        f"--profile corrects {len(corrected)} of {len(predictions)} runs, those on "
+        f"{calibration.gpu}; it was fitted on {len(fitted)} of them"
+    )

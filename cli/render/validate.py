@@ -1,0 +1,257 @@
+"""Scores of measured runs, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.render.grid import Column, grid
+from cli.render.text import NEVER, percent, plural, seconds, seconds_like
+from cli.render.validate_json import validate_document
+from costmodel.validate.memory_scores import Verdicts
+from costmodel.validate.one_step import OneStep
+from costmodel.validate.predict import Prediction
+from costmodel.validate.ranking import Ranking
+from costmodel.validate.scores import Scores, worst
+from costmodel.validate.steps import Errors, TimedRow
+
+__all__ = ["Shown", "headline_text", "validate_document", "validate_page"]
+
+SKIPPED = {
+    "incomplete": "a size, degree or batch is not stated",
+    "gpu_unknown": "the GPU is not in the catalog",
+    "runtime_unknown": "the runtime is not modelled",
+    "schedule_unknown": "the pipeline schedule is not modelled",
+    "recompute_unknown": "it is not known what was recomputed",
+    "stages_differ": "pipeline stages have degrees of their own",
+    "layout_impossible": "the numbers cannot hold together",
+    "other_task": "not all weights are trained, or not on the given tokens",
+    "invalid_record": "the record does not follow the schema",
+    "model_error": "our formulas fail on it: a bug, please report it",
+}
+"""Words for `costmodel.validate.cases.SkipReason`."""
+TITLES = {
+    "source": "Step time by source",
+    "gpu": "By GPU",
+    "runtime": "By runtime",
+    "precision": "By precision",
+    "feature": "By feature",
+}
+EXPLAINED = (
+    "Error: predicted / measured - 1. bias: its median; median, mean: of its size. The first line "
+    "is the mean of the medians of the sources, those with fewer than 8 runs as one."
+)
+LISTED = 8
+"""Ids of a list that is not asked for."""
+TERMS = 6
+"""Largest terms of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the user asked to see besides the tables."""
+
+    calibrated: bool
+    worst: int
+
+
+def headline_text(scores: Scores) -> str:
+    """The first line."""
+    found = scores.headline
+    if found is None:
+        return f"step time: no run could be compared (0 of {scores.num_asked} priced)"
+    return (
+        f"step time: {percent(found.error_fraction)} median error over "
+        f"{plural(found.num_sources, 'source')} "
+        f"({found.num_priced:,} of {found.num_asked:,} runs priced)"
+    )
+
+
+def validate_page(
+    predictions: Sequence[Prediction], scores: Scores, shown: Shown
+) -> Iterator[RenderableType]:
+    """The headline, then every table that has rows."""
+    yield Text(headline_text(scores), style="bold green")
+    yield from _step_parts(scores)
+    yield from _memory_parts(scores)
+    if shown.calibrated:
+        yield calibrated_part(scores.one_step)
+    if scores.skipped:
+        yield skipped_table(scores)
+        yield from _odd_records(predictions)
+    if shown.worst and scores.rows:
+        yield Group("Runs that are most off", *_worst_rows(worst(scores.rows, shown.worst)))
+
+
+def _step_parts(scores: Scores) -> Iterator[RenderableType]:
+    for name, groups in scores.groups.items():
+        if groups and (name == "source" or any(one.n < len(scores.rows) for one in groups)):
+            yield errors_table(TITLES[name], groups)
+    if scores.headline:
+        yield EXPLAINED
+    if scores.ranking:
+        yield Group("Order of the layouts of one job", ranking_table(scores.ranking))
+    if scores.coverage:
+        yield coverage_table(scores)
+
+
+def _memory_parts(scores: Scores) -> Iterator[RenderableType]:
+    if scores.memory.by_kind:
+        yield errors_table("Peak memory by kind", scores.memory.by_kind)
+        yield errors_table("Peak memory by source", scores.memory.by_source)
+    if scores.verdicts.labels:
+        yield verdicts_part(scores.verdicts)
+
+
+def errors_table(title: str, groups: Iterable[Errors]) -> Table:
+    """One row per group."""
+    columns = (
+        Column(title, numeric=False),
+        *(Column(name) for name in ("runs", "bias", "median", "mean")),
+    )
+    return grid(
+        columns,
+        (
+            (
+                one.name,
+                f"{one.n:,}",
+                signed(one.bias_fraction),
+                percent(one.median_fraction),
+                percent(one.mean_fraction),
+            )
+            for one in groups
+        ),
+    )
+
+
+def signed(fraction: float) -> str:
+    """A signed fraction in percent."""
+    return f"{fraction * 100:+.1f} %"
+
+
+def ranking_table(ranking: Ranking) -> Table:
+    """Every group, then the means."""
+    columns = (
+        Column("model", numeric=False),
+        Column("machine", numeric=False),
+        Column("runtime", numeric=False),
+        *(Column(name) for name in ("layouts", "Spearman", "regret")),
+    )
+    rows = [
+        (
+            one.model,
+            f"{one.num_gpus:,} x {one.gpu}",
+            one.runtime,
+            str(one.num_layouts),
+            f"{one.spearman:.2f}",
+            percent(one.regret_fraction),
+        )
+        for one in ranking.groups
+    ]
+    means = (f"{ranking.mean_spearman:.2f}", percent(ranking.mean_regret_fraction))
+    return grid(columns, [*rows, ("mean", "", "", "", *means)])
+
+
+def verdicts_part(verdicts: Verdicts) -> RenderableType:
+    """The confusion table and the names of what would run out of memory."""
+    columns = (
+        Column(f"{verdicts.answered:,} of {verdicts.labels:,} labels", numeric=False),
+        Column("it fits"),
+        Column("it does not"),
+    )
+    table = grid(
+        columns,
+        (
+            ("we say it fits", str(verdicts.true_fits), str(len(verdicts.false_fits))),
+            ("we refuse it", str(len(verdicts.false_refusals)), str(verdicts.true_refusals)),
+            (
+                "wrong",
+                _rate(verdicts.false_refusal_fraction),
+                _rate(verdicts.false_fit_fraction),
+            ),
+        ),
+    )
+    names = [f"  {name}" for name in verdicts.false_fits]
+    return Group(table, *(["Passed, and does not fit:", *names] if names else []))
+
+
+def _rate(fraction: float | None) -> str:
+    return NEVER if fraction is None else percent(fraction)
+
+
+def coverage_table(scores: Scores) -> Table:
+    """How many measured steps the intervals hold."""
+    assert scores.coverage
+    level = percent(scores.rows[0].estimate.uncertainty.level, 0)
+    columns = (
+        Column(f"Measured steps inside the {level} interval", numeric=False),
+        Column("runs"),
+        Column("inside"),
+    )
+    return grid(
+        columns,
+        (
+            (one.name, f"{one.n:,}", percent(one.inside_fraction))
+            for one in (scores.coverage, *scores.regimes)
+        ),
+    )
+
+
+def calibrated_part(one_step: OneStep | None) -> RenderableType:
+    """The error before and after one measured step."""
+    if one_step is None:
+        return "After one measured step: no run has a partner of another layout on its machine."
+    columns = (
+        Column("After one measured step of another layout", numeric=False),
+        *(Column(name) for name in ("runs", "before", "after")),
+    )
+    rows = [
+        (one.source, str(one.n), percent(one.before_fraction), percent(one.after_fraction))
+        for one in one_step.sources
+    ]
+    means = (percent(one_step.before_fraction), percent(one_step.after_fraction))
+    return grid(columns, [*rows, ("mean of the sources", "", *means)])
+
+
+def skipped_table(scores: Scores) -> Table:
+    """What was not priced."""
+    columns = (Column("not priced"), Column("reason", numeric=False), Column("", numeric=False))
+    return grid(
+        columns,
+        ((str(count), reason, SKIPPED[reason]) for reason, count in scores.skipped.items()),
+    )
+
+
+def _odd_records(predictions: Iterable[Prediction]) -> Iterator[str]:
+    """Which records do not follow the schema, and why: only their writer can mend them."""
+    odd = [
+        f"  {one.run.id}: {one.skipped.detail}"
+        for one in predictions
+        if one.skipped and one.skipped.reason in ("invalid_record", "model_error")
+    ]
+    if odd:
+        left = [f"  and {len(odd) - LISTED} more (--json lists all)"] if len(odd) > LISTED else []
+        yield "\n".join(("Odd records", *odd[:LISTED], *left))
+
+
+def _worst_rows(rows: Iterable[TimedRow]) -> Iterator[RenderableType]:
+    for row in rows:
+        measured = seconds(row.measured_s)
+        predicted = seconds_like(row.predicted_s, row.measured_s)
+        yield f"{row.run.id} ({row.run.source_group})"
+        yield f"  measured {measured}, predicted {predicted}: {signed(row.error_fraction)}"
+        yield f"  {_terms(row)}"
+
+
+def _terms(row: TimedRow) -> str:
+    terms = sorted(asdict(row.estimate.terms).items(), key=lambda item: -abs(item[1]))
+    shown = [f"{name} {seconds_like(value, row.predicted_s)}" for name, value in terms[:TERMS]]
+    return ", ".join((*shown, f"others {seconds_like(_rest(terms), row.predicted_s)}"))
+
+
+def _rest(terms: Sequence[tuple[str, float]]) -> float:
+    return sum(value for _, value in terms[TERMS:])

@@ -1,0 +1,71 @@
+"""Files of measured runs: one JSON object a line; one odd record does not hide the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from cli.documents import NESTED_TOO_DEEPLY
+from cli.files import FileError, read_text
+from costmodel.spec.measured_run import MeasuredRun
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidRun:
+    """A record that is JSON and does not follow the schema."""
+
+    name: str
+    """Its id, or where it stands."""
+    detail: str
+
+
+def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
+    """Every record of a file, in order.
+
+    Raises:
+        FileError: The file cannot be read, a line is not JSON, or there is none.
+    """
+    runs = tuple(
+        _record(path, number, line)
+        for number, line in enumerate(read_text(path).splitlines(), start=1)
+        if line.strip()
+    )
+    if not runs:
+        raise FileError(f"{path}: no runs: expected one JSON object a line")
+    return runs
+
+
+def _record(path: Path, number: int, line: str) -> MeasuredRun | InvalidRun:
+    try:
+        values: object = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise FileError(
+            f"{path}:{number}:{error.colno}: not JSON: {error.msg}; write one run a line"
+        ) from error
+    except ValueError as error:
+        raise FileError(f"{path}:{number}: not JSON: {error}") from error
+    except RecursionError as error:
+        raise FileError(f"{path}:{number}: {NESTED_TOO_DEEPLY}") from error
+    if not isinstance(values, dict):
+        return InvalidRun(
+            _name(path, number, values), "expected an object with the fields of a run"
+        )
+    try:
+        return MeasuredRun.model_validate(values)
+    except ValidationError as error:
+        return InvalidRun(_name(path, number, values), "; ".join(_reasons(error)))
+
+
+def _name(path: Path, number: int, values: object) -> str:
+    name = values.get("id") if isinstance(values, dict) else None
+    return name if isinstance(name, str) and name else f"{path.name}:{number}"
+
+
+def _reasons(error: ValidationError) -> Iterator[str]:
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        field = ".".join(str(part) for part in one["loc"])
+        yield f"{field}: {one['msg']}" if field else one["msg"]

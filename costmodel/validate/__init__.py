@@ -1,0 +1,1 @@
+"""How well the estimate agrees with runs that other people measured."""

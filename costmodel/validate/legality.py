@@ -1,0 +1,28 @@
+"""Which measured runs cannot have run as they are recorded."""
+
+from __future__ import annotations
+
+from costmodel.axes import AXES
+from costmodel.table import LayoutTable
+from costmodel.validate.cases import Case
+
+RESTRICTIONS = frozenset(
+    {
+        "cp_divides_sequence",
+        "recompute_within_stage",
+        "tp_fits_key_value_heads",
+        "vpp_needs_pp",
+        "sequence_parallel_divides_sequence",
+    }
+)
+"""Rules of the axes that a run may break: the formulas price it all the same."""
+
+
+def impossible(case: Case) -> str | None:
+    """Degrees that cannot hold together, checked before arrays of their size are made."""
+    table = LayoutTable.of([case.layout])
+    for axis in AXES.values():
+        for one in axis:
+            if one.name not in RESTRICTIONS and one.broken(case.job, table)[0]:
+                return f"{one.name}: {one.says}"
+    return None

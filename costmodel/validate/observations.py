@@ -1,0 +1,40 @@
+"""From measured runs to what a calibration is fitted on."""
+
+from __future__ import annotations
+
+from costmodel.calibrate import Observation
+from costmodel.errors import PlanError
+from costmodel.machine import machine_of
+from costmodel.spec.measured_run import MeasuredRun
+from costmodel.validate.cases import Case, Skipped, case_of
+from costmodel.validate.legality import impossible
+from costmodel.validate.steps import has_comparable_step, measured_step_seconds
+
+
+def observation_of(run: MeasuredRun) -> Observation | str:
+    """A run as an observation, or why it is none."""
+    case, seconds = case_of(run), measured_step_seconds(run)
+    if isinstance(case, Skipped):
+        return case.detail
+    if seconds is None or not has_comparable_step(run, everything=False):
+        return "no step time that can be compared"
+    if run.suspect:
+        return "marked suspect"
+    reason = _not_priced(case)
+    if reason:
+        return reason
+    return Observation(run.id, run.source_group, case.job, case.layout, seconds)
+
+
+def _not_priced(case: Case) -> str:
+    """Why the step of a run cannot be priced; empty where it can."""
+    if not case.timed:
+        return "the GPU is not stated"
+    broken = impossible(case)
+    if broken:
+        return broken
+    try:
+        machine_of(case.job.cluster, case.job.training.precision)
+    except PlanError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,163 @@
+"""What the model says of a measured run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from costmodel.calibrated import calibrated
+from costmodel.errors import PlanError
+from costmodel.explicit import Estimate, RankMemory, explicit
+from costmodel.machine import Machine, machine_of
+from costmodel.runtimes import traits_of
+from costmodel.spec.calibration import Calibration
+from costmodel.spec.constants import Constants
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.spec.measured_run import (
+    MeasuredRun,
+    MemoryKind,
+    MemoryRank,
+    RunCluster,
+    RunLayout,
+    RunModel,
+    RunTraining,
+)
+from costmodel.table import LayoutTable
+from costmodel.units import GIB
+from costmodel.validate.cases import Case, Skipped, SkipReason, case_of
+from costmodel.validate.legality import impossible
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A measured run beside what the model says of it."""
+
+    run: MeasuredRun
+    skipped: Skipped | None
+    """Why nothing is said; null: it was priced."""
+    estimate: Estimate | None
+    timed: bool = False
+    """The GPU is known, so the step time counts."""
+    job: Job | None = None
+    layout: Layout | None = None
+    """What was priced."""
+
+    @property
+    def step_time_s(self) -> float | None:
+        """Predicted step time; null where the GPU is unknown or the run was skipped."""
+        return self.estimate.step_time_s if self.estimate and self.timed else None
+
+    @property
+    def peak_memory_gib(self) -> float | None:
+        """Predicted peak of the kind and on the rank the run measured."""
+        if self.estimate is None:
+            return None
+        measured = self.run.measured
+        kind = measured.peak_memory_kind or "allocated"
+        return peak_memory_gib(self.estimate, kind, measured.peak_memory_rank or "max")
+
+    @property
+    def fits(self) -> bool | None:
+        """Does the model say that it fits the memory the run names, or that of its GPU?"""
+        run = self.run
+        known = self.timed or run.device_memory_gib or run.cluster.memory_gib
+        return self.estimate.memory.fits if self.estimate and known else None
+
+
+def predict(
+    runs: Iterable[MeasuredRun],
+    *,
+    constants: Constants | None = None,
+    calibration: Calibration | None = None,
+    memory_margin: float = 0.0,
+) -> tuple[Prediction, ...]:
+    """Price every run that can be priced, in order.
+
+    `constants` replace those of the catalog; a calibration corrects the runs on its GPU.
+    """
+    pricing = _Pricing(constants, calibration, memory_margin)
+    return tuple(
+        _skipped(case) if isinstance(case, Skipped) else _priced(case, pricing)
+        for case in map(case_of, runs)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pricing:
+    constants: Constants | None
+    calibration: Calibration | None
+    memory_margin: float
+
+    def machine(self, case: Case) -> Machine:
+        job, known = case.job, self.calibration
+        machine = machine_of(job.cluster, job.training.precision, self.constants)
+        return (
+            calibrated(machine, known, case.job) if known and corrects(known, case.run) else machine
+        )
+
+
+def corrects(calibration: Calibration, run: MeasuredRun) -> bool:
+    """Does a calibration speak of the machine of a run?"""
+    return run.cluster.gpu == calibration.gpu
+
+
+def unreadable(name: str, detail: str) -> Prediction:
+    """A record that does not follow the schema: it is listed, and nothing is said of it."""
+    run = MeasuredRun(
+        id=name,
+        model=RunModel(),
+        training=RunTraining(),
+        cluster=RunCluster(),
+        layout=RunLayout(),
+        runtime="",
+    )
+    return Prediction(run, Skipped(run, "invalid_record", detail), None)
+
+
+def peak_memory_gib(estimate: Estimate, kind: MemoryKind, rank: MemoryRank) -> float:
+    """Peak of one kind: of the first or last pipeline rank, or of the fullest."""
+    ranks = estimate.memory.pipeline_ranks
+    chosen = {"first": ranks[:1], "last": ranks[-1:]}.get(rank, ranks)
+    return max(_rank_gib(one, kind) for one in chosen)
+
+
+def _rank_gib(rank: RankMemory, kind: MemoryKind) -> float:
+    by_kind = {
+        "allocated": rank.allocated_bytes,
+        "reserved": rank.reserved_bytes,
+        "device": rank.total_bytes,
+    }
+    return by_kind[kind] / GIB
+
+
+def _skipped(case: Skipped) -> Prediction:
+    return Prediction(case.run, case, None)
+
+
+def _priced(case: Case, pricing: _Pricing) -> Prediction:
+    """One odd row must not hide all others: what our formulas trip over is a reason too."""
+    broken = impossible(case)
+    if broken:
+        return _refused(case, "layout_impossible", broken)
+    job, layout = case.job, case.layout
+    try:
+        (estimate,) = explicit(
+            job,
+            pricing.machine(case),
+            traits_of(job),
+            LayoutTable.of([layout]),
+            memory_margin=pricing.memory_margin,
+        )
+    except PlanError as error:
+        return _refused(case, "layout_impossible", str(error))
+    except (ArithmeticError, AssertionError, LookupError, ValueError) as error:
+        return _refused(case, "model_error", f"{type(error).__name__}: {error}")
+    if not (math.isfinite(estimate.step_time_s) and estimate.step_time_s > 0):
+        return _refused(case, "model_error", f"step time {estimate.step_time_s}")
+    return Prediction(case.run, None, estimate, case.timed, case.job, layout)
+
+
+def _refused(case: Case, reason: SkipReason, detail: str) -> Prediction:
+    return Prediction(case.run, Skipped(case.run, reason, detail), None)

@@ -1,0 +1,108 @@
+"""Does the model put layouts of one job in the right order?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from costmodel.validate.steps import TimedRow
+
+FEWEST_LAYOUTS = 4
+"""Groups with fewer distinct layouts say nothing about an order."""
+TIE_DIGITS = 9
+"""Digits of the logarithm in which two predictions must differ: rounding is no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankingGroup:
+    """Layouts of one job, measured by one source or several."""
+
+    model: str
+    gpu: str
+    num_gpus: int
+    runtime: str
+    num_layouts: int
+    spearman: float
+    """Rank correlation of predicted and measured step times: 1 is the right order."""
+    regret_fraction: float
+    """Measured time of the layout the model would pick over the best measured, minus one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """All groups and their means."""
+
+    groups: tuple[RankingGroup, ...]
+    mean_spearman: float
+    mean_regret_fraction: float
+
+
+def ranking(rows: Iterable[TimedRow]) -> Ranking | None:
+    """Order of the layouts of every job with at least four; null where there is no such job.
+
+    Runs are of one job that share model, machine, batch, sequence, precision and runtime; runs of
+    one layout count once, with their mean.
+    """
+    jobs: dict[object, list[TimedRow]] = {}
+    for row in rows:
+        jobs.setdefault(job_of(row), []).append(row)
+    groups = tuple(filter(None, map(_group, jobs.values())))
+    if not groups:
+        return None
+    return Ranking(
+        tuple(sorted(groups, key=lambda one: (-one.num_layouts, one.model, one.num_gpus))),
+        fmean(one.spearman for one in groups),
+        fmean(one.regret_fraction for one in groups),
+    )
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+    """Correlation of the ranks, equal values sharing theirs; 0 where one is constant."""
+    one, other = _ranks(first), _ranks(second)
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> Sequence[float]:
+    rounded = np.round(np.log(values), TIE_DIGITS)
+    _, place, counts = np.unique(rounded, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - (counts - 1) / 2
+    return [float(one) for one in middle[place]]
+
+
+def job_of(row: TimedRow) -> object:
+    """Equal for runs that differ in layout, software release or source alone."""
+    run = row.run
+    return (
+        run.model.model_dump_json(exclude={"name"}),
+        run.cluster.gpu,
+        run.cluster.num_gpus,
+        run.training.global_batch_size,
+        run.training.seq_length,
+        run.training.precision,
+        run.runtime,
+    )
+
+
+def _group(rows: Sequence[TimedRow]) -> RankingGroup | None:
+    layouts: dict[object, list[TimedRow]] = {}
+    for row in rows:
+        layouts.setdefault(row.prediction.layout, []).append(row)
+    if len(layouts) < FEWEST_LAYOUTS:
+        return None
+    predicted = [fmean(row.predicted_s for row in same) for same in layouts.values()]
+    measured = [fmean(row.measured_s for row in same) for same in layouts.values()]
+    run = rows[0].run
+    return RankingGroup(
+        run.model.name,
+        run.cluster.gpu or "",
+        run.cluster.num_gpus or 0,
+        run.runtime,
+        len(layouts),
+        spearman(predicted, measured),
+        measured[int(np.argmin(predicted))] / min(measured) - 1,
+    )

@@ -1,0 +1,40 @@
+"""Settings of the runtime that a measured run states or its recipe decides."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from costmodel.spec.measured_run import MeasuredRun
+from costmodel.spec.options import Dispatcher, Graph, RuntimeOptions
+from costmodel.validate.unstated import drops_out, moment_dtype, offloaded_layers
+
+
+def options_of(run: MeasuredRun) -> RuntimeOptions:
+    """Options of the run; null where neither it nor its recipe says."""
+    layout = run.layout
+    overlap = layout.overlap
+    dispatcher = layout.moe_dispatcher
+    return RuntimeOptions(
+        attention=run.attention_backend,
+        compile=layout.compile,
+        cuda_graph=_graph(run),
+        overlap_grad_reduce=overlap.grad_reduce if overlap else None,
+        overlap_param_gather=overlap.param_gather if overlap else None,
+        overlap_tp_comm=overlap.tp_comm if overlap else None,
+        overlap_moe_a2a=overlap.moe_a2a if overlap else None,
+        moe_dispatcher=dispatcher if dispatcher in get_args(Dispatcher) else None,
+        gradient_dtype=layout.gradient_dtype,
+        cp_comm_type=layout.cp_comm_type if layout.cp_comm_type in ("p2p", "a2a") else None,
+        dropout=drops_out(run),
+        moment_dtype=moment_dtype(run),
+        offload_activation_layers=offloaded_layers(run),
+    )
+
+
+def _graph(run: MeasuredRun) -> Graph | None:
+    stated = run.layout.cuda_graph
+    if stated is None:
+        return None
+    if stated in (False, "none"):
+        return "none"
+    return "full_iteration" if stated in (True, "full_iteration") else "partial"

@@ -1,0 +1,61 @@
+"""What a record does not state and its runtime's defaults or recipes decide."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from costmodel.spec.measured_run import MeasuredRun
+from costmodel.spec.model import ModelSpec
+from costmodel.spec.options import StateType
+
+OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
+
+
+def drops_out(run: MeasuredRun) -> bool | None:
+    """Do dropout masks exist? Null: what the runtime does by default.
+
+    Megatron-LM drops out unless it is told not to, as recipes of gated models do.
+    Source: megatron/training/arguments.py, --attention-dropout and --hidden-dropout, both 0.1.
+    """
+    if run.runtime == "megatron-deepspeed" and run.training.precision == "fp32":
+        return False  # kept bytes of all 18 such runs: 60 and 130 kB a token and layer, no masks
+    return True if run.runtime == "megatron-lm" and run.model.gated_mlp is False else None
+
+
+def moment_dtype(run: MeasuredRun) -> StateType | None:
+    """Type of the Adam moments; null: fp32.
+
+    Source: NVIDIA-NeMo/Megatron-Bridge `recipes/deepseek` and `recipes/moonlight`, models with
+    latent attention: use_precision_aware_optimizer with exp_avg_dtype and exp_avg_sq_dtype bf16.
+    """
+    return "bf16" if run.runtime == "megatron-bridge" and run.model.mla else None
+
+
+def offloaded_layers(run: MeasuredRun) -> int | None:
+    """Layers whose activations wait in host memory."""
+    stated = OFFLOADED.search(str(run.layout.offload or ""))
+    return int(stated.group(1)) if stated else None
+
+
+def layers_by_cost(model: ModelSpec, pp: int) -> tuple[int, ...]:
+    """Layers of every pipeline rank where ranks get equal shares of the weights in products.
+
+    The output projection counts and is the last block, so the last rank holds fewest layers.
+    Source: huggingface/nanotron `src/nanotron/models/base.py`, build_model, and `models/llama.py`,
+    get_block_compute_costs.
+    """
+    heads = 4 * model.num_attention_heads * model.head_dim
+    layer = model.hidden_size * (heads + 3 * model.intermediate_size)
+    total = model.num_hidden_layers * layer + model.vocab_size * model.hidden_size
+    ends = [min(model.num_hidden_layers, total * rank // (pp * layer)) for rank in range(pp + 1)]
+    return tuple(end - start for start, end in pairwise([*ends[:-1], model.num_hidden_layers]))
+
+
+def other_task(run: MeasuredRun) -> str | None:
+    """A task that is not training of all weights on given tokens; null: it is."""
+    if run.training.task == "lora":
+        return "adapters: the base weights have no gradients and no optimizer state"
+    if "--rl-" in str(run.layout.offload or ""):
+        return "reinforcement learning: inference takes memory of its own"
+    return None

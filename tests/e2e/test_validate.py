@@ -1,0 +1,163 @@
+"""`plan validate`: predictions beside measured runs."""
+
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from cli.render.validate import SKIPPED
+from costmodel.validate.cases import SkipReason
+from tests.e2e.command import plan, refused
+from tests.e2e.measured_runs import own_run, sample, write_runs
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return sample(tmp_path_factory.mktemp("runs") / "runs.jsonl")
+
+
+@pytest.fixture(scope="module")
+def document(runs):
+    return plan("validate", runs, "--calibrate", "--json").json
+
+
+def by_id(document):
+    return {row["id"]: row for row in document["rows"]}
+
+
+def test_the_first_line_is_the_headline(runs):
+    outcome = plan("validate", runs, "--worst", "2", "--calibrate")
+    assert outcome.code == 0
+    first, *rest = outcome.out.splitlines()
+    assert re.fullmatch(
+        r"step time: [\d.]+ % median error over \d sources? \(\d+ of \d+ runs priced\)", first
+    )
+    assert "Runs that are most off" in rest
+    assert all(len(line) <= 100 for line in rest)
+
+
+def test_every_row_of_the_file_appears_in_order(runs, document):
+    written = [json.loads(line) for line in runs.read_text().splitlines()]
+    names = [
+        one["id"] if isinstance(one, dict) else f"runs.jsonl:{n}"
+        for n, one in enumerate(written, start=1)
+    ]
+    assert [row["id"] for row in document["rows"]] == names
+
+
+def test_a_row_says_what_is_predicted_and_measured(document):
+    row = by_id(document)["llama3-8b on one node"]
+    assert row["measured_step_time_s"] == 12.0
+    low, step, high = (row[f"predicted_step_time_{end}s"] for end in ("low_", "", "high_"))
+    assert low < step < high
+    assert row["step_time_error_fraction"] == pytest.approx(step / 12.0 - 1)
+    assert sum(row["terms"].values()) == pytest.approx(step)
+    assert row["skip_reason"] is None
+
+
+def test_an_odd_record_is_a_row_with_its_reason(document):
+    rows = by_id(document)
+    assert rows["no model"]["skip_reason"] == "invalid_record"
+    assert "model" in rows["no model"]["skip_detail"]
+    assert rows["unknown machine"]["skip_reason"] == "gpu_unknown"
+    assert document["rows"][-1]["skip_reason"] == "invalid_record"
+    assert document["overall"]["skipped"]["invalid_record"] == 2
+
+
+def test_the_overall_numbers_agree_with_the_rows(document):
+    study, overall = document["overall"]["multi_node_layout_study"], document["overall"]
+    assert study["n"] == 19
+    assert overall["ranking"]["groups"][0]["num_layouts"] == 15
+    fits = overall["fits"]
+    parts = ("true_fits", "false_fits", "false_refusals", "true_refusals")
+    assert fits["answered"] == sum(fits[part] for part in parts)
+    assert fits["answered"] >= 4
+    assert overall["after_one_step"]["sources"][0]["n"] > 0
+    sources = {one["name"]: one["n"] for one in document["groups"] if one["by"] == "source"}
+    assert sources == {"vtrain": 19, "simumax": 3, "user": 1}
+
+
+def test_a_label_without_a_memory_size_is_judged_on_its_gpu(tmp_path):
+    large = own_run(id="too large", measured={}, fits=False)
+    large["training"] = large["training"] | {"seq_length": 131072}
+    path = write_runs(tmp_path / "runs.jsonl", [large])
+    (row,) = plan("validate", path, "--json").json["rows"]
+    assert row["predicted_fits"] is False
+
+
+def test_rows_that_are_not_strict_count_only_on_request(tmp_path):
+    path = write_runs(tmp_path / "runs.jsonl", [own_run(strict=False)])
+    assert "no run could be compared" in plan("validate", path).out
+    assert "(1 of 1 runs priced)" in plan("validate", path, "--all").out
+
+
+def test_throughput_stands_for_a_step_time(tmp_path):
+    by_rate = own_run(measured={"tokens_per_s_per_gpu": 8192 * 128 / 8 / 12})
+    path = write_runs(tmp_path / "runs.jsonl", [by_rate])
+    (row,) = plan("validate", path, "--json").json["rows"]
+    assert row["measured_step_time_s"] == pytest.approx(12.0)
+
+
+def test_a_run_without_a_gpu_is_priced_for_memory_alone(tmp_path):
+    measured = {"step_time_s": 12.0, "peak_memory_gib": 60.0, "peak_memory_kind": "reserved"}
+    run = own_run(cluster={"num_gpus": 8, "gpus_per_node": 8}, measured=measured)
+    path = write_runs(tmp_path / "runs.jsonl", [run])
+    (row,) = plan("validate", path, "--json").json["rows"]
+    assert row["predicted_step_time_s"] is None
+    assert row["predicted_peak_memory_gib"] > 0
+    assert plan("validate", path).code == 0
+
+
+def test_a_layout_that_cannot_run_does_not_hide_the_others(tmp_path):
+    layout = {"tp": 1, "pp": 1, "micro_batch_size": 7, "recompute": "none"}
+    path = write_runs(tmp_path / "runs.jsonl", [own_run(layout=layout), own_run()])
+    odd, fine = plan("validate", path, "--json").json["rows"]
+    assert odd["skip_reason"] == "layout_impossible"
+    assert fine["skip_reason"] is None
+
+
+def test_a_calibration_moves_the_runs_of_its_gpu(tmp_path):
+    path = write_runs(tmp_path / "runs.jsonl", [own_run(measured={"step_time_s": 30.0})])
+    calibration = tmp_path / "calibration.json"
+    assert plan("calibrate", path, "--output", calibration).code == 0
+    plain = plan("validate", path, "--json").json["rows"][0]
+    outcome = plan("validate", path, "--profile", calibration, "--json")
+    assert "corrects 1 of 1 runs" in outcome.err
+    row = outcome.json["rows"][0]
+    assert plain["predicted_step_time_s"] < row["predicted_step_time_s"] < 31
+
+
+def test_a_file_that_is_not_json_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(json.dumps(own_run()) + "\nstep time: 3 s\n")
+    refused(plan("validate", path), f"{path}:2:1", "not JSON")
+    path.write_text("[" * 100_000)
+    refused(plan("validate", path), f"{path}:1", "nested")
+    path.write_text("\n\n")
+    refused(plan("validate", path), "no runs")
+    refused(plan("validate", tmp_path / "missing.jsonl"), "no such file")
+    refused(plan("validate"), "RUNS.jsonl")
+
+
+def test_every_reason_to_skip_a_run_has_its_words():
+    assert set(SKIPPED) == set(get_args(SkipReason))
+    explained = DOCUMENTATION.read_text("utf-8")
+    assert all(f"`{reason}`" in explained for reason in SKIPPED)
+
+
+def test_every_key_is_explained(document):
+    explained = set(re.findall(r"`(\w+)`", DOCUMENTATION.read_text("utf-8")))
+    found = {key for part in ("rows", "groups") for one in document[part] for key in one}
+    overall = document["overall"]
+    inner = [
+        overall["ranking"]["groups"],
+        overall["coverage"],
+        overall["after_one_step"]["sources"],
+    ]
+    found |= set(overall) | set(overall["step_time"]) | set(overall["fits"])
+    found |= {key for group in inner for one in group for key in one}
+    assert found <= explained
