@@ -6,9 +6,9 @@ OUT ?= out/llama3-70b
 BIN = $(VENV)/bin
 JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
-SOURCES := $(shell find cli costmodel planner -type f -not -name '*.pyc')
+SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test check docs bench
+.PHONY: demo test oracles check docs fit accuracy bench
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -16,6 +16,9 @@ demo: $(VENV)/.demo
 	@echo "plan: $(OUT)/plan.json, launch script: $(OUT)/launch/run.sh"
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+# Formulas against models in torch on fake tensors; downloads torch, needs no GPU.
+oracles: $(VENV)/.oracles
+	$(BIN)/python -m pytest -m oracle tests/oracles
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -24,6 +27,10 @@ check: $(VENV)/.dev
 	$(BIN)/python docs/generate.py --check
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
+fit: $(VENV)/.dev
+	$(BIN)/python examples/accuracy/fit.py --write
+accuracy: $(VENV)/.dev
+	$(BIN)/python docs/accuracy.py
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
 
@@ -31,6 +38,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+$(VENV)/.oracles: pyproject.toml | $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[dev,oracles]'
 	@touch $@
 # An editable installation follows the sources by itself.
 $(VENV)/.demo: pyproject.toml $(SOURCES) | $(BIN)/python

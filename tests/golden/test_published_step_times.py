@@ -10,7 +10,7 @@ import pytest
 
 from costmodel.explicit import explicit
 from costmodel.machine import machine_of
-from costmodel.runtimes import runtime
+from costmodel.runtimes import traits_of
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
 
@@ -167,5 +167,5 @@ def test_the_estimate_is_near_the_published_step_time(make_job, name):
     )
     assert run.layout.world_size == job.cluster.num_gpus
     machine = machine_of(job.cluster, job.training.precision)
-    (estimate,) = explicit(job, machine, runtime(job.runtime), LayoutTable.of([run.layout]))
+    (estimate,) = explicit(job, machine, traits_of(job), LayoutTable.of([run.layout]))
     assert estimate.step_time_s == pytest.approx(run.step_seconds, rel=TOLERANCE), run.source

@@ -1,0 +1,191 @@
+"""Writes docs/accuracy.md, tests/golden/accuracy.json and the intervals from the published runs.
+
+python docs/accuracy.py            write both, and say which figures moved
+python docs/accuracy.py --check    say what is out of date or worse, exit code 1 if anything is
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import headlines
+from accuracy_findings import Findings, Json
+from accuracy_page import page
+
+from cli.runs import InvalidRun, read_runs
+from costmodel import catalog
+from costmodel.spec.intervals import Intervals, IntervalWidth
+from costmodel.spec.measured_run import MeasuredRun
+from costmodel.validate.intervals import intervals
+from costmodel.validate.scores import Scores
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "examples" / "accuracy"
+DATA = (FOLDER / "runs.jsonl", FOLDER / "fits.jsonl")
+LEAVE_ONE_OUT = FOLDER / "leave_one_out.json"
+PAGE = ROOT / "docs" / "accuracy.md"
+NUMBER = re.compile(r"(?<![\w.-])[-+]?\d+(?:\.\d+)?(?![\w.-])")
+INTERVALS = ROOT / "costmodel" / "catalog" / "intervals.toml"
+FIGURES = ROOT / "tests" / "golden" / "accuracy.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number the project stands for."""
+
+    value: float
+    tolerance: float
+    better: str
+    """`lower`, `higher`, or `near`: to a goal, so that any move is to be explained."""
+
+    def verdict(self, now: float) -> str | None:
+        """What is wrong with a new value; null: it is as stated."""
+        move = now - self.value
+        if abs(move) <= self.tolerance:
+            return None
+        improved = {"lower": move < 0, "higher": move > 0, "near": False}[self.better]
+        moved = f"{self.value:.4g} -> {now:.4g}, tolerance {self.tolerance:g}"
+        return f"better than stated ({moved})" if improved else f"worse than stated ({moved})"
+
+
+def figures(found: Scores) -> Mapping[str, Figure]:
+    """The headline numbers."""
+    study, one_step, verdicts = found.layout_study, found.one_step, found.verdicts
+    assert found.headline
+    assert found.step_time
+    assert found.coverage
+    assert one_step
+    assert study
+    values = {
+        "step_time_mean_of_source_medians": (found.headline.error_fraction, 0.002, "lower"),
+        "step_time_median": (found.step_time.median_fraction, 0.002, "lower"),
+        "step_time_mean": (found.step_time.mean_fraction, 0.002, "lower"),
+        "step_time_after_one_step": (one_step.after_fraction, 0.003, "lower"),
+        "layout_study_mean": (study.mean_fraction, 0.003, "lower"),
+        "layout_study_spearman": (study.ranking.mean_spearman, 0.02, "higher"),
+        "layout_study_regret": (study.ranking.mean_regret_fraction, 0.005, "lower"),
+        "coverage_of_the_80_percent_interval": (found.coverage.inside_fraction, 0.02, "near"),
+        "false_fits": (verdicts.false_fit_fraction or 0.0, 0.012, "lower"),
+        "false_refusals": (verdicts.false_refusal_fraction or 0.0, 0.005, "lower"),
+        "rows_priced": (len(found.rows), 0.0, "higher"),
+        "labels_answered": (verdicts.answered, 0.0, "higher"),
+    }
+    for one in found.memory.by_kind:
+        values[f"memory_{one.name}_median"] = (one.median_fraction, 0.003, "lower")
+    return {
+        name: Figure(round(value, 5), tolerance, better)
+        for name, (value, tolerance, better) in values.items()
+    }
+
+
+def stated_figures() -> Mapping[str, Figure]:
+    """Those on file."""
+    values = read_json(FIGURES) or {}
+    return {name: Figure(**entry) for name, entry in values.items()}
+
+
+def read_data() -> tuple[MeasuredRun, ...]:
+    """The published runs and labels."""
+    records = [record for path in DATA for record in read_runs(path)]
+    odd = [record for record in records if isinstance(record, InvalidRun)]
+    assert not odd, odd
+    return tuple(record for record in records if isinstance(record, MeasuredRun))
+
+
+def complaints(findings: Findings) -> Iterator[str]:
+    """What is worse than stated, or stale."""
+    stated, now = stated_figures(), figures(findings.scores)
+    for name in sorted(now.keys() ^ stated.keys()):
+        yield f"figure {name} is new or gone: run `make accuracy`"
+    for name in sorted(now.keys() & stated.keys()):
+        verdict = stated[name].verdict(now[name].value)
+        if verdict:
+            yield f"figure {name} is {verdict}: mend the model, or run `make accuracy` and say why"
+    if wanted_intervals(findings) != catalog.intervals():
+        yield f"{INTERVALS.relative_to(ROOT)} is out of date: run `make accuracy`"
+    yield from _stale(PAGE, page(findings))
+
+
+def _stale(path: Path, now: str) -> Iterator[str]:
+    if not path.exists() or not agree(path.read_text(encoding="utf-8"), now):
+        yield f"{path.relative_to(ROOT)} is out of date: run `make accuracy`"
+
+
+def _headlines_page() -> str:
+    return headlines.page(headlines.headlines(read_data()))
+
+
+def agree(stated: str, now: str) -> bool:
+    """Are two pages the same, but for one unit in the last digit of a number: another machine's?"""
+    if NUMBER.split(stated) != NUMBER.split(now):
+        return False
+    pairs = zip(NUMBER.findall(stated), NUMBER.findall(now), strict=True)
+    return all(abs(float(one) - float(other)) < 1.5 * _unit(one) for one, other in pairs)
+
+
+def _unit(number: str) -> float:
+    decimals = len(number.partition(".")[2])
+    return float(10**-decimals) if decimals else 0.5
+
+
+def read_json(path: Path) -> Json | None:
+    """Content of a file; null where there is none."""
+    if not path.exists():
+        return None
+    values: Json = json.loads(path.read_text(encoding="utf-8"))
+    return values
+
+
+def wanted_intervals(findings: Findings) -> Intervals:
+    """Widths of the intervals that the runs give; those of unseen runs come from the fit."""
+    held_out = findings.leave_one_out or {}
+    unseen = {kind: IntervalWidth(**width) for kind, width in held_out.get("intervals", {}).items()}
+    return intervals(findings.scores.rows, unseen)
+
+
+def write_intervals(wanted: Intervals) -> None:
+    """Put the widths into the catalog."""
+    seen = "".join(f'    "{key}",\n' for key in wanted.seen)
+    rows = "".join(
+        f"{kind} = {{ half_width = {width.half_width}, runs = {width.runs} }}\n"
+        for kind, width in sorted(wanted.regimes.items())
+    )
+    head = (
+        "# Written by `make accuracy` from examples/accuracy; "
+        "how is told in costmodel/uncertainty.py.\n"
+    )
+    pair = f"half_width = {wanted.comparison.half_width}, runs = {wanted.comparison.runs}"
+    top = f"{head}seen = [\n{seen}]\ncomparison = {{ {pair} }}\n"
+    INTERVALS.write_text(f"{top}\n[regimes]\n{rows}", encoding="utf-8")
+    catalog.intervals.cache_clear()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page, the figures and the intervals, or check them."""
+    findings = Findings(read_data(), read_json(LEAVE_ONE_OUT))
+    wanted = wanted_intervals(findings)
+    if "--check" not in arguments and wanted != catalog.intervals():
+        write_intervals(wanted)
+        findings = Findings(read_data(), read_json(LEAVE_ONE_OUT))
+    if "--check" in arguments:
+        found = [*complaints(findings), *_stale(headlines.PAGE, _headlines_page())]
+        sys.stderr.writelines(f"{line}\n" for line in found)
+        return 1 if found else 0
+    stated, now = stated_figures(), figures(findings.scores)
+    for name, figure in now.items():
+        before = f"{stated[name].value:g} -> " if name in stated else ""
+        sys.stdout.write(f"{name:36} {before}{figure.value:g}\n")
+    PAGE.write_text(page(findings), encoding="utf-8")
+    text = json.dumps({name: asdict(figure) for name, figure in now.items()}, indent=1)
+    FIGURES.write_text(text + "\n", encoding="utf-8")
+    headlines.PAGE.write_text(_headlines_page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

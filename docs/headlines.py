@@ -1,0 +1,82 @@
+"""The page docs/headlines.md: published results the model is asked for, reached or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from accuracy_tables import table
+from headlines_dense import sc21, selective
+from headlines_figure import Figure, Headline, Runs
+from headlines_moe import experts
+from headlines_scaling import megascale
+from headlines_torchtitan import torchtitan
+
+from costmodel.spec.measured_run import MeasuredRun
+
+PAGE = Path(__file__).with_name("headlines.md")
+HEAD = "<!-- Written by docs/accuracy.py (`make accuracy`): edit docs/headlines*.py instead. -->"
+COLUMNS = ("", "published", "predicted", "error", "tolerance", "reached")
+ALL = (sc21, selective, experts, megascale, torchtitan)
+
+
+def headlines(runs: Iterable[MeasuredRun]) -> tuple[Headline, ...]:
+    """Every headline with its figures computed."""
+    by_id = Runs(runs)
+    return tuple(one(by_id) for one in ALL)
+
+
+def page(found: Iterable[Headline]) -> str:
+    """The Markdown page."""
+    found = tuple(found)
+    parts = (HEAD, _opening(found), *map(_section, found))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def unexplained(found: Iterable[Headline]) -> Iterator[str]:
+    """Figures that are not reached, and nothing says why."""
+    for headline in found:
+        for figure in headline.figures:
+            if not (figure.reached or figure.why):
+                yield f"{headline.key}: {' | '.join(figure.cells())}"
+
+
+def _opening(found: Iterable[Headline]) -> str:
+    rows = (
+        (
+            f"[{one.title}](#{one.title.lower().replace(' ', '-')})",
+            str(len(one.figures)),
+            str(sum(figure.reached for figure in one.figures)),
+        )
+        for one in found
+    )
+    return f"""\
+# Headline results
+
+Results that publications are known for, and what the model says of the same machine, model and
+layout. Each tolerance was chosen before the comparison. Where the model misses it the table says
+**no** and the lines below it say why; a figure without such a line must be reached, or a test
+fails. The constants were fitted on some of these runs ([how accurate the estimates
+are](accuracy.md)): this page shows what is reproduced, not what can be foretold. Where a
+publication does not state an input, the text names what is assumed.
+
+{table(("headline", "figures", "reached"), rows)}"""
+
+
+def _section(one: Headline) -> str:
+    missed = _by_reason(figure for figure in one.figures if not figure.reached)
+    reasons = "\n".join(f"* {'; '.join(names)}. {_line(why)}" for why, names in missed.items())
+    rows = table(COLUMNS, (figure.cells() for figure in one.figures))
+    because = f"\n\nNot reached:\n\n{reasons}" if missed else ""
+    return f"## {one.title}\n\n{one.text}\n\n{rows}{because}"
+
+
+def _by_reason(figures: Iterable[Figure]) -> dict[str, list[str]]:
+    missed: dict[str, list[str]] = {}
+    for figure in figures:
+        missed.setdefault(figure.why, []).append(figure.what)
+    return missed
+
+
+def _line(why: str) -> str:
+    return why.replace("\n", " ") or "Not known."

@@ -1,0 +1,155 @@
+"""A published figure beside the model's, and the published runs such figures are taken from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from costmodel.explicit import Estimate
+from costmodel.machine import Machine
+from costmodel.rules import Rule
+from costmodel.spec.job import Job
+from costmodel.spec.measured_run import MeasuredRun
+from costmodel.table import LayoutTable
+from costmodel.validate.predict import Prediction, predict
+from planner.budget import Unlimited
+from planner.constraints import legality_rules, parse_choice
+from planner.search import Limits, Search
+
+Test = Literal["near", "sign", "at most", "at least"]
+Unit = Literal["s", "ms", "TFLOP/s", "%", "GiB", "tokens/s", "points", "times", "place"]
+
+DIGITS: Mapping[Unit, int] = {
+    "s": 2,
+    "ms": 2,
+    "TFLOP/s": 1,
+    "%": 1,
+    "GiB": 1,
+    "tokens/s": 0,
+    "points": 1,
+    "times": 2,
+    "place": 0,
+}
+MARGIN = 0.05
+"""Share of memory kept free: the default of `plan search`."""
+PLACES = 10
+"""Alternatives `plan search` lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One published number and what the model says."""
+
+    what: str
+    published: float
+    predicted: float
+    tolerance: float = 0.0
+    """Largest error, a fraction; only of `near`."""
+    unit: Unit = "s"
+    test: Test = "near"
+    """`near`: within the tolerance; `sign`: both gains or both losses; else a limit."""
+    why: str = ""
+    """Why the model does not reach it; empty: it must."""
+
+    @property
+    def error_fraction(self) -> float:
+        """Predicted over published, less one."""
+        return self.predicted / self.published - 1
+
+    @property
+    def reached(self) -> bool:
+        """Does the model say what was published?"""
+        if self.test == "sign":
+            return self.predicted * self.published > 0
+        if self.test == "near":
+            return abs(self.error_fraction) <= self.tolerance
+        within = self.predicted <= self.published
+        return within if self.test == "at most" else self.predicted >= self.published
+
+    def cells(self) -> tuple[str, ...]:
+        """As a row: what, published, predicted, error, tolerance, reached."""
+        near, sign = self.test == "near", "+" if self.test == "sign" else ""
+        mark = {"at most": "\u2264 ", "at least": "\u2265 "}.get(self.test, "")
+        error = f"{self.error_fraction * 100:+.1f} %" if near else ""
+        tolerance = f"{self.tolerance * 100:g} %" if near else "sign" if sign else ""
+        published = mark + self._text(self.published, sign)
+        reached = "yes" if self.reached else "**no**"
+        return self.what, published, self._text(self.predicted, sign), error, tolerance, reached
+
+    def _text(self, value: float, sign: str) -> str:
+        unit = "" if self.unit in ("place", "times") else f" {self.unit}"
+        if math.isinf(value):
+            return f"not in the first {PLACES}"
+        return f"{value:{sign}.{DIGITS[self.unit]}f}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One headline result: what is compared, and its figures."""
+
+    key: str
+    title: str
+    text: str
+    figures: tuple[Figure, ...]
+
+
+class Runs:
+    """The published runs by id."""
+
+    def __init__(self, runs: Iterable[MeasuredRun]) -> None:
+        self._runs = {run.id: run for run in runs}
+
+    def __getitem__(self, name: str) -> MeasuredRun:
+        return self._runs[name]
+
+    def changed(self, name: str, **parts: Mapping[str, object]) -> MeasuredRun:
+        """A run with some of its fields replaced, part by part."""
+        run = self._runs[name]
+        return run.model_copy(
+            update={
+                part: getattr(run, part).model_copy(update=dict(values))
+                for part, values in parts.items()
+            }
+        )
+
+
+def estimates(runs: Sequence[MeasuredRun]) -> tuple[Estimate, ...]:
+    """What the model says of runs that it must be able to price."""
+    return tuple(_estimate(one) for one in predict(runs))
+
+
+def _estimate(prediction: Prediction) -> Estimate:
+    assert prediction.estimate, prediction.skipped
+    return prediction.estimate
+
+
+def step_time(what: str, run: MeasuredRun, tolerance: float, why: str = "") -> Figure:
+    """Measured step time of a run beside the predicted one."""
+    (estimate,) = estimates([run])
+    measured = run.measured.step_time_s
+    assert measured
+    return Figure(what, measured, estimate.step_time_s, tolerance, why=why)
+
+
+def rules(held: Sequence[str]) -> tuple[Rule, ...]:
+    """Choices as `plan search --fix` takes them."""
+    return tuple(parse_choice(text, excluded=False).rule() for text in held)
+
+
+def fastest(job: Job, machine: Machine, held: Sequence[Rule] = ()) -> LayoutTable:
+    """What the planner finds under these rules: best layouts of the best degrees, in order."""
+    limits = Limits(machine.memory_bytes * (1 - MARGIN), PLACES)
+    found = Search(job, machine, [*held, *legality_rules(job)], limits).run(Unlimited())
+    assert found.finalists is not None
+    return found.finalists
+
+
+def place(table: LayoutTable, degrees: Mapping[str, int]) -> float:
+    """Place of the layout with these degrees among the best; infinite: not among them."""
+    for row in range(len(table)):
+        layout = table.row(row)
+        if all(getattr(layout, name) == value for name, value in degrees.items()):
+            return row + 1
+    return math.inf

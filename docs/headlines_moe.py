@@ -1,0 +1,202 @@
+"""Headlines of mixtures of experts: folding, and the cost of DeepSeek-V3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, rules
+
+from costmodel.catalog.models import preset
+from costmodel.explicit import Estimate, explicit
+from costmodel.machine import Machine, machine_of
+from costmodel.rules import Rule, rule
+from costmodel.runtimes import traits_of
+from costmodel.spec.cluster import parse_cluster
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.spec.model import ModelSpec, MoeSpec
+from costmodel.spec.options import RuntimeOptions
+from costmodel.spec.training import TrainingSpec
+from costmodel.table import BoolColumn, LayoutTable
+from costmodel.units import GB
+
+QWEN2_57B = ModelSpec(
+    name="qwen2-57b-a14b",
+    num_hidden_layers=28,
+    hidden_size=3584,
+    intermediate_size=18944,
+    num_attention_heads=28,
+    num_key_value_heads=4,
+    head_dim=128,
+    qkv_bias=True,
+    vocab_size=151_936,
+    max_position_embeddings=131_072,
+    moe=MoeSpec(
+        num_experts=64,
+        num_experts_per_tok=8,
+        moe_intermediate_size=2560,
+        shared_expert_intermediate_size=20_480,
+        shared_expert_gate=True,
+        norm_topk_prob=False,
+    ),
+)
+"""Source: https://huggingface.co/Qwen/Qwen2-57B-A14B, config.json."""
+
+H800_LINK_BYTES_PER_SECOND = 160 * GB
+"""What DeepSeek reached over NVLink. Source: arXiv:2412.19437, section 3.2.2."""
+TOKENS_PER_S_PER_GPU = 1e12 / (180_000 * 3600)
+"""180 thousand GPU hours for each 10^12 tokens. Source: arXiv:2412.19437, section 1."""
+DEEPSEEK_HELD = ("tp=1", "cp=1", "zero_stage=1")
+
+
+def experts(runs: Runs) -> Headline:
+    """Folding and DeepSeek-V3."""
+    return Headline(
+        "moe",
+        "Experts folded and the cost of DeepSeek-V3",
+        """\
+*Folding*: Liu et al., [arXiv:2504.14960](https://arxiv.org/abs/2504.14960), on H100: the best
+layout whose experts have a tensor and expert parallelism of their own, over the best one in which
+experts are cut as attention is (`etp` = `tp`, `ep` divides `dp`). The planner chooses both; 0.1 %
+counts as a gain. The batch of 256 sequences of 4096 tokens is assumed.
+
+*DeepSeek-V3*: 180 thousand GPU hours for each 10^12 tokens on 2048 H800,
+[arXiv:2412.19437](https://arxiv.org/abs/2412.19437): 15,360 sequences of 4096 tokens, fp8, `pp` 16,
+`ep` 64, ZeRO-1. The H800 is an H100 with 160 GB/s of NVLink; DualPipe, which the model has not, is
+read as 1F1B with the exchange of experts beside compute. Assumed are micro batch 1, bf16 moments,
+recomputation of norms, `mla_up_proj` and `moe_act`, and four layers a stage with the 61st beside
+the head, as Megatron-Bridge splits; this decides the figure, even stages give a third less. *Place*
+is that of `pp` 16 and `ep` 64 without tensor and context parallelism.
+
+*Megatron-Bridge*: its published tokens/s of one H100, as the data have them; DeepSeek-V3 there is a
+run in fp8 that does not state its recomputation.""",
+        (
+            *_folding(preset("mixtral-8x22b"), 16, 49.3, WHY_NOT_MIXTRAL),
+            *_folding(QWEN2_57B, 8, 39.0),
+            *_deepseek(),
+            *_bridge(runs),
+        ),
+    )
+
+
+WHY_NO_FOLDING = """\
+The fastest layout the planner finds does without tensor parallelism, so that there is nothing to
+fold. Where `tp` is held at 2, folding wins."""
+WHY_NOT_MIXTRAL = """\
+The batch is assumed, and MFU is counted with causal attention, which the publication may count
+whole."""
+
+
+@rule("unfolded", "tp dp ep etp", "experts are cut as attention is", "arXiv:2504.14960")
+def unfolded(job: Job, table: LayoutTable) -> BoolColumn:
+    """One mapping for attention and experts."""
+    return np.asarray((table.etp != table.tp) | (table.dp % np.maximum(1, table.ep) != 0))
+
+
+def _folding(model: ModelSpec, nodes: int, mfu: float, why: str = "") -> Iterator[Figure]:
+    job = Job(
+        model=model,
+        training=TrainingSpec(seq_length=4096, global_batch_size=256),
+        cluster=parse_cluster(f"{nodes}x8:h100-sxm"),
+    )
+    name, best = model.name, _best(job)
+    yield Figure(f"{name}, MFU", mfu, 100 * best.mfu, 0.15, "%", why=why)
+    for held, what, reason in ((), "", WHY_NO_FOLDING), (rules(["tp=2"]), ", `tp` 2", ""):
+        gain = _best(job, *held, unfolded).step_time_s / _best(job, *held).step_time_s - 1
+        yield Figure(f"{name}{what}, gain by folding", 0.1, 100 * gain, 0, "%", "at least", reason)
+
+
+def _best(job: Job, *held: Rule) -> Estimate:
+    machine = machine_of(job.cluster, job.training.precision)
+    table = fastest(job, machine, held)
+    return explicit(job, machine, traits_of(job), table.take(np.array([0])))[0]
+
+
+def deepseek_job() -> Job:
+    """DeepSeek-V3 as it was trained, but for the GPU."""
+    return Job(
+        model=preset("deepseek-v3"),
+        training=TrainingSpec(seq_length=4096, global_batch_size=15_360, precision="fp8"),
+        cluster=parse_cluster("256x8:h100-sxm"),
+        runtime="megatron-bridge",
+        options=RuntimeOptions(
+            overlap_moe_a2a=True,
+            moe_dispatcher="deepep",
+            moment_dtype="bf16",
+            gradient_dtype="fp32",
+        ),
+    )
+
+
+def _h800(job: Job) -> Machine:
+    machine = machine_of(job.cluster, job.training.precision)
+    link = np.minimum(machine.bus_bytes_per_second, H800_LINK_BYTES_PER_SECOND)
+    return replace(machine, bus_bytes_per_second=link)
+
+
+WHY_NOT_PP16 = """\
+The planner splits layers evenly, so that the last of 16 ranks computes the head, the MTP module
+and as many layers as the others. With the split of the line above, the layout is faster than all
+that it finds."""
+
+
+DEEPSEEK_LAYOUT = Layout(
+    pp=16,
+    dp=128,
+    ep=64,
+    recompute="selective",
+    recompute_modules=("layernorm", "mla_up_proj", "moe_act"),
+)
+DEEPSEEK_SPLIT = (*(4,) * 15, 1)
+
+
+def deepseek() -> Estimate:
+    """DeepSeek-V3 as it was trained."""
+    job = deepseek_job().model_copy(update={"layers_per_stage": DEEPSEEK_SPLIT})
+    return explicit(job, _h800(job), traits_of(job), LayoutTable.of([DEEPSEEK_LAYOUT]))[0]
+
+
+def deepseek_found() -> tuple[LayoutTable, Estimate]:
+    """What the planner finds for DeepSeek-V3 with even splits, and the best of it priced."""
+    job = deepseek_job()
+    machine = _h800(job)
+    table = fastest(job, machine, rules(DEEPSEEK_HELD))
+    return table, explicit(job, machine, traits_of(job), table.take(np.array([0])))[0]
+
+
+def _deepseek() -> Iterator[Figure]:
+    predicted = deepseek().tokens_per_s_per_gpu
+    yield Figure("deepseek-v3, 2048 H800", TOKENS_PER_S_PER_GPU, predicted, 0.15, "tokens/s")
+    found = place(deepseek_found()[0], {"pp": 16, "ep": 64, "etp": 1})
+    what = "place of the layout of deepseek-v3"
+    yield Figure(what, 5, found, 0, "place", "at most", WHY_NOT_PP16)
+
+
+BRIDGE = {
+    "deepseek-v3, 1024 H100": (
+        "bridge-25-09-pre-training-deepseekv3-dropless-h100-1024-fp8-cs-g8192-tp2pp8cp1ep64"
+    ),
+    "qwen3-235b-a22b, 256 H100, 25.11": (
+        "bridge-25-11-pre-training-qwen3-235b-a22b-h100-256-fp8-cs-g2048-tp2pp8cp1ep32"
+    ),
+    "qwen3-235b-a22b, 256 H100, 26.04": (
+        "bridge-26-04-01-pre-training-qwen3-235b-a22b-h100-256-fp8-g8192-tp2pp8cp1ep32"
+    ),
+}
+
+
+def _bridge(runs: Runs) -> Iterator[Figure]:
+    rows = [runs[name] for name in BRIDGE.values()]
+    for what, run, estimate in zip(BRIDGE, rows, estimates(rows), strict=True):
+        published = run.measured.tokens_per_s_per_gpu
+        assert published
+        why = WHY_NOT_BRIDGE if "deepseek" in what else ""
+        predicted = estimate.tokens_per_s_per_gpu
+        yield Figure(what, published, predicted, 0.15, "tokens/s", why=why)
+
+
+WHY_NOT_BRIDGE = """\
+A third of the predicted step is the exchange of experts, which the run does not say it overlapped.
+Taken as overlapped, the model is too fast instead of too slow."""

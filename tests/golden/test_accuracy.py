@@ -1,0 +1,47 @@
+"""docs/accuracy.md and its figures are what the model says of the published runs.
+
+A figure that gets worse than stated in accuracy.json fails here. `make accuracy` writes both anew;
+the change then says why a figure moved.
+"""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def accuracy():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        yield importlib.import_module("accuracy")
+
+
+def test_the_page_and_its_figures_are_current_and_no_figure_is_worse(accuracy):
+    findings = accuracy.Findings(accuracy.read_data(), accuracy.read_json(accuracy.LEAVE_ONE_OUT))
+    assert list(accuracy.complaints(findings)) == []
+
+
+@pytest.mark.parametrize(
+    ("better", "now", "verdict"),
+    [
+        ("lower", 0.102, None),
+        ("lower", 0.11, "worse"),
+        ("lower", 0.05, "better"),
+        ("higher", 0.05, "worse"),
+        ("near", 0.05, "worse"),
+        ("near", 0.15, "worse"),
+    ],
+)
+def test_a_figure_may_move_within_its_tolerance(accuracy, better, now, verdict):
+    said = accuracy.Figure(0.1, 0.005, better).verdict(now)
+    assert said is None if verdict is None else said.startswith(verdict)
+
+
+def test_pages_agree_within_the_last_digit(accuracy):
+    assert accuracy.agree("error 8.1 % of 12 runs", "error 8.2 % of 12 runs")
+    assert not accuracy.agree("error 8.1 % of 12 runs", "error 8.4 % of 12 runs")
+    assert not accuracy.agree("error 8.1 % of 12 runs", "error 8.1 % of 13 runs")
+    assert not accuracy.agree("`run-1` 8.1", "`run-2` 8.1")
