@@ -6,28 +6,28 @@ python docs/generate.py --check    say which are out of date, exit code 1 if any
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
+from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
+from page_parts import Lines, documented, table
 
 from cli.main import plan
-from costmodel import catalog, explicit, uncertainty
+from costmodel import explicit, uncertainty
 from costmodel.axes import AXES
 from costmodel.catalog.models import preset, preset_config, preset_names
 from costmodel.params import num_active_parameters, num_parameters
 from costmodel.rules import Rule
 from costmodel.runtimes import RUNTIMES
-from costmodel.sourced import Sourced
-from costmodel.spec import cluster, layout, model, training
-from costmodel.spec.gpu import GpuSpec
+from costmodel.runtimes.executes import executes_schedule
+from costmodel.spec import calibration, cluster, layout, model, training
+from costmodel.validate import intervals, one_step, ranking, steps
 from planner import plan as plans
 
 FOLDER = Path(__file__).parent
@@ -35,22 +35,6 @@ REFERENCE = FOLDER / "reference"
 EXAMPLES = (FOLDER.parent / "README.md", *sorted(FOLDER.rglob("*.md")))
 """Pages whose console blocks are run."""
 HEAD = "<!-- Written by docs/generate.py (`make docs`): edit the code, not this file. -->\n"
-
-Lines = Iterator[str]
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
-    """A Markdown table."""
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(_cell(text) for text in row) + " |"
-    yield ""
-
-
-def _cell(text: str) -> str:
-    linked = re.sub(r"(?<![<\w(])https?://[^\s,;)]+", r"<\g<0>>", text)
-    return " ".join(linked.split()).replace("|", "\\|")
 
 
 def cli_page() -> Lines:
@@ -104,7 +88,7 @@ def rules_page() -> Lines:
         yield from (f"## {axis}", "", *_rules(rules))
     for name, traits in RUNTIMES.items():
         yield from (f"## Runtime {name}", "", f"Checked against {traits.version}.", "")
-        yield from _rules(traits.rules)
+        yield from _rules((executes_schedule(traits), *traits.rules))
 
 
 def _rules(rules: Sequence[Rule]) -> Lines:
@@ -132,50 +116,6 @@ def _model_row(name: str) -> Sequence[str]:
     shape = (spec.num_hidden_layers, spec.hidden_size)
     numbers = [f"{count:,}" for count in (*counts, *shape)]
     return (f"`{name}`", str(config["model_type"]), *numbers, str(config["_source"]))
-
-
-def gpus_page() -> Lines:
-    """The catalog with its main numbers, then every source."""
-    yield from ("# GPUs", "")
-    yield "Names for `--cluster`. Datasheet numbers; GB/s are of one GPU in one direction, peaks"
-    yield "are dense TFLOP/s, an empty cell is not known. *Domain*: reach of the scale-up link."
-    yield "*Constants* says whose measurements the efficiencies come from:"
-    yield "[where the constants come from](../explanation/constants.md)."
-    yield ""
-    head = ("name", "GiB", "memory", "bf16/fp16", "fp8", "link", "NIC", "domain", "constants")
-    yield from table(head, (_gpu_row(name, catalog.gpu(name)) for name in catalog.gpu_names()))
-    yield from ("## Sources", "")
-    for name in catalog.gpu_names():
-        yield from (f"### {name}", "", *_gpu_sources(catalog.gpu(name)))
-
-
-def _gpu_row(name: str, gpu: GpuSpec) -> Sequence[str]:
-    peaks = gpu.peak_tflops
-    half = peaks.get("bf16") or peaks.get("fp16")
-    link = f"{gpu.link} {_number(gpu.link_gb_per_s)}"
-    numbers = (gpu.memory_gib, gpu.memory_gb_per_s, half, peaks.get("fp8"))
-    tail = (link, _number(gpu.nic_gb_per_s), str(gpu.nvlink_domain), _constants(name))
-    return (f"`{name}`", *map(_number, numbers), *tail)
-
-
-def _number(value: Sourced | None) -> str:
-    return f"{value.value:g}" if value else ""
-
-
-def _constants(name: str) -> str:
-    if catalog.fitted(name).gemm:
-        return "fitted"
-    other = catalog.stand_in(name)
-    return f"of {other}" if other else "assumed"
-
-
-def _gpu_sources(gpu: GpuSpec) -> Lines:
-    numbers = {f: getattr(gpu, f) for f in GpuSpec.model_fields}
-    numbers |= {f"peak_tflops.{key}": peak for key, peak in gpu.peak_tflops.items()}
-    rows = [
-        (f"`{f}`", f"{v.value:g}", v.source) for f, v in numbers.items() if isinstance(v, Sourced)
-    ]
-    yield from table(("number", "value", "source"), rows)
 
 
 UNDOCUMENTED: Mapping[str, str] = json.loads(
@@ -218,10 +158,49 @@ def json_page() -> Lines:
     for path, text, owner in SECTIONS:
         rows = [*_fields(owner), *_extra(DERIVED.get(owner, "-"))]
         yield from (f"## {path}", "", text, "", *table(("key", "meaning"), rows))
+    yield from _validate_sections()
+    yield from _calibration_sections()
     yield from ("## Schema of a cluster file", "")
     yield "YAML or JSON; [your own cluster](../how-to/my-cluster.md) explains it by example."
     schema = json.dumps(cluster.ClusterSpec.model_json_schema(), indent=2)
     yield from ("", "```json", schema, "```", "")
+
+
+VALIDATE_SECTIONS: Sequence[tuple[str, str, str, type | None]] = (
+    ("rows[]", "One record of the files, in order.", "validate_rows", None),
+    ("groups[]", "Error of a group of rows.", "validate_groups", steps.Errors),
+    ("overall", "All rows together.", "validate_overall", None),
+    ("overall.ranking.groups[]", "Layouts of one job.", "-", ranking.RankingGroup),
+    ("overall.coverage[]", "All scored rows, then by regime.", "-", intervals.Coverage),
+    ("overall.after_one_step.sources[]", "One source.", "-", one_step.Calibrated),
+)
+
+
+def _validate_sections() -> Lines:
+    """Keys of `plan validate --json`."""
+    yield from ("## plan validate --json", "")
+    yield "Errors are predicted / measured - 1. Null: not measured, or not predicted."
+    yield from ("", *table(("key", "meaning"), _extra("validate")))
+    for path, text, extra, owner in VALIDATE_SECTIONS:
+        rows = [*_extra(extra), *(_fields(owner) if owner else ())]
+        yield from (f"### {path}", "", text, "", *table(("key", "meaning"), rows))
+
+
+CALIBRATION_SECTIONS: Sequence[tuple[str, str, type]] = (
+    ("The three scalars", "Value and range of one.", calibration.FittedScalar),
+    ("runs[]", "One run the scalars were fitted on.", calibration.CalibrationRun),
+)
+
+
+def _calibration_sections() -> Lines:
+    """Keys of `plan calibrate --json` and of the file that `--profile` reads."""
+    yield from ("## plan calibrate --json", "")
+    yield f"`plan calibrate --json` and `--output` write schema `{calibration.SCHEMA}`, which"
+    yield "`--profile` reads. Keys are as stable as those of a plan."
+    rows = [*_extra("calibration"), *_fields(calibration.Calibration)]
+    yield from ("", *table(("key", "meaning"), rows))
+    for path, text, owner in CALIBRATION_SECTIONS:
+        yield from (f"### {path}", "", text, "", *table(("key", "meaning"), _fields(owner)))
 
 
 def _extra(owner: str) -> list[tuple[str, str]]:
@@ -234,16 +213,9 @@ def _extra(owner: str) -> list[tuple[str, str]]:
 
 
 def _fields(owner: type) -> Iterator[tuple[str, str]]:
-    """Fields of a class with the docstrings that follow them."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    for field, after in zip(body.body, [*body.body[1:], None], strict=True):
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
-        name, text = field.target.id, ""
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            text = str(after.value.value)
-        text = text or UNDOCUMENTED.get(f"{owner.__name__}.{name}", "")
+    """Fields of a class with their meaning."""
+    for name, docstring in documented(owner):
+        text = docstring or UNDOCUMENTED.get(f"{owner.__name__}.{name}", "")
         assert text, f"say what {owner.__name__}.{name} means in docs/json_keys.json"
         yield f"`{name}`", text
 
@@ -253,6 +225,8 @@ PAGES: Mapping[str, Callable[[], Lines]] = {
     "rules.md": rules_page,
     "models.md": models_page,
     "gpus.md": gpus_page,
+    "constants.md": constants_page,
+    "runtimes.md": runtimes_page,
     "json.md": json_page,
 }
 

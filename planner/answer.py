@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from costmodel.calibrated import calibration_notes, machine_for
 from costmodel.errors import SpecError
 from costmodel.explicit import Estimate, explicit
-from costmodel.machine import Machine, machine_of
-from costmodel.runtimes import runtime
+from costmodel.machine import Machine
+from costmodel.runtimes import traits_of
+from costmodel.spec.calibration import Calibration
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
+from costmodel.uncertainty import near_tie_fraction
 from planner.budget import Budget, Unlimited
 from planner.constraints import broken_rules, legality_rules
+from planner.exporters import EXPORTERS
 from planner.feasibility import nearest_changes
 from planner.options import SearchOptions
 from planner.plan import Candidate, Certificate, Infeasible, Plan, Source
@@ -18,23 +22,30 @@ from planner.search import Found, Limits, Search
 
 __all__ = ["SearchOptions", "check", "estimate", "notes", "search"]
 
-NEAR_TIE_FRACTION = 0.01
-"""Layouts this close to the best are ordered by memory headroom. Source: assumed; well below the
-uncertainty of any estimate."""
-
 
 def search(
-    job: Job, options: SearchOptions | None = None, budget: Budget | None = None
+    job: Job,
+    options: SearchOptions | None = None,
+    budget: Budget | None = None,
+    *,
+    calibration: Calibration | None = None,
 ) -> Plan | Infeasible:
     """Find the fastest layout of a job, with alternatives and a certificate.
+
+    A calibration says how fast the machine was seen to run; the proof then holds for that machine.
 
     Raises:
         PlanError: The job names something unknown or lacks a number it needs, or the budget was
             spent before anything was found.
     """
     options = options or SearchOptions()
+    if job.runtime not in EXPORTERS:
+        raise SpecError(
+            f"no launch files can be written for {job.runtime}: search for --runtime "
+            f"{' or '.join(EXPORTERS)}, or price a layout with `plan estimate`"
+        )
     _check_positions(job)
-    machine = machine_of(job.cluster, job.training.precision)
+    machine = machine_for(job, calibration)
     choices = [choice.rule() for choice in options.choices]
     limits = Limits(machine.memory_bytes * (1 - options.memory_margin), options.top)
     budget = budget or Unlimited()
@@ -46,19 +57,26 @@ def search(
         )
     if found.finalists is None:
         return _infeasible(job, machine, options, found, budget)
-    return _plan(job, machine, options, found, found.finalists)
+    plan = _plan(job, machine, options, found, found.finalists)
+    return plan.model_copy(update={"notes": notes(job, calibration)})
 
 
-def estimate(job: Job, layout: Layout, *, memory_margin: float = 0.0) -> Estimate:
+def estimate(
+    job: Job,
+    layout: Layout,
+    *,
+    memory_margin: float = 0.0,
+    calibration: Calibration | None = None,
+) -> Estimate:
     """Price one layout.
 
     Raises:
         SpecError: The layout breaks a rule; the message names the rule and its fix.
     """
     check(job, layout)
-    machine = machine_of(job.cluster, job.training.precision)
+    machine = machine_for(job, calibration)
     table = LayoutTable.of([layout])
-    return explicit(job, machine, runtime(job.runtime), table, memory_margin=memory_margin)[0]
+    return explicit(job, machine, traits_of(job), table, memory_margin=memory_margin)[0]
 
 
 def check(job: Job, layout: Layout) -> None:
@@ -87,7 +105,7 @@ def _plan(
     bound = min(found.lower_bound_s, step)
     return Plan(
         job=job,
-        runtime_version=runtime(job.runtime).version,
+        runtime_version=traits_of(job).version,
         memory_margin=options.memory_margin,
         best=best,
         candidates=candidates,
@@ -105,7 +123,6 @@ def _plan(
         ),
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         sources=_sources(machine),
-        notes=notes(job),
     )
 
 
@@ -113,10 +130,11 @@ def _candidates(
     job: Job, machine: Machine, options: SearchOptions, finalists: LayoutTable
 ) -> tuple[Candidate, ...]:
     """The fastest first, then near-ties by headroom, then the others by time."""
-    traits = runtime(job.runtime)
+    traits = traits_of(job)
     estimates = explicit(job, machine, traits, finalists, memory_margin=options.memory_margin)
     fastest = estimates[0].step_time_s
-    ties = [e.step_time_s <= fastest * (1 + NEAR_TIE_FRACTION) for e in estimates]
+    limit = fastest * (1 + near_tie_fraction())
+    ties = [e.step_time_s <= limit for e in estimates]
 
     def place(i: int) -> tuple[bool, bool, float]:
         second = -estimates[i].memory.headroom_bytes if ties[i] else estimates[i].step_time_s
@@ -165,25 +183,28 @@ def _check_positions(job: Job) -> None:
         )
 
 
-def notes(job: Job) -> tuple[str, ...]:
+def notes(job: Job, calibration: Calibration | None = None) -> tuple[str, ...]:
     """What a reader of any figure for this job should know: assumed constants, stretched limits.
 
     Raises:
         PlanError: The job names something unknown or lacks a number it needs.
     """
-    machine = machine_of(job.cluster, job.training.precision)
-    found = [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
+    machine = machine_for(job, calibration)
+    found = list(calibration_notes(job, calibration)) if calibration else []
+    found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
     if len({group.gpu for group in job.cluster.groups}) > 1:
         found.append("mixed GPUs: every stage is priced at the slowest group's speed and memory")
-    if reason := runtime(job.runtime).refuses(job.model):
+    if reason := traits_of(job).refuses(job.model):
         found.append(f"{job.runtime} cannot express {reason}: `plan export` will refuse")
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
-    if job.model.moe:
+    if job.options.offload_activation_layers:
+        found.append("offloaded activations: the copies to and from the host are taken as free")
+    if job.model.moe and traits_of(job).cuda_graph != "full_iteration":
         found.append(
             "mixture of experts: every layer pass waits for eager launches, "
-            f"{runtime(job.runtime).host_seconds_moe * 1e3:g} ms of host time; CUDA graphs are not "
-            "modelled and can make steps up to a third shorter"
+            f"{machine.constants.host_moe * 1e3:.2g} ms of host time; with CUDA graphs "
+            "(`--option cuda_graph=full_iteration`) steps are up to a third shorter"
         )
     return tuple(found)

@@ -11,7 +11,8 @@ import numpy as np
 from costmodel.axes import AXES
 from costmodel.errors import SpecError
 from costmodel.rules import Rule
-from costmodel.runtimes import runtime
+from costmodel.runtimes import traits_of
+from costmodel.runtimes.executes import executes_schedule
 from costmodel.spec.job import Job
 from costmodel.spec.layout import RECOMPUTE, RECOMPUTE_METHODS, SCHEDULE_NAMES
 from costmodel.table import BoolColumn, LayoutTable, module_bits
@@ -23,7 +24,8 @@ MEMORY = "memory"
 def legality_rules(job: Job) -> tuple[Rule, ...]:
     """What mathematics and the runtime forbid."""
     axes = [rule for rules in AXES.values() for rule in rules]
-    return (*axes, *runtime(job.runtime).rules)
+    traits = traits_of(job)
+    return (*axes, executes_schedule(traits), *traits.rules)
 
 
 def broken_rules(job: Job, table: LayoutTable) -> tuple[tuple[Rule, ...], ...]:

@@ -34,7 +34,7 @@ class Candidate(Spec):
     layout: Layout
     estimate: Estimate
     near_tie: bool = False
-    """Within `planner.answer.NEAR_TIE_FRACTION` of the best: choose by headroom or taste."""
+    """So close to the best that it is the faster one in a third of cases or more."""
 
 
 class Certificate(Spec):
@@ -108,7 +108,7 @@ def layout_json(job: Job, layout: Layout) -> Json:
     """A layout with the numbers that follow from it; `stages` is null when the split is even."""
     plain = layout.model_dump(mode="json")
     offload = {"optimizer": layout.offload.optimizer, "activations": 0.0, "parameters": 0.0}
-    stages = stage_layers(decoder_of(job.model), layout.pp * layout.vpp)
+    stages = stage_layers(decoder_of(job), layout.pp * layout.vpp)
     counts = stages.layers.tolist()
     even = len(set(counts)) == 1
     return {

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from costmodel.rules import Rule
-from costmodel.runtimes import runtime
+from costmodel.runtimes import traits_of
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.splits import EMPTY_ENDS
@@ -60,7 +60,7 @@ class Space:
     @cached_property
     def traits(self) -> RuntimeTraits:
         """The runtime the plan is for."""
-        return runtime(self.job.runtime)
+        return traits_of(self.job)
 
     @cached_property
     def degrees(self) -> tuple[int, ...]:

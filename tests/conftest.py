@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from costmodel.axes import AXES
 from costmodel.catalog.models import preset
-from costmodel.runtimes import runtime
+from costmodel.runtimes import traits_of
 from costmodel.spec.cluster import parse_cluster
 from costmodel.spec.job import Job
 from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
@@ -84,7 +84,7 @@ def random_rows(job, size, rng):
     pp = pick([d for d in divisors if d <= layers])
     vpp = np.where(pp > 1, pick([1, 1, 2, 3, 4]), 1)
     kind = pick(["none", "selective", "selective", "full", "full"])
-    subsets = [module_bits(s) for s in runtime(job.runtime).recompute_subsets(job.model)]
+    subsets = [module_bits(s) for s in traits_of(job).recompute_subsets(job.model)]
     number = 1 + rng.integers(0, 1000, size) % np.maximum(1, -(-layers // (pp * vpp)))
     columns = {
         "tp": tp,
@@ -110,7 +110,7 @@ def random_rows(job, size, rng):
 
 def legal(job, table):
     """The rows that break no rule."""
-    rules = [rule for axis in AXES.values() for rule in axis] + [*runtime(job.runtime).rules]
+    rules = [rule for axis in AXES.values() for rule in axis] + [*traits_of(job).rules]
     for rule in rules:
         table = table.take(~rule.broken(job, table))
     return table

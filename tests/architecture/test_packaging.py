@@ -9,7 +9,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"cli", "planner", "costmodel"}
+PACKAGES = {"cli", "planner", "profiler", "costmodel"}
 
 
 @pytest.fixture(scope="module")

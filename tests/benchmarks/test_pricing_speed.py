@@ -7,7 +7,7 @@ import pytest
 
 from costmodel.estimate import price
 from costmodel.machine import machine_of
-from costmodel.runtimes import runtime
+from costmodel.runtimes import traits_of
 
 JOBS = {
     "gpt3-175b": ("gpt3-175b", "512x8:a100-sxm-80gb", 3072, 2048),
@@ -20,7 +20,7 @@ ROWS = 50_000
 @pytest.mark.parametrize("name", JOBS)
 def test_pricing_speed(benchmark, make_job, legal_table, name, chunk):
     job = make_job(*JOBS[name])
-    machine, traits = machine_of(job.cluster, job.training.precision), runtime(job.runtime)
+    machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
     table = legal_table(job, ROWS, 0)
     starts = range(0, ROWS, chunk)
     parts = [table.take(np.arange(start, min(start + chunk, ROWS))) for start in starts]
