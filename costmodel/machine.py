@@ -93,6 +93,8 @@ class Machine:
     storage_bytes: int
     """Bytes of one activation or working weight."""
     architecture: str
+    host_factor: float
+    """Launch time of the host over that of an x86 server."""
     speed: float = 1.0
     """Measured over predicted speed of whole steps, where a calibration says so."""
     fixed_overhead_seconds: float = 0.0
@@ -136,6 +138,7 @@ def machine_of(
         constants=fixed,
         storage_bytes=slowest.storage_bytes,
         architecture=slowest.architecture,
+        host_factor=max(m.host_factor for m in machines),
     )
 
 
@@ -188,6 +191,7 @@ def _group_machine(
         constants=constants,
         storage_bytes=storage_bytes(precision),
         architecture=spec.architecture,
+        host_factor=spec.host_factor.value if spec.host_factor else 1.0,
     )
 
 

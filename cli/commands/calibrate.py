@@ -134,6 +134,9 @@ def command(
     unlike layouts, may tell network and fixed overhead apart.
     """
     destination.check()
+    output = destination.output
+    if output and any(output.resolve() == one.resolve() for one in (*files, *logged.log)):
+        raise click.UsageError(f"{output} is read and would be replaced: choose another --output")
     if bool(files) == bool(logged.log):
         raise click.UsageError("give files of measured runs, or --log with what ran: one of both")
     if files and logged.job_is_given:
@@ -156,6 +159,7 @@ def _from_files(files: Sequence[Path], chosen: Chosen) -> tuple[Observation, ...
     records = [record for path in files for record in read_runs(path)]
     found: list[Observation] = []
     left_out: list[str] = []
+    others: set[str] = set()
     for record in records:
         if isinstance(record, InvalidRun):
             left_out.append(f"{record.name}: {record.detail}")
@@ -165,10 +169,16 @@ def _from_files(files: Sequence[Path], chosen: Chosen) -> tuple[Observation, ...
             left_out.append(f"{record.id}: {one}")
         elif _wanted(one, chosen):
             found.append(one)
+        else:
+            others.add(str(kind_of(one)))
     if left_out:
         more = f"; and {len(left_out) - LISTED} more" if len(left_out) > LISTED else ""
         shown = "; ".join(left_out[:LISTED])
         remark(f"left out {len(left_out)} of {len(records)} runs: {shown}{more}")
+    if not found and others:
+        raise SpecError(
+            f"{files[0]}: no run of that kind; there are runs of {', '.join(sorted(others))}"
+        )
     if not found:
         raise SpecError(f"{files[0]}: no run to calibrate on: a run needs a measured step time")
     kinds = kinds_of(found)

@@ -42,7 +42,7 @@ def dense_launches(shapes: Shapes) -> Launches:
         "fsdp": constants.host_fsdp,
     }
     collectives = np.where(shapes.table.tp > 1, constants.host_tp, 0.0)
-    forward = by_host[traits.host] + collectives
+    forward = shapes.machine.host_factor * (by_host[traits.host] + collectives)
     return Launches(forward, forward * constants.host_backward_dense, 0.0)
 
 
@@ -53,7 +53,7 @@ def moe_launches(shapes: Shapes) -> Launches:
         return _none(shapes)
     partial = traits.cuda_graph == "partial"
     layer = constants.host_moe_graph if partial else constants.host_moe
-    forward = np.full(shapes.size, layer)
+    forward = np.full(shapes.size, shapes.machine.host_factor * layer)
     return Launches(forward, forward * constants.host_backward_moe, constants.dispatch_sync_seconds)
 
 

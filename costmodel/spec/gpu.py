@@ -31,6 +31,8 @@ class GpuSpec(Spec):
     nvlink_domain: PositiveInt
     """GPUs in one scale-up domain of the usual machine."""
     tdp_w: Sourced | None = None
+    host_factor: Sourced | None = None
+    """Time its usual host needs to launch kernels over that of an x86 server; null: as long."""
 
 
 class GemmFit(Spec):

@@ -8,6 +8,7 @@ import pytest
 from cli.calibrations import calibration_json, load_calibration
 from costmodel.spec.measured_run import MeasuredRun
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
+from tests.e2e.measured_runs import sample
 
 LAYOUT = ("--layout", "tp=2,sp=true")
 RUNS = Path(__file__).parents[2] / "examples" / "accuracy" / "runs.jsonl"
@@ -183,3 +184,23 @@ def test_a_speed_of_zero_is_refused(calibration: Path):
     document["speed"]["value"] = 0
     calibration.write_text(json.dumps(document))
     refused(use(calibration), "calibration.json")
+
+
+def test_an_output_that_is_read_is_never_replaced(tmp_path: Path):
+    runs = sample(tmp_path / "runs.jsonl")
+    before = runs.read_bytes()
+    refused = plan("calibrate", runs, "--output", runs, "--force")
+    assert refused.code == 2
+    assert "choose another --output" in refused.err
+    assert runs.read_bytes() == before
+
+
+def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path):
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    target.write_text("keep")
+    link.symlink_to(target)
+    refused = plan("search", *TINY, "--output", link, "--force")
+    assert refused.code == 2
+    assert "no regular file" in refused.err
+    assert link.is_symlink()
+    assert target.read_text() == "keep"

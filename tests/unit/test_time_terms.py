@@ -1,0 +1,125 @@
+"""Terms of the step time that depend on what a runtime does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from costmodel.blocks.moe import distinct_destinations
+from costmodel.blocks.parts import pass_seconds
+from costmodel.blocks.power import clock_factor
+from costmodel.catalog.models import preset
+from costmodel.explicit import explicit
+from costmodel.machine import machine_of
+from costmodel.runtimes import traits_of
+from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.spec.options import RuntimeOptions
+from costmodel.spec.training import TrainingSpec
+from costmodel.table import LayoutTable
+
+
+def job_of(model, cluster, runtime="megatron-lm", precision="bf16", **options):
+    return Job(
+        model=preset(model),
+        training=TrainingSpec(seq_length=4096, global_batch_size=256, precision=precision),
+        cluster=parse_cluster(cluster),
+        runtime=runtime,
+        options=RuntimeOptions(**options),
+    )
+
+
+def estimate(job, **layout):
+    machine = machine_of(job.cluster, job.training.precision)
+    (found,) = explicit(job, machine, traits_of(job), LayoutTable.of([Layout(**layout)]))
+    return found
+
+
+def test_products_run_slower_the_more_of_the_time_they_run():
+    machine = machine_of(parse_cluster("1x8:h100-sxm"), "bf16")
+    one = np.ones(4)
+    passes = pass_seconds(4, gemm=one, tp_comm=np.array([0.0, 0.2, 0.5, 1.0]))
+    factors = clock_factor(machine, passes, 0.0)
+    assert (np.diff(factors) < 0).all()
+    assert factors[0] > 1 > factors[-1]
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 8])
+def test_a_token_goes_to_at_most_top_k_distinct_ranks(top_k):
+    places = np.array([1.0, 2.0, 8.0, 1e6])
+    distinct = distinct_destinations(places, top_k)
+    assert distinct[0] == pytest.approx(1)
+    assert (distinct <= np.minimum(places, top_k) + 1e-9).all()
+    assert distinct[-1] == pytest.approx(top_k, rel=1e-4)
+
+
+def test_a_dispatcher_that_sends_a_token_once_is_faster():
+    layout = {"dp": 64, "ep": 64}
+    job = "deepseek-v3", "8x8:h100-sxm"
+    plain = estimate(job_of(*job), **layout).terms.ep_comm
+    once = estimate(job_of(*job, moe_dispatcher="deepep"), **layout).terms.ep_comm
+    assert once < 0.8 * plain
+
+
+def test_a_graph_of_the_whole_step_leaves_no_waiting_for_the_host():
+    job, layout = ("qwen3-30b-a3b", "1x8:h100-sxm"), {"dp": 8, "ep": 8}
+    waits = [
+        estimate(job_of(*job, cuda_graph=graph), **layout).terms.host
+        for graph in ("none", "partial", "full_iteration")
+    ]
+    assert waits[0] > waits[1] > waits[2] == 0
+
+
+def test_unfused_attention_is_slower_and_keeps_the_scores():
+    job, layout = ("llama3-8b", "1x8:h100-sxm"), {"tp": 8, "sequence_parallel": True}
+    fused, unfused = (
+        estimate(job_of(*job, attention=kind), **layout) for kind in ("flash", "unfused")
+    )
+    assert unfused.terms.attention > 1.5 * fused.terms.attention
+    assert unfused.memory.peak_allocated_bytes > fused.memory.peak_allocated_bytes
+
+
+def test_overlapped_tensor_parallel_traffic_costs_less_but_not_nothing():
+    job, layout = ("llama3-8b", "1x8:h100-sxm"), {"tp": 8, "sequence_parallel": True}
+    plain, beside = (
+        estimate(job_of(*job, overlap_tp_comm=on), **layout).terms.tp_comm for on in (False, True)
+    )
+    assert 0.2 * plain < beside < 0.8 * plain
+
+
+def test_hybrid_sharding_over_slow_nodes_is_faster_than_one_large_group():
+    """16-bit gradients: 2 passes over the network instead of 3, weights stay inside a node."""
+    slow = NicSpec(per_node=1, gb_per_s=12.5)
+    group = NodeGroup(gpu="a100-sxm-80gb", num_nodes=16, gpus_per_node=8, nic=slow)
+    job = job_of("llama3-8b", "16x8:a100-sxm-80gb", runtime="llm-foundry-fsdp")
+    job = job.model_copy(update={"cluster": ClusterSpec(groups=(group,))})
+    whole = estimate(job, dp=128, zero_stage=3)
+    hybrid = estimate(job, dp=128, dp_replicate=16, zero_stage=3)
+    assert hybrid.terms.fsdp_comm < whole.terms.fsdp_comm
+    assert hybrid.memory.peak_allocated_bytes > whole.memory.peak_allocated_bytes
+
+
+def test_fsdp_under_a_pipeline_gathers_once_a_step_in_torchtitan():
+    layout = {"pp": 2, "dp": 8}
+    job = job_of("llama3-8b", "2x8:h100-sxm", runtime="torchtitan")
+    sharded, optimizer_alone = (estimate(job, zero_stage=stage, **layout) for stage in (3, 1))
+    assert sharded.terms.fsdp_comm == 0
+    assert sharded.step_time_s == optimizer_alone.step_time_s
+
+
+def test_both_ways_of_context_parallelism_cost_something_that_differs():
+    job, layout = ("llama3-8b", "2x8:h100-sxm"), {"cp": 8, "dp": 2}
+    ring, heads = (estimate(job_of(*job, cp_comm_type=way), **layout) for way in ("p2p", "a2a"))
+    assert heads.terms.cp_comm > 0
+    assert heads.terms.attention < ring.terms.attention
+
+
+def test_gradients_in_half_the_bytes_travel_faster_and_take_half_the_memory():
+    job, layout = ("llama3-8b", "4x8:h100-sxm"), {"dp": 32}
+    full, half = (
+        estimate(job_of(*job, gradient_dtype=kind), **layout) for kind in ("fp32", "bf16")
+    )
+    assert half.terms.dp_comm < full.terms.dp_comm
+    rows = [one.memory.pipeline_ranks[0].gradients_bytes for one in (full, half)]
+    assert rows[0] == pytest.approx(2 * rows[1])
