@@ -6,8 +6,9 @@ SHORT = """\
 ## Where it falls short
 
 * **Sailor** (GH200, fp32): the time its host needs for launches comes from its own layer profile,
-  and small layers over four stages are 16 % slower than priced. Its peaks gave the 3 GiB outside the allocator and
-  the absence of dropout masks: the device memory of these runs is fitted, not foretold.
+  and small layers over four stages are 16 % slower than priced. Its peaks gave the 3 GiB outside
+  the allocator and the absence of dropout masks: the device memory of these runs is fitted, not
+  foretold.
 * **GPT-OSS-120B** (Megatron-Bridge): 15 to 30 % slower than priced on H100 and GB200 alike. Its
   hidden size, 2880, is off the tile size, and its sinks and clamped activation are not priced.
 * **HybridEP** recipes of Megatron-Bridge that state no CUDA graph are read as one full-iteration
