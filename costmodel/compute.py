@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.machine import GemmRate, Machine
-from costmodel.table import FloatColumn
+from costmodel.table import FloatColumn, IntColumn
 from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32
 
 ATTENTION_BACKWARD_FLOP = 2.5
@@ -93,11 +93,18 @@ def linear_seconds(
 
 
 def fused_attention_seconds(
-    machine: Machine, flop: FloatColumn, length: FloatColumn, head_dim: int, *, speed: float
+    machine: Machine,
+    flop: FloatColumn,
+    length: int,
+    head_dim: int,
+    *,
+    speed: float,
+    calls: IntColumn,
 ) -> ForwardBackward:
-    """Fused causal attention of `flop` forward FLOPs over sequences of `length`.
+    """Fused causal attention of `flop` forward FLOPs over sequences of `length`, in some calls.
 
-    `speed` is that of the runtime's kernel over the best one for the GPU.
+    `speed` is that of the runtime's kernel over the best one for the GPU. On a ring of context
+    ranks all but one call see no mask, so what the diagonal wastes is that of the whole sequence.
     Source: efficiency e = e_max s / (s + s_half) fitted per architecture;
     Dao, arXiv:2307.08691, section 4.1 for the backward pass.
     """
@@ -108,7 +115,7 @@ def fused_attention_seconds(
     )
     seconds = flop / (machine.half.peak_flop_per_second * efficiency * shape * speed)
     backward = seconds * ATTENTION_BACKWARD_FLOP / constants.attention_backward_efficiency
-    fixed = constants.attention_fixed_seconds
+    fixed = calls * constants.attention_fixed_seconds
     return ForwardBackward(seconds + fixed, backward + fixed, np.zeros_like(seconds))
 
 

@@ -225,9 +225,10 @@ def _core(shapes: Shapes) -> ForwardBackward:
     if traits.attention == "flash2" and shapes.machine.architecture == "hopper":
         speed = shapes.machine.constants.flash2_on_hopper
     narrow = min(head_dim, value_dim)
-    ring = traits.context_exchange == "p2p"
-    length = seq_length / table.cp if ring else np.full(shapes.size, float(seq_length))
-    return fused_attention_seconds(shapes.machine, flop, length, narrow, speed=speed)
+    calls = table.cp if traits.context_exchange == "p2p" else np.ones_like(table.cp)
+    return fused_attention_seconds(
+        shapes.machine, flop, seq_length, narrow, speed=speed, calls=calls
+    )
 
 
 def _moved_bytes(shapes: Shapes) -> FloatColumn:
