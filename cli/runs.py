@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from pydantic import ValidationError
 
 from cli.documents import NESTED_TOO_DEEPLY
 from cli.files import FileError, read_text
-from costmodel.spec.measured_run import MeasuredRun
+from cli.output import remark
+from cli.render.text import plural
+from costmodel.spec.measured_run import MeasuredRun, unknown_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +27,33 @@ class InvalidRun:
 
 
 def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
-    """Every record of a file, in order.
+    """Every record of a file, in order; names the schema does not have are remarked on.
 
     Raises:
         FileError: The file cannot be read, a line is not JSON, or there is none.
     """
-    runs = tuple(
-        _record(path, number, line)
+    lines = {
+        number: _values(path, number, line)
         for number, line in enumerate(read_text(path).splitlines(), start=1)
         if line.strip()
-    )
-    if not runs:
+    }
+    if not lines:
         raise FileError(f"{path}: no runs: expected one JSON object a line")
-    return runs
+    unknown = Counter(
+        name
+        for values in lines.values()
+        if isinstance(values, dict)
+        for name in unknown_names(values)
+    )
+    if unknown:
+        names = ", ".join(
+            f"{name} ({plural(count, 'run')})" for name, count in sorted(unknown.items())
+        )
+        remark(f"{path}: not in the schema of runs, so not read: {names}")
+    return tuple(_record(path, number, values) for number, values in lines.items())
 
 
-def _record(path: Path, number: int, line: str) -> MeasuredRun | InvalidRun:
+def _values(path: Path, number: int, line: str) -> object:
     try:
         values: object = json.loads(line)
     except json.JSONDecodeError as error:
@@ -50,6 +64,10 @@ def _record(path: Path, number: int, line: str) -> MeasuredRun | InvalidRun:
         raise FileError(f"{path}:{number}: not JSON: {error}") from error
     except RecursionError as error:
         raise FileError(f"{path}:{number}: {NESTED_TOO_DEEPLY}") from error
+    return values
+
+
+def _record(path: Path, number: int, values: object) -> MeasuredRun | InvalidRun:
     if not isinstance(values, dict):
         return InvalidRun(
             _name(path, number, values), "expected an object with the fields of a run"

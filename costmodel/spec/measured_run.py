@@ -1,17 +1,41 @@
 """One measured training run, or one "it fits" / "it does not" label, as `runs/v1` files hold them.
 
 Null means that the publication does not say. Files carry more than the model reads (quotations,
-remarks, per-line addresses); such keys are ignored.
+remarks, per-line addresses): `NOT_READ` names what the schema has beyond it, `unknown_names` finds
+what neither has, such as a misspelt option.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 MemoryKind = Literal["allocated", "reserved", "device"]
 MemoryRank = Literal["max", "first", "last", "logged_node"]
+NOT_READ = frozenset(
+    {
+        "notes",
+        "source",
+        "training.precision_detail",
+        "cluster.nominal_intra_gb_per_s",
+        "layout.grad_accum",
+        "layout.layer_split",
+        "layout.overlap.fsdp_prefetch",
+        "layout.overlap.p2p",
+        "layout.overlap_note",
+        "layout.per_stage.checkpoint_activations",
+        "layout.per_stage.dp_hist",
+        "layout.per_stage.gpus",
+        "layout.per_stage.recompute_ops",
+        "layout.per_stage.tp_hist",
+        "layout.recompute_uncertain",
+        "measured.derived",
+        "measured.peak_memory_note",
+    }
+)
+"""Names of `runs/v1` that no prediction depends on: remarks, and what other fields already say."""
 
 
 class _Record(BaseModel):
@@ -165,3 +189,27 @@ class MeasuredRun(_Record):
     def is_strict(self) -> bool:
         """Does its step time count? Unless the record says no, or is suspect."""
         return self.strict and not self.suspect
+
+
+def unknown_names(values: Mapping[str, object]) -> frozenset[str]:
+    """Dotted names in a record that `runs/v1` does not have."""
+    return frozenset(_unread(MeasuredRun, values, "")) - NOT_READ
+
+
+def _unread(record: type[BaseModel], values: Mapping[str, object], place: str) -> Iterator[str]:
+    for name, value in values.items():
+        field = record.model_fields.get(name)
+        inner = _record_in(field.annotation) if field else None
+        if field is None:
+            yield f"{place}{name}"
+        elif inner:
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, dict):
+                    yield from _unread(inner, item, f"{place}{name}.")
+
+
+def _record_in(annotation: object) -> type[BaseModel] | None:
+    """The record a field holds: itself, optional, or as items of a tuple."""
+    if isinstance(annotation, type) and issubclass(annotation, _Record):
+        return annotation
+    return next(filter(None, map(_record_in, get_args(annotation))), None)

@@ -8,9 +8,10 @@ from typing import get_args
 import pytest
 
 from cli.render.validate import SKIPPED
+from costmodel.spec.measured_run import unknown_names
 from costmodel.validate.cases import SkipReason
 from tests.e2e.command import plan, refused
-from tests.e2e.measured_runs import own_run, sample, write_runs
+from tests.e2e.measured_runs import own_run, published, sample, write_runs
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 
@@ -161,3 +162,21 @@ def test_every_key_is_explained(document):
     found |= set(overall) | set(overall["step_time"]) | set(overall["fits"])
     found |= {key for group in inner for one in group for key in one}
     assert found <= explained
+
+
+def test_a_misspelt_field_is_named_not_swallowed(tmp_path):
+    run = own_run()
+    run["layout"] = run["layout"] | {"micro_batchsize": 2, "overlap": {"grads": True}}
+    runs = write_runs(tmp_path / "runs.jsonl", [run, own_run(id="remarked", notes="fine")])
+    outcome = plan("validate", runs, "--json")
+    assert outcome.code == 0
+    assert outcome.json["rows"]
+    assert outcome.err.splitlines()[0] == (
+        f"{runs}: not in the schema of runs, so not read: "
+        "layout.micro_batchsize (1 run), layout.overlap.grads (1 run)"
+    )
+
+
+def test_the_published_runs_hold_no_name_outside_the_schema():
+    for record in published(""):
+        assert not unknown_names(record), record["id"]
