@@ -17,6 +17,7 @@ from typing import NoReturn
 import click
 
 from cli.commands import COMMANDS
+from cli.terminal import escaped
 from costmodel.errors import PlanError, unknown_name
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -115,14 +116,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def refuse(message: str) -> int:
     """Say what is wrong in one line."""
-    click.echo(f"plan: error: {_one_line(message)}", err=True)
+    click.echo(f"plan: error: {escaped(' '.join(message.split()))}", err=True)
     return BAD_INPUT
-
-
-def _one_line(message: str) -> str:
-    """What users or files contain may not steer the terminal: other characters are escaped."""
-    line = " ".join(message.split())
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -135,7 +130,7 @@ def _confess(error: Exception) -> int:
     if os.environ.get(DEBUG):
         raise error
     kind = type(error).__name__
-    line = _one_line(f"{kind}: {error}")[:300]
+    line = escaped(" ".join(f"{kind}: {error}".split()))[:300]
     click.echo(
         f"plan: error: this is a bug, please report it: {line} ({DEBUG}=1 shows the traceback)",
         err=True,

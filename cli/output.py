@@ -11,6 +11,8 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from cli.terminal import escaped
+
 WIDTH = 100
 """Columns of every table and paragraph, on a terminal and in a pipe alike."""
 
@@ -56,7 +58,7 @@ def json_text(document: Mapping[str, object]) -> str:
 
 def remark(text: str) -> None:
     """Say something that is not the answer."""
-    click.echo(text, err=True)
+    click.echo(escaped(text), err=True)
 
 
 def section(title: str, *lines: str) -> Text:

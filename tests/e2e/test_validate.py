@@ -177,6 +177,13 @@ def test_a_misspelt_field_is_named_not_swallowed(tmp_path):
     )
 
 
+def test_a_name_in_a_file_cannot_steer_the_terminal(tmp_path):
+    run = own_run() | {"\x1b[2Jgone": 1}
+    outcome = plan("validate", write_runs(tmp_path / "runs.jsonl", [run]))
+    assert "\x1b" not in outcome.out + outcome.err
+    assert r"\x1b[2Jgone" in outcome.err
+
+
 def test_the_published_runs_hold_no_name_outside_the_schema():
     for record in published(""):
         assert not unknown_names(record), record["id"]

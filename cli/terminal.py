@@ -1,0 +1,8 @@
+"""What may reach a terminal; imports nothing, so that `plan --help` stays quick."""
+
+from __future__ import annotations
+
+
+def escaped(text: str) -> str:
+    """What users or files contain may not steer the terminal: other characters are escaped."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
