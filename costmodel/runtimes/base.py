@@ -39,7 +39,10 @@ def nothing(model: ModelSpec) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeTraits:
-    """Behaviour of one training runtime, with the options a run sets or its defaults."""
+    """Behaviour of one training runtime, with the options a run sets or its defaults.
+
+    What every runtime must say comes first; what few runtimes do is off unless they say so.
+    """
 
     name: str
     version: str
@@ -53,42 +56,41 @@ class RuntimeTraits:
     """Elementwise kernels: fused, those of 2021 (fused in part), or one for each operation."""
     host: Host
     """Which fitted host time a layer takes."""
-    cuda_graph: Graph
-    """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
-    selects_operations: bool
-    """Selective recomputation goes by operation: half of the products again, not modules."""
-    scatters_messages: bool
-    """Each tensor rank sends its slice to the next stage and the receivers gather it."""
-    overlaps_gradients: bool
-    """Gradient reduction runs beside the backward pass."""
-    overlaps_parameters: bool
-    """The gather of updated weights runs beside the forward pass."""
-    overlaps_tensor_parallel: bool
-    """Gathers and scatters of sequence parallelism run beside matrix products, in part."""
-    overlaps_experts: bool
-    """The expert all-to-all runs beside compute, in part."""
-    context_exchange: ContextExchange
-    """Keys and values travel a ring, or heads are exchanged for sequence."""
-    moe_dispatcher: Dispatcher
-    """Inside one scale-up domain."""
-    moe_dispatcher_across: Dispatcher
-    """Where expert groups span several."""
-    graphs_hybridep: bool
-    """HybridEP needs no host synchronisation: the whole step is one CUDA graph and the dispatch
-    runs beside compute, unless a run states otherwise."""
-    whole_under_pipeline: bool
-    """Under pipeline parallelism FSDP keeps weights gathered and gradients whole between the micro
-    batches of a step, which makes it ZeRO-1."""
     gradient_bytes: int
     """Bytes of one accumulated gradient."""
     gradient_message_bytes: int
     """Bytes of one gradient on the wire."""
-
     head_bytes_per_logit: float
     """Peak bytes of logits, their fp32 copy and gradient, for each logit of the last stage."""
-    caches_dummy_weight_gradients: bool
-    """Keeps one buffer for each weight shape (Transformer Engine with fused accumulation)."""
 
+    cuda_graph: Graph = "none"
+    """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
+    selects_operations: bool = False
+    """Selective recomputation goes by operation: half of the products again, not modules."""
+    scatters_messages: bool = False
+    """Each tensor rank sends its slice to the next stage and the receivers gather it."""
+    overlaps_gradients: bool = False
+    """Gradient reduction runs beside the backward pass."""
+    overlaps_parameters: bool = False
+    """The gather of updated weights runs beside the forward pass."""
+    overlaps_tensor_parallel: bool = False
+    """Gathers and scatters of sequence parallelism run beside matrix products, in part."""
+    overlaps_experts: bool = False
+    """The expert all-to-all runs beside compute, in part."""
+    context_exchange: ContextExchange = "p2p"
+    """Keys and values travel a ring, or heads are exchanged for sequence."""
+    moe_dispatcher: Dispatcher = "alltoall"
+    """Inside one scale-up domain."""
+    moe_dispatcher_across: Dispatcher = "alltoall"
+    """Where expert groups span several."""
+    graphs_hybridep: bool = False
+    """HybridEP needs no host synchronisation: the whole step is one CUDA graph and the dispatch
+    runs beside compute, unless a run states otherwise."""
+    whole_under_pipeline: bool = False
+    """Under pipeline parallelism FSDP keeps weights gathered and gradients whole between the micro
+    batches of a step, which makes it ZeRO-1."""
+    caches_dummy_weight_gradients: bool = False
+    """Keeps one buffer for each weight shape (Transformer Engine with fused accumulation)."""
     schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")
     """Schedules it executes."""
     unsynchronised: tuple[Schedule, ...] = ()

@@ -17,22 +17,10 @@ NANOTRON = RuntimeTraits(
     dropout=False,
     kernels="eager",
     host="fused",
-    cuda_graph="none",
-    selects_operations=False,
-    scatters_messages=False,
     overlaps_gradients=True,
-    overlaps_parameters=False,
-    overlaps_tensor_parallel=False,
-    overlaps_experts=False,
-    context_exchange="p2p",
-    moe_dispatcher="alltoall",
-    moe_dispatcher_across="alltoall",
-    graphs_hybridep=False,
-    whole_under_pipeline=False,
     gradient_bytes=4,
     gradient_message_bytes=4,
     head_bytes_per_logit=12.0,  # bf16 logits, fp32 copies of logits and gradient
-    caches_dummy_weight_gradients=False,
     autograd=Autograd(activation_output=True),
     footprint=Footprint(
         low_precision="cast", keeps_gathered_inputs=True, batch_first_attention=True
