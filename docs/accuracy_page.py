@@ -8,11 +8,11 @@ from statistics import fmean
 
 from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_error
 from accuracy_remarks import PEERS, SHORT
-from accuracy_tables import Row, errors_table, ranking_table, rate, table
+from accuracy_tables import Row, errors_table, ranking_table, table
 
 from cli.render.terms import LABELS
 from cli.render.text import percent, seconds, seconds_like
-from cli.render.validate import SKIPPED, headline_text, signed
+from cli.render.validate import SKIPPED, headline_text, rate, signed
 from costmodel.explicit import Terms
 from costmodel.validate.memory_scores import Verdicts
 from costmodel.validate.scores import Scores, scores, worst

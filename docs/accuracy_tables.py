@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cli.render.text import percent
-from cli.render.validate import signed
+from cli.render.validate import (
+    ERRORS_HEAD,
+    RANKED_HEAD,
+    RANKS_HEAD,
+    errors_rows,
+    ranking_rows,
+)
 from costmodel.validate.ranking import Ranking
 from costmodel.validate.steps import Errors
 
@@ -21,37 +26,9 @@ def table(head: Row, rows: Iterable[Row]) -> str:
 
 def errors_table(title: str, groups: Iterable[Errors]) -> str:
     """One row per group."""
-    rows = (
-        (
-            one.name,
-            f"{one.n:,}",
-            signed(one.bias_fraction),
-            percent(one.median_fraction),
-            percent(one.mean_fraction),
-        )
-        for one in groups
-    )
-    return table((title, "runs", "bias", "median", "mean"), rows)
+    return table((title, *ERRORS_HEAD), errors_rows(groups))
 
 
 def ranking_table(ranking: Ranking) -> str:
     """One row per job, then the means."""
-    rows = [
-        (
-            one.model,
-            f"{one.num_gpus} x {one.gpu}",
-            one.runtime,
-            str(one.num_layouts),
-            f"{one.spearman:.2f}",
-            percent(one.regret_fraction),
-        )
-        for one in ranking.groups
-    ]
-    means = (f"{ranking.mean_spearman:.2f}", percent(ranking.mean_regret_fraction))
-    head = ("model", "machine", "runtime", "layouts", "Spearman", "regret")
-    return table(head, [*rows, ("mean", "", "", "", *means)])
-
-
-def rate(fraction: float | None) -> str:
-    """A share in percent, a dash where there was nothing to count."""
-    return "-" if fraction is None else percent(fraction)
+    return table((*RANKED_HEAD, *RANKS_HEAD), ranking_rows(ranking))

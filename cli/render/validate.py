@@ -107,25 +107,25 @@ def _memory_parts(scores: Scores) -> Iterator[RenderableType]:
         yield verdicts_part(scores.verdicts)
 
 
+ERRORS_HEAD = ("runs", "bias", "median", "mean")
+
+
+def errors_rows(groups: Iterable[Errors]) -> Iterator[tuple[str, ...]]:
+    """One row per group: its name, then `ERRORS_HEAD`."""
+    for one in groups:
+        yield (
+            one.name,
+            f"{one.n:,}",
+            signed(one.bias_fraction),
+            percent(one.median_fraction),
+            percent(one.mean_fraction),
+        )
+
+
 def errors_table(title: str, groups: Iterable[Errors]) -> Table:
     """One row per group."""
-    columns = (
-        Column(title, numeric=False),
-        *(Column(name) for name in ("runs", "bias", "median", "mean")),
-    )
-    return grid(
-        columns,
-        (
-            (
-                one.name,
-                f"{one.n:,}",
-                signed(one.bias_fraction),
-                percent(one.median_fraction),
-                percent(one.mean_fraction),
-            )
-            for one in groups
-        ),
-    )
+    columns = (Column(title, numeric=False), *map(Column, ERRORS_HEAD))
+    return grid(columns, errors_rows(groups))
 
 
 def signed(fraction: float) -> str:
@@ -133,16 +133,13 @@ def signed(fraction: float) -> str:
     return f"{fraction * 100:+.1f} %"
 
 
-def ranking_table(ranking: Ranking) -> Table:
-    """Every group, then the means."""
-    columns = (
-        Column("model", numeric=False),
-        Column("machine", numeric=False),
-        Column("runtime", numeric=False),
-        *(Column(name) for name in ("layouts", "Spearman", "regret")),
-    )
-    rows = [
-        (
+RANKED_HEAD, RANKS_HEAD = ("model", "machine", "runtime"), ("layouts", "Spearman", "regret")
+
+
+def ranking_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
+    """Every group under `RANKED_HEAD` and `RANKS_HEAD`, then the means."""
+    for one in ranking.groups:
+        yield (
             one.model,
             f"{one.num_gpus:,} x {one.gpu}",
             one.runtime,
@@ -150,10 +147,14 @@ def ranking_table(ranking: Ranking) -> Table:
             f"{one.spearman:.2f}",
             percent(one.regret_fraction),
         )
-        for one in ranking.groups
-    ]
     means = (f"{ranking.mean_spearman:.2f}", percent(ranking.mean_regret_fraction))
-    return grid(columns, [*rows, ("mean", "", "", "", *means)])
+    yield ("mean", "", "", "", *means)
+
+
+def ranking_table(ranking: Ranking) -> Table:
+    """Every group, then the means."""
+    words = (Column(name, numeric=False) for name in RANKED_HEAD)
+    return grid((*words, *map(Column, RANKS_HEAD)), ranking_rows(ranking))
 
 
 def verdicts_part(verdicts: Verdicts) -> RenderableType:
@@ -170,8 +171,8 @@ def verdicts_part(verdicts: Verdicts) -> RenderableType:
             ("we refuse it", str(len(verdicts.false_refusals)), str(verdicts.true_refusals)),
             (
                 "wrong",
-                _rate(verdicts.false_refusal_fraction),
-                _rate(verdicts.false_fit_fraction),
+                rate(verdicts.false_refusal_fraction),
+                rate(verdicts.false_fit_fraction),
             ),
         ),
     )
@@ -179,7 +180,8 @@ def verdicts_part(verdicts: Verdicts) -> RenderableType:
     return Group(table, *(["Passed, and does not fit:", *names] if names else []))
 
 
-def _rate(fraction: float | None) -> str:
+def rate(fraction: float | None) -> str:
+    """A share in percent, a dash where there was nothing to count."""
     return NEVER if fraction is None else percent(fraction)
 
 
