@@ -39,10 +39,11 @@ def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
     }
     if not lines:
         raise FileError(f"{path}: no runs: expected one JSON object a line")
+    runs = tuple(_record(path, number, values) for number, values in lines.items())
     unknown = Counter(
         name
-        for values in lines.values()
-        if isinstance(values, dict)
+        for run, values in zip(runs, lines.values(), strict=True)
+        if isinstance(run, MeasuredRun) and isinstance(values, dict)
         for name in unknown_names(values)
     )
     if unknown:
@@ -50,7 +51,7 @@ def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
             f"{name} ({plural(count, 'run')})" for name, count in sorted(unknown.items())
         )
         remark(f"{path}: not in the schema of runs, so not read: {names}")
-    return tuple(_record(path, number, values) for number, values in lines.items())
+    return runs
 
 
 def _values(path: Path, number: int, line: str) -> object:

@@ -177,6 +177,12 @@ def test_a_misspelt_field_is_named_not_swallowed(tmp_path):
     )
 
 
+def test_a_record_that_is_no_run_is_said_once(tmp_path):
+    outcome = plan("validate", write_runs(tmp_path / "runs.jsonl", [{"hidden_size": 5120}]))
+    assert "not in the schema" not in outcome.err
+    assert "runs.jsonl:1" in outcome.out
+
+
 def test_a_name_in_a_file_cannot_steer_the_terminal(tmp_path):
     run = own_run() | {"\x1b[2Jgone": 1}
     outcome = plan("validate", write_runs(tmp_path / "runs.jsonl", [run]))
