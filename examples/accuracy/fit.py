@@ -45,13 +45,12 @@ from costmodel.spec.measured_run import MeasuredRun
 from costmodel.table import LayoutTable
 from costmodel.uncertainty import LEVEL
 from costmodel.validate.cases import Case, case_of
+from costmodel.validate.steps import POOLED, SMALL_SOURCE
 
 FloatColumn = NDArray[np.float64]
 
 HERE = Path(__file__).parent
 CATALOG = Path(catalog.__file__).parent
-SMALL_SOURCE = 8
-"""Sources with fewer runs are pooled."""
 HUBER = 0.04
 """Log residual beyond which the loss grows linearly."""
 NOT_FITTED = ("mcore",)
@@ -131,7 +130,7 @@ def strict_rows() -> list[Row]:
     for case in cases:
         sizes[case.run.source_group] += 1
     names = [
-        case.run.source_group if sizes[case.run.source_group] >= SMALL_SOURCE else "other"
+        case.run.source_group if sizes[case.run.source_group] >= SMALL_SOURCE else POOLED
         for case in cases
     ]
     keys = [(name, _layout_key(case)) for name, case in zip(names, cases, strict=True)]
