@@ -6,31 +6,57 @@ holds for the other.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from costmodel.errors import SpecError
-from costmodel.machine import Machine, Provenance, machine_of
+from costmodel.hardware import Provenance
+from costmodel.machine import Machine
+from costmodel.profiled import measured_machine, profile_notes
 from costmodel.spec.calibration import Calibration, Scalars
 from costmodel.spec.job import Job
+from costmodel.spec.measured_run import MeasuredRun
+from costmodel.spec.profile import Profile
 
 
-def machine_for(job: Job, calibration: Calibration | None = None) -> Machine:
-    """The machine of a job, calibrated where a calibration is given.
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is known of a machine beyond the catalog; a calibration corrects the catalog alone."""
+
+    profile: Profile | None = None
+    """Measurements of its parts."""
+    calibration: Calibration | None = None
+    """How fast whole steps ran."""
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU it is of; null: nothing was measured."""
+        known = self.profile or self.calibration
+        return known.gpu if known else None
+
+    def corrects(self, run: MeasuredRun) -> bool:
+        """Does it speak of the machine of a run?"""
+        return run.cluster.gpu is not None and run.cluster.gpu == self.gpu
+
+
+NOTHING = Measured()
+
+
+def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
+    """The machine of a job as it was measured.
 
     Raises:
-        SpecError: The calibration is of another GPU.
+        SpecError: The profile or the calibration is of another GPU.
         PlanError: As `machine_of`.
     """
-    machine = machine_of(job.cluster, job.training.precision)
-    if calibration is None:
-        return machine
-    others = sorted({group.gpu for group in job.cluster.groups} - {calibration.gpu})
-    if others:
+    others = sorted({group.gpu for group in job.cluster.groups} - {measured.gpu})
+    if others and measured.gpu:
+        what = "profile was measured" if measured.profile else "calibration was fitted"
         raise SpecError(
-            f"the calibration was fitted on {calibration.gpu}, the cluster has "
-            f"{' and '.join(others)}: calibrate on a step of that GPU, or leave --profile out"
+            f"the {what} on {measured.gpu}, the cluster has {' and '.join(others)}: give one of "
+            "that GPU, or leave --profile out"
         )
-    return calibrated(machine, calibration, job)
+    machine = measured_machine(job.cluster, job.training.precision, measured.profile)
+    return calibrated(machine, measured.calibration, job) if measured.calibration else machine
 
 
 def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:
@@ -51,6 +77,13 @@ def with_scalars(machine: Machine, scalars: Scalars) -> Machine:
         nic_bytes_per_second=machine.nic_bytes_per_second * scalars.inter_node_bandwidth,
         fixed_overhead_seconds=machine.fixed_overhead_seconds + scalars.fixed_overhead_seconds,
     )
+
+
+def measured_notes(job: Job, measured: Measured) -> tuple[str, ...]:
+    """What was measured, and where the job is not quite that."""
+    of_profile = profile_notes(job, measured.profile) if measured.profile else ()
+    of_steps = calibration_notes(job, measured.calibration) if measured.calibration else ()
+    return (*of_profile, *of_steps)
 
 
 def calibration_notes(job: Job, calibration: Calibration) -> tuple[str, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.machine import GemmRate, Machine
+from costmodel.hardware import GemmRate
+from costmodel.machine import Machine
+from costmodel.residuals import Residuals
 from costmodel.table import FloatColumn, IntColumn
 from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32
 
@@ -29,6 +31,13 @@ dropout one by one.
 
 Source: layer profiles of OPT-350M on A100 (5.1 and 19) and GH200 (6.4 and 21.8), products and norms
 subtracted, eth-easl/sailor@cf2c8e3c.
+"""
+
+ADAM_SHARD_BYTES = 42
+"""Bytes moved per parameter a rank updates: norm (4) and clipping (8) of its fp32 gradient; Adam
+reads and writes fp32 weight and both moments (24), reads the gradient (4), writes bf16 (2).
+
+Source: derived; Megatron Core `distrib_optimizer.py` clips and steps on the shard alone.
 """
 
 
@@ -54,21 +63,41 @@ class ForwardBackward:
 def product_seconds(
     machine: Machine, rate: GemmRate, product: Product, output_bytes: int
 ) -> FloatColumn:
-    """Seconds of one matrix product.
+    """Seconds of one matrix product, as measured products near its shape say.
+
+    Source: `roofline_seconds`; low precision adds the cast of its activation operand (read 2 bytes,
+    write 1).
+    """
+    seconds = roofline_seconds(machine.memory_bytes_per_second, rate, product, output_bytes)
+    if rate.residuals:
+        sizes = (product.m, product.n, product.k, np.asarray(float(output_bytes)))
+        seconds = seconds * rate.residuals.factor(*sizes)
+    if rate.element_bytes >= BYTES_BF16:
+        return seconds
+    cast = (BYTES_BF16 + BYTES_FP8) * product.m * product.k
+    return seconds + cast / streaming_bytes_per_second(machine)
+
+
+def roofline_seconds(
+    memory_bytes_per_second: float, rate: GemmRate, product: Product, output_bytes: int
+) -> FloatColumn:
+    """Seconds of one matrix product by the curve of its GPU and precision.
 
     Source: additive roofline, t = a0 + a1 F / peak + a2 B / bandwidth, fitted per GPU and
-    precision (5.6-7.8 % error in bf16); low precision adds the cast of its activation operand
-    (read 2 bytes, write 1).
+    precision (5.6-7.8 % error in bf16).
     """
     m, n, k = product.m, product.n, product.k
     moved = rate.element_bytes * (m * k + k * n) + output_bytes * m * n
-    cast = (BYTES_BF16 + BYTES_FP8) * m * k if rate.element_bytes < BYTES_BF16 else 0.0
     return (
         rate.fixed_seconds
         + rate.flop_factor * 2 * m * n * k / rate.peak_flop_per_second
-        + rate.byte_factor * moved / machine.memory_bytes_per_second
-        + cast / streaming_bytes_per_second(machine)
+        + rate.byte_factor * moved / memory_bytes_per_second
     )
+
+
+def grouped_rate(rate: GemmRate) -> GemmRate:
+    """The curve of products as grouped kernels of experts follow it, where those were measured."""
+    return replace(rate, residuals=rate.grouped)
 
 
 def linear_seconds(
@@ -96,27 +125,39 @@ def fused_attention_seconds(
     machine: Machine,
     flop: FloatColumn,
     length: int,
-    head_dim: int,
+    dims: tuple[int, int],
     *,
+    rows: FloatColumn,
     speed: float,
     calls: IntColumn,
 ) -> ForwardBackward:
     """Fused causal attention of `flop` forward FLOPs over sequences of `length`, in some calls.
 
+    `dims` are the widths of a query and of a value, `rows` heads times sequences on one rank;
     `speed` is that of the runtime's kernel over the best one for the GPU. On a ring of context
     ranks all but one call see no mask, so what the diagonal wastes is that of the whole sequence.
     Source: efficiency e = e_max s / (s + s_half) fitted per architecture;
     Dao, arXiv:2307.08691, section 4.1 for the backward pass.
     """
     constants = machine.constants
-    shape = min(1.0, head_dim / 128) ** constants.head_dim_exponent
+    shape = min(1.0, min(dims) / 128) ** constants.head_dim_exponent
     efficiency = (
         machine.attention_max_efficiency * length / (length + machine.attention_half_length)
     )
     seconds = flop / (machine.half.peak_flop_per_second * efficiency * shape * speed)
     backward = seconds * ATTENTION_BACKWARD_FLOP / constants.attention_backward_efficiency
     fixed = calls * constants.attention_fixed_seconds
-    return ForwardBackward(seconds + fixed, backward + fixed, np.zeros_like(seconds))
+    sizes = (np.asarray(float(length)), rows, np.asarray(float(sum(dims))))
+    return ForwardBackward(
+        (seconds + fixed) * _factor(machine.attention_residuals, *sizes),
+        (backward + fixed) * _factor(machine.attention_backward_residuals, *sizes),
+        np.zeros_like(seconds),
+    )
+
+
+def _factor(measured: Residuals | None, *sizes: FloatColumn) -> FloatColumn:
+    """Measured over fitted seconds; 1 where nothing was measured. Source: `Residuals`."""
+    return measured.factor(*sizes) if measured else np.ones(())
 
 
 def unfused_attention_seconds(
@@ -148,6 +189,11 @@ def unfused_attention_seconds(
     return ForwardBackward(
         products + forward * one, 2 * products + backward * one, np.zeros_like(one)
     )
+
+
+def optimizer_bytes_per_second(machine: Machine) -> float:
+    """Memory bandwidth of the optimizer: measured, else as `streaming_bytes_per_second`."""
+    return machine.optimizer_bytes_per_second or streaming_bytes_per_second(machine)
 
 
 def streaming_bytes_per_second(machine: Machine) -> float:

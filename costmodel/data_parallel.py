@@ -14,7 +14,7 @@ from costmodel.comm.collectives import (
     only,
 )
 from costmodel.comm.topology import Group, group
-from costmodel.compute import streaming_bytes_per_second
+from costmodel.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from costmodel.machine import Machine
 from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
 from costmodel.pipeline import LayerSeconds
@@ -23,12 +23,6 @@ from costmodel.schedules.bounds import RankSeconds
 from costmodel.table import BoolColumn, FloatColumn, LayoutTable, distinct
 from costmodel.units import BYTES_FP32
 
-ADAM_SHARD_BYTES = 42
-"""Bytes moved per parameter a rank updates: norm (4) and clipping (8) of its fp32 gradient; Adam
-reads and writes fp32 weight and both moments (24), reads the gradient (4), writes bf16 (2).
-
-Source: derived; Megatron Core `distrib_optimizer.py` clips and steps on the shard alone.
-"""
 ZERO_GRADIENT_BYTES = 4
 """Bytes moved per accumulated fp32 gradient to zero it. Source: derived."""
 CPU_ADAM_PARAMS_PER_SECOND = 4.5e9
@@ -235,12 +229,12 @@ def optimizer_seconds(
 ) -> FloatColumn:
     """Seconds of zeroing, clipping and Adam on the fullest rank, all on the GPU.
 
-    Source: memory traffic at ELEMENTWISE_EFFICIENCY of bandwidth.
+    Source: memory traffic at `optimizer_bytes_per_second`.
     """
     whole = np.where(table.zero_stage < 2, float(ZERO_GRADIENT_BYTES), 0.0)
     moved = updated * (ADAM_SHARD_BYTES + ZERO_GRADIENT_BYTES - whole)
     moved += params.weighted(whole, whole)
-    return np.asarray(moved.max(axis=0) / streaming_bytes_per_second(machine))
+    return np.asarray(moved.max(axis=0) / optimizer_bytes_per_second(machine))
 
 
 def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) -> FloatColumn:
@@ -250,6 +244,8 @@ def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) 
     """
     moved = updated.max(axis=0) * table.offload_optimizer
     wire = (BYTES_FP32 + machine.storage_bytes) / machine.host_bytes_per_second
-    update = machine.gpus_per_node / CPU_ADAM_PARAMS_PER_SECOND
-    saved = ADAM_SHARD_BYTES / streaming_bytes_per_second(machine)
+    update = machine.gpus_per_node / (
+        machine.cpu_adam_params_per_second or CPU_ADAM_PARAMS_PER_SECOND
+    )
+    saved = ADAM_SHARD_BYTES / optimizer_bytes_per_second(machine)
     return np.where(moved > 0, moved * np.maximum(0.0, wire + update - saved), 0.0)

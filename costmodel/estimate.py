@@ -9,7 +9,7 @@ an explicit step time is never below its bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -99,6 +99,9 @@ def price(
     traffic = step_traffic_seconds(machine, traits, table, held, work)
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
     optimizer = optimizer_seconds(machine, table, held, updated)
+    memory = rank_memory(job, traits, table, gathered, ranks=ranks, params=params, held=held)
+    if machine.outside_bytes is not None:
+        memory = replace(memory, outside_bytes=machine.outside_bytes)
     offload = offload_seconds(machine, table, updated)
     return Priced(
         table=table,
@@ -108,7 +111,7 @@ def price(
         seconds=seconds,
         work=work,
         microbatches=microbatches,
-        memory=rank_memory(job, traits, table, gathered, ranks=ranks, params=params, held=held),
+        memory=memory,
         traffic=traffic,
         dp_comm=dp_comm,
         optimizer=optimizer,

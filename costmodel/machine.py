@@ -7,58 +7,32 @@ every collective that crosses it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 
 from costmodel import catalog
 from costmodel.errors import SpecError, UnsupportedError
+from costmodel.hardware import (
+    GemmRate,
+    Known,
+    Provenance,
+    attention_fit,
+    collective_fits,
+    gemm_rate,
+    known_of,
+    sustained,
+)
+from costmodel.residuals import Residuals
 from costmodel.spec.cluster import ClusterSpec, FabricTier, NodeGroup
 from costmodel.spec.constants import Constants
-from costmodel.spec.gpu import CollectiveFit, FittedConstants, GemmFit, GpuSpec
-from costmodel.spec.training import LOW_PRECISION, Precision, storage_bytes
+from costmodel.spec.gpu import GpuSpec
+from costmodel.spec.profile import EndPoint, LayerPoint, Profile
+from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
 from costmodel.table import FloatColumn
-from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, GIB, MICROSECOND, TERA
-
-Kind = Literal["measured", "fitted", "datasheet", "assumed"]
-
-GROUP_SIZES = (2, 4, 8)
-"""Sizes of the collective fits; a larger group takes the last one."""
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
-
-ASSUMED_GEMM = GemmFit(
-    fixed_us=6.0,
-    flop_factor=1.33,
-    byte_factor=0.5,
-    source="assumed: mid-range of the fitted GPUs (flop factor 1.12 to 1.64)",
-)
-ASSUMED_SUSTAINED = 0.85
-"""Source: assumed; median of the fitted sustained factors, docs/explanation/constants.md."""
-ASSUMED_LINK_FRACTION = 0.75
-"""Bus bandwidth over datasheet link speed. Source: 230/300 on A100 and 343-481/450 on H100."""
-ASSUMED_ALPHA_US = 20.0
-"""Latency of a collective without a fit. Source: all_reduce_8 on A100, 21 us."""
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where one number of the machine comes from."""
-
-    quantity: str
-    kind: Kind
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class GemmRate:
-    """Matrix products in one precision."""
-
-    peak_flop_per_second: float
-    fixed_seconds: float
-    flop_factor: float
-    byte_factor: float
-    element_bytes: int
+from costmodel.units import GB, GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +77,32 @@ class Machine:
     calibrated: bool = False
     """Corrected by measured steps of the job's own precision and runtime."""
 
+    attention_residuals: Residuals | None = None
+    """Of the core, by sequence length, rows (heads times sequences) and both widths of a head."""
+    attention_backward_residuals: Residuals | None = None
+    collective_residuals: Mapping[tuple[int, int], Residuals] = field(default_factory=dict)
+    """By row and column of the fits; over bytes of the full tensor, inside one domain."""
+    layers: tuple[LayerPoint, ...] = ()
+    """Whole layers that were measured: their level is that of the parts."""
+    ends: tuple[EndPoint, ...] = ()
+    """Embeddings and heads that were measured, as `layers`."""
+    optimizer_bytes_per_second: float | None = None
+    """Measured speed of the optimizer; null: that of other kernels without reuse."""
+    cpu_adam_params_per_second: float | None = None
+    """Measured on all cores of a node; null: as published."""
+    outside_bytes: float | None = None
+    """Measured device memory outside the allocator; null: that of the runtime."""
+
 
 def machine_of(
-    cluster: ClusterSpec, precision: Precision, constants: Constants | None = None
+    cluster: ClusterSpec,
+    precision: Precision,
+    constants: Constants | None = None,
+    profile: Profile | None = None,
 ) -> Machine:
     """Numbers of a cluster for one precision; unlike groups give their slowest member.
+
+    Curves of a profile replace those of the catalog for its GPU.
 
     Raises:
         SpecError: A number the cluster needs is neither in the file nor in the catalog.
@@ -115,7 +110,8 @@ def machine_of(
         CatalogError: The GPU is not in the catalog.
     """
     fixed = constants or catalog.constants()
-    machines = [_group_machine(cluster, i, precision, fixed) for i in range(len(cluster.groups))]
+    known = [known_of(group, profile) for group in cluster.groups]
+    machines = [_group_machine(cluster, i, precision, fixed, known[i]) for i in range(len(known))]
     slowest = min(machines, key=lambda m: m.linear.peak_flop_per_second / m.linear.flop_factor)
     return Machine(
         num_gpus=cluster.num_gpus,
@@ -143,33 +139,29 @@ def machine_of(
 
 
 def _group_machine(
-    cluster: ClusterSpec, index: int, precision: Precision, constants: Constants
+    cluster: ClusterSpec, index: int, precision: Precision, constants: Constants, known: Known
 ) -> Machine:
-    group = cluster.groups[index]
-    spec, own = catalog.gpu(group.gpu), catalog.fitted(group.gpu)
-    other_name = catalog.stand_in(group.gpu)
-    other = catalog.fitted(other_name) if other_name else FittedConstants()
+    group, spec = cluster.groups[index], known.spec
     trace: list[Provenance] = [
-        Provenance(f"{group.gpu} datasheet", "datasheet", spec.memory_gib.source)
+        Provenance(
+            f"{group.gpu} datasheet",
+            "measured" if group.device else "datasheet",
+            spec.memory_gib.source,
+        )
     ]
     bf16_key = "bf16" if "bf16" in spec.peak_tflops else "fp16"
     if precision not in spec.peak_tflops:
-        known = [p for p in get_args(Precision) if p in spec.peak_tflops]
+        names = [p for p in get_args(Precision) if p in spec.peak_tflops]
         raise UnsupportedError(
-            f"{group.gpu} has no {precision} matrix units: choose --precision {' or '.join(known)}"
+            f"{group.gpu} has no {precision} matrix units: choose --precision {' or '.join(names)}"
         )
-    half_key = "tf32" if precision == "tf32" else bf16_key
-    half = _gemm_rate(group.gpu, half_key, (own, other), trace)
+    half_key = precision if precision in FULL_WIDTH else bf16_key
+    half = gemm_rate(known, half_key, trace)
     linear_key = precision if precision in LOW_PRECISION else half_key
-    linear = (
-        half if linear_key == half_key else _gemm_rate(group.gpu, linear_key, (own, other), trace)
-    )
-    attention = own.attention or other.attention or catalog.fitted("a100-sxm-80gb").attention
-    assert attention is not None
-    trace.append(
-        _fit_provenance("attention", group.gpu, attention.source, own=own.attention is not None)
-    )
-    alpha, bus, sqrt_c = _collectives(group.gpu, spec, own, other, trace)
+    linear = half if linear_key == half_key else gemm_rate(known, linear_key, trace)
+    attention = attention_fit(known, trace)
+    burst = 1.0 if known.measured.attention else sustained(known, half_key)
+    alpha, bus, sqrt_c = collective_fits(known, trace)
     return Machine(
         num_gpus=group.num_gpus,
         domain_gpus=_domain(group, spec),
@@ -177,7 +169,7 @@ def _group_machine(
         memory_bytes_per_second=spec.memory_gb_per_s.value * GB,
         half=half,
         linear=linear,
-        attention_max_efficiency=attention.max_efficiency * sustained_speed(group.gpu, half_key),
+        attention_max_efficiency=attention.max_efficiency * burst,
         attention_half_length=attention.half_length,
         alpha_seconds=alpha,
         bus_bytes_per_second=bus,
@@ -217,67 +209,3 @@ def _nic(cluster: ClusterSpec, index: int, spec: GpuSpec, trace: list[Provenance
         )
     trace.append(Provenance(f"{group.gpu} NIC", "datasheet", spec.nic_gb_per_s.source))
     return spec.nic_gb_per_s.value * GB
-
-
-def _fit_provenance(quantity: str, gpu: str, source: str, *, own: bool) -> Provenance:
-    if own:
-        return Provenance(f"{gpu} {quantity}", "fitted", source)
-    return Provenance(f"{gpu} {quantity}", "assumed", f"stands in, not measured on {gpu}: {source}")
-
-
-def _gemm_rate(
-    name: str, key: str, fits: tuple[FittedConstants, FittedConstants], trace: list[Provenance]
-) -> GemmRate:
-    own, other = fits
-    spec = catalog.gpu(name)
-    low = key in LOW_PRECISION
-    fit_key = "fp8_training" if low else "bf16"
-    fit = own.gemm.get(fit_key) or other.gemm.get(fit_key) or ASSUMED_GEMM
-    sustained = sustained_speed(name, key)
-    trace.append(
-        _fit_provenance(f"{key} matrix products", name, fit.source, own=fit_key in own.gemm)
-    )
-    return GemmRate(
-        peak_flop_per_second=spec.peak_tflops[key].value * TERA,
-        fixed_seconds=fit.fixed_us * MICROSECOND,
-        flop_factor=fit.flop_factor / sustained,
-        byte_factor=fit.byte_factor,
-        element_bytes=BYTES_FP8 if low else BYTES_FP32 if key == "tf32" else BYTES_BF16,
-    )
-
-
-def sustained_speed(gpu: str, precision: str) -> float:
-    """Sustained over burst speed of a GPU's products; of a relative where it has none itself.
-
-    Looks for the precision, then for the next lower ones, then for bf16, in the fits of the GPU
-    and of its stand-in.
-    """
-    stand_in = catalog.stand_in(gpu)
-    own, other = catalog.fitted(gpu), catalog.fitted(stand_in) if stand_in else FittedConstants()
-    family = {"mxfp8": ("mxfp8", "fp8"), "nvfp4": ("nvfp4", "mxfp8", "fp8"), "fp16": ()}
-    for name in (*family.get(precision, (precision,)), "bf16"):
-        for constants in (own, other):
-            if name in constants.sustained:
-                return constants.sustained[name].value
-    return ASSUMED_SUSTAINED
-
-
-def _collectives(
-    name: str, spec: GpuSpec, own: FittedConstants, other: FittedConstants, trace: list[Provenance]
-) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
-    stand_in = catalog.stand_in(name)
-    same_link = stand_in is not None and catalog.gpu(stand_in).link == spec.link
-    fits = own.collectives or (other.collectives if same_link else {})
-    assumed = CollectiveFit(
-        alpha_us=ASSUMED_ALPHA_US,
-        bus_gb_per_s=ASSUMED_LINK_FRACTION * spec.link_gb_per_s.value,
-        sqrt_coefficient=0.0,
-        source="assumed: 0.75 of the datasheet link speed",
-    )
-    used = [[fits.get(f"{op}_{n}", assumed) for n in GROUP_SIZES] for op in OPERATIONS]
-    trace.append(_fit_provenance("collectives", name, used[0][2].source, own=bool(own.collectives)))
-    return (
-        np.array([[fit.alpha_us * MICROSECOND for fit in row] for row in used]),
-        np.array([[fit.bus_gb_per_s * GB for fit in row] for row in used]),
-        np.array([[fit.sqrt_coefficient for fit in row] for row in used]),
-    )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from costmodel.calibrated import calibration_notes, machine_for
+from costmodel.calibrated import NOTHING, Measured, machine_for, measured_notes
 from costmodel.errors import SpecError
 from costmodel.explicit import Estimate, explicit
 from costmodel.machine import Machine
 from costmodel.runtimes import traits_of
-from costmodel.spec.calibration import Calibration
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
@@ -27,12 +26,11 @@ def search(
     job: Job,
     options: SearchOptions | None = None,
     budget: Budget | None = None,
-    *,
-    calibration: Calibration | None = None,
+    measured: Measured = NOTHING,
 ) -> Plan | Infeasible:
     """Find the fastest layout of a job, with alternatives and a certificate.
 
-    A calibration says how fast the machine was seen to run; the proof then holds for that machine.
+    What was measured of the machine replaces the catalog; the proof then holds for that machine.
 
     Raises:
         PlanError: The job names something unknown or lacks a number it needs, or the budget was
@@ -45,7 +43,7 @@ def search(
             f"{' or '.join(EXPORTERS)}, or price a layout with `plan estimate`"
         )
     _check_positions(job)
-    machine = machine_for(job, calibration)
+    machine = machine_for(job, measured)
     choices = [choice.rule() for choice in options.choices]
     limits = Limits(machine.memory_bytes * (1 - options.memory_margin), options.top)
     budget = budget or Unlimited()
@@ -58,15 +56,15 @@ def search(
     if found.finalists is None:
         return _infeasible(job, machine, options, found, budget)
     plan = _plan(job, machine, options, found, found.finalists)
-    return plan.model_copy(update={"notes": notes(job, calibration)})
+    return plan.model_copy(update={"notes": notes(job, measured)})
 
 
 def estimate(
     job: Job,
     layout: Layout,
+    measured: Measured = NOTHING,
     *,
     memory_margin: float = 0.0,
-    calibration: Calibration | None = None,
 ) -> Estimate:
     """Price one layout.
 
@@ -74,7 +72,7 @@ def estimate(
         SpecError: The layout breaks a rule; the message names the rule and its fix.
     """
     check(job, layout)
-    machine = machine_for(job, calibration)
+    machine = machine_for(job, measured)
     table = LayoutTable.of([layout])
     return explicit(job, machine, traits_of(job), table, memory_margin=memory_margin)[0]
 
@@ -183,14 +181,14 @@ def _check_positions(job: Job) -> None:
         )
 
 
-def notes(job: Job, calibration: Calibration | None = None) -> tuple[str, ...]:
+def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     """What a reader of any figure for this job should know: assumed constants, stretched limits.
 
     Raises:
         PlanError: The job names something unknown or lacks a number it needs.
     """
-    machine = machine_for(job, calibration)
-    found = list(calibration_notes(job, calibration)) if calibration else []
+    machine = machine_for(job, measured)
+    found = list(measured_notes(job, measured))
     found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
     if len({group.gpu for group in job.cluster.groups}) > 1:
         found.append("mixed GPUs: every stage is priced at the slowest group's speed and memory")

@@ -6,13 +6,23 @@ gather them by row number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from costmodel.blocks.attention import attention_part, norm_module
 from costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
 from costmodel.blocks.host import Launches, dense_launches, moe_launches
+from costmodel.blocks.levels import (
+    Levels,
+    Passes,
+    end_levels,
+    layer_sizes,
+    levels,
+    scaled,
+    scaled_module,
+)
 from costmodel.blocks.mlp import mlp_part
 from costmodel.blocks.moe import moe_part
 from costmodel.blocks.parts import (
@@ -75,27 +85,77 @@ def blocks(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable)
     """Price every kind of block of the model for each key."""
     columns = shapes(job, machine, traits, keys)
     model = job.model
-    latent = 1 if model.mla else 0
-    attention = attention_part(columns)
-    dense = _layer(
-        columns,
-        attention + mlp_part(columns, model.intermediate_size, "mlp"),
-        norm_module(columns, latent),
-        dense_launches(columns),
-    )
-    moe = dense
+    dense = moe = _at_level(columns, _dense(columns), moe=False)
     if model.moe:
-        norms = norm_module(columns, latent + 1)
-        moe = _layer(columns, attention + moe_part(columns), norms, moe_launches(columns))
-    head = _end(columns, *head_passes(columns))
+        moe = _at_level(columns, _moe(columns), moe=True)
+    head = _end_at_level(columns, head=True)
     layer_input = columns.storage * columns.tokens * model.hidden_size / columns.residual_shards
     return Blocks(
         dense=dense,
         moe=moe,
-        embedding=_end(columns, *embedding_passes(columns)),
+        embedding=_end_at_level(columns, head=False),
         head=head,
         mtp=_mtp(columns, moe, head),
         layer_input_bytes=layer_input,
+    )
+
+
+def _dense(columns: Shapes) -> Block:
+    model = columns.job.model
+    mlp = mlp_part(columns, model.intermediate_size, "mlp")
+    norms = norm_module(columns, 1 if model.mla else 0)
+    return _layer(columns, attention_part(columns) + mlp, norms, dense_launches(columns))
+
+
+def _moe(columns: Shapes) -> Block:
+    norms = norm_module(columns, 2 if columns.job.model.mla else 1)
+    part = attention_part(columns) + moe_part(columns)
+    return _layer(columns, part, norms, moe_launches(columns))
+
+
+def _at_level(columns: Shapes, block: Block, *, moe: bool) -> Block:
+    """A layer at the level of those that were measured, where some were."""
+    job, machine, traits = columns.job, columns.machine, columns.traits
+    if not machine.layers:
+        return block
+
+    def parts(job: Job, traits: RuntimeTraits, key: LayoutTable) -> Passes:
+        one = shapes(job, machine, traits, key)
+        layer = _moe(one) if moe else _dense(one)
+        return Passes(layer.forward, layer.backward)
+
+    found = levels(job, machine, traits, parts, moe=moe)
+    sizes = layer_sizes(job.model, job.training.seq_length, columns.table, moe=moe)
+    return _scaled(block, found, sizes) if found else block
+
+
+def _end_at_level(columns: Shapes, *, head: bool) -> Block:
+    """The embedding or the head at the level of those that were measured, where some were."""
+    job, machine, traits = columns.job, columns.machine, columns.traits
+    passes = head_passes if head else embedding_passes
+    block = _end(columns, *passes(columns))
+    if not machine.ends:
+        return block
+
+    def parts(job: Job, traits: RuntimeTraits, key: LayoutTable) -> Passes:
+        forward, backward, _ = passes(shapes(job, machine, traits, key))
+        return Passes(forward, backward)
+
+    found = end_levels(job, machine, traits, parts, head=head)
+    hidden = np.full(columns.size, float(job.model.hidden_size))
+    sizes = (columns.tokens, hidden, job.model.vocab_size / columns.table.tp)
+    return _scaled(block, found, sizes) if found else block
+
+
+def _scaled(block: Block, found: Levels, sizes: Sequence[FloatColumn]) -> Block:
+    forward, backward = found.factors(sizes)
+    inside = found.collectives_inside
+    return replace(
+        block,
+        forward=scaled(block.forward, forward, tensor_parallel=inside),
+        backward=scaled(block.backward, backward, tensor_parallel=inside),
+        weight=block.weight * backward,
+        modules=tuple(scaled_module(module, forward) for module in block.modules),
     )
 
 

@@ -214,9 +214,9 @@ def _core(shapes: Shapes) -> ForwardBackward:
     seq_length = shapes.job.training.seq_length
     head_dim = query_columns(model) // model.num_attention_heads
     value_dim = value_columns(model) // model.num_attention_heads
+    dims = head_dim, value_dim
     if traits.attention == "unfused":
         rows = shapes.tokens * model.num_attention_heads / table.tp
-        dims = head_dim, value_dim
         return unfused_attention_seconds(
             shapes.machine, rows, seq_length, dims, dropout=traits.dropout
         )
@@ -224,10 +224,12 @@ def _core(shapes: Shapes) -> ForwardBackward:
     speed = 1.0
     if traits.attention == "flash2" and shapes.machine.architecture == "hopper":
         speed = shapes.machine.constants.flash2_on_hopper
-    narrow = min(head_dim, value_dim)
     calls = table.cp if traits.context_exchange == "p2p" else np.ones_like(table.cp)
+    whole = traits.context_exchange != "p2p"
+    shards = table.tp * (table.cp if whole else 1)
+    rows = table.micro_batch_size * model.num_attention_heads / shards
     return fused_attention_seconds(
-        shapes.machine, flop, seq_length, narrow, speed=speed, calls=calls
+        shapes.machine, flop, seq_length, dims, rows=rows, speed=speed, calls=calls
     )
 
 

@@ -19,10 +19,11 @@ from costmodel.compute import (
     ForwardBackward,
     Product,
     elementwise_seconds,
+    grouped_rate,
     product_seconds,
     sum_columns,
 )
-from costmodel.machine import OPERATIONS
+from costmodel.hardware import OPERATIONS
 from costmodel.spec.model import MoeSpec
 from costmodel.table import FloatColumn, IntColumn
 from costmodel.units import BYTES_FP8, BYTES_FP32
@@ -105,7 +106,7 @@ def _router(shapes: Shapes, routing: _Routing) -> FloatColumn:
 
 def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
     """Grouped products of all local experts."""
-    machine, rate = shapes.machine, shapes.machine.linear
+    machine, rate = shapes.machine, grouped_rate(shapes.machine.linear)
     h = np.zeros(shapes.size) + shapes.job.model.hidden_size
     cut = routing.moe.moe_intermediate_size / shapes.table.etp
     ups = 2 if shapes.job.model.gated_mlp else 1

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from costmodel.errors import unknown_name
 from costmodel.sourced import Sourced
 from costmodel.spec.base import Spec
+from costmodel.spec.cluster import NodeGroup
 from costmodel.spec.constants import Constants
 from costmodel.spec.gpu import FittedConstants, GpuSpec
 from costmodel.spec.intervals import Intervals
@@ -82,6 +83,20 @@ def gpu(name: str) -> GpuSpec:
     if name not in _gpus():
         raise unknown_name("GPU", name, _gpus(), "`plan catalog gpus` lists them all")
     return _gpus()[name]
+
+
+def gpu_called(device_name: str) -> str | None:
+    """The GPU that a driver calls by that name; null where the catalog has none."""
+    return next((n for n, spec in _gpus().items() if device_name in spec.device_names), None)
+
+
+def device(group: NodeGroup) -> GpuSpec:
+    """Numbers of the GPU of a node group: its own, or the catalog's.
+
+    Raises:
+        CatalogError: It brings none, and no GPU has that name.
+    """
+    return group.device or gpu(group.gpu)
 
 
 def fitted(name: str) -> FittedConstants:

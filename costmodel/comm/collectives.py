@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.comm.topology import Group
-from costmodel.machine import OPERATIONS, Machine
+from costmodel.hardware import OPERATIONS
+from costmodel.machine import Machine
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 
@@ -114,9 +115,16 @@ def collective_seconds(
 ) -> FloatColumn:
     """Seconds of a collective over the full tensor of `tensor_bytes` in each group.
 
+    Inside one domain, sizes near measured ones take as long as those did.
     Source: as `Rate` and `collective_rate`.
     """
-    return collective_rate(machine, operation, group).seconds(tensor_bytes)
+    seconds = collective_rate(machine, operation, group).seconds(tensor_bytes)
+    row, column = OPERATIONS.index(operation), fit_column(group)
+    for (measured_row, measured_column), residuals in machine.collective_residuals.items():
+        if measured_row == row:
+            near = (column == measured_column) & (group.nodes == 1)
+            seconds = np.where(near, seconds * residuals.factor(tensor_bytes), seconds)
+    return seconds
 
 
 def message_seconds(

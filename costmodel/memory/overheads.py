@@ -24,6 +24,6 @@ OLD_ARCHITECTURES = frozenset({"volta", "turing", "ampere", "ada"})
 
 def workspace_bytes(job: Job, traits: RuntimeTraits) -> float:
     """Scratch memory of all libraries on the GPU that takes most of it."""
-    names = {catalog.gpu(group.gpu).architecture for group in job.cluster.groups}
+    names = {catalog.device(group).architecture for group in job.cluster.groups}
     each = OLD_WORKSPACE_BYTES if names <= OLD_ARCHITECTURES else WORKSPACE_BYTES
     return traits.footprint.workspaces * each

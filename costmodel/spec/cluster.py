@@ -15,6 +15,7 @@ from pydantic import (
 
 from costmodel.errors import SpecError
 from costmodel.spec.base import Spec
+from costmodel.spec.gpu import GpuSpec
 
 MOST_NODES = 1 << 20
 MOST_GPUS_PER_NODE = 1 << 10
@@ -45,6 +46,8 @@ class NodeGroup(Spec):
     """Equal nodes. Everything left out comes from the GPU's catalog entry."""
 
     gpu: str
+    device: GpuSpec | None = None
+    """Numbers of a device the catalog does not have, as a profile measured them."""
     num_nodes: PositiveInt = Field(le=MOST_NODES)
     gpus_per_node: PositiveInt = Field(le=MOST_GPUS_PER_NODE)
     nvlink_domain: PositiveInt | None = None

@@ -12,6 +12,8 @@ class GpuSpec(Spec):
     """Datasheet of one GPU as it is mounted in its usual node. Unknown numbers are null."""
 
     vendor: str
+    device_names: tuple[str, ...] = ()
+    """What its driver calls it, by which a profile knows it."""
     architecture: str
     """Family whose fitted constants stand in where this GPU has none: ampere, hopper, ..."""
     memory_gib: Sourced

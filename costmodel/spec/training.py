@@ -8,9 +8,12 @@ from pydantic import Field, PositiveInt
 
 from costmodel.spec.base import Spec
 
-Precision = Literal["bf16", "fp16", "tf32", "fp8", "mxfp8", "nvfp4"]
+Precision = Literal["bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4"]
 """Number format of the matrix products; the attention core, the router and the head stay bf16
-where it is lower. `tf32` keeps weights, activations and gradients in fp32."""
+where it is lower. `fp32` and `tf32` keep weights, activations and gradients in fp32; matrix units
+multiply `tf32`, a CPU `fp32`."""
+FULL_WIDTH: tuple[Precision, ...] = ("fp32", "tf32")
+"""Formats whose weights and activations are stored in 4 bytes."""
 
 
 LOW_PRECISION: tuple[Precision, ...] = ("fp8", "mxfp8", "nvfp4")
@@ -19,7 +22,7 @@ LOW_PRECISION: tuple[Precision, ...] = ("fp8", "mxfp8", "nvfp4")
 
 def storage_bytes(precision: Precision) -> int:
     """Bytes of one activation or working weight."""
-    return 4 if precision == "tf32" else 2
+    return 4 if precision in FULL_WIDTH else 2
 
 
 class TrainingSpec(Spec):

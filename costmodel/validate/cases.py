@@ -158,8 +158,8 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
 
 PRECISIONS: dict[str | None, Precision] = {
     None: "bf16",
-    "fp32": "tf32",
     **{name: name for name in get_args(Precision)},
+    "fp32": "tf32",
 }
 """Runs in fp32 on GPUs with tensor cores multiply in TF32; 16 bits where nothing is stated."""
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from costmodel.calibrated import calibrated
+from costmodel.calibrated import NOTHING, Measured, calibrated
 from costmodel.errors import PlanError
 from costmodel.explicit import Estimate, RankMemory, explicit
-from costmodel.machine import Machine, machine_of
+from costmodel.machine import Machine
+from costmodel.profiled import measured_machine
 from costmodel.runtimes import traits_of
-from costmodel.spec.calibration import Calibration
 from costmodel.spec.constants import Constants
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
@@ -70,14 +70,14 @@ def predict(
     runs: Iterable[MeasuredRun],
     *,
     constants: Constants | None = None,
-    calibration: Calibration | None = None,
+    measured: Measured = NOTHING,
     memory_margin: float = 0.0,
 ) -> tuple[Prediction, ...]:
     """Price every run that can be priced, in order.
 
-    `constants` replace those of the catalog; a calibration corrects the runs on its GPU.
+    `constants` replace those of the catalog; what was measured corrects the runs on its GPU.
     """
-    pricing = _Pricing(constants, calibration, memory_margin)
+    pricing = _Pricing(constants, measured, memory_margin)
     return tuple(
         _skipped(case) if isinstance(case, Skipped) else _priced(case, pricing)
         for case in map(case_of, runs)
@@ -87,20 +87,16 @@ def predict(
 @dataclass(frozen=True, slots=True)
 class _Pricing:
     constants: Constants | None
-    calibration: Calibration | None
+    measured: Measured
     memory_margin: float
 
     def machine(self, case: Case) -> Machine:
-        job, known = case.job, self.calibration
-        machine = machine_of(job.cluster, job.training.precision, self.constants)
-        return (
-            calibrated(machine, known, case.job) if known and corrects(known, case.run) else machine
+        job = case.job
+        known = self.measured if self.measured.corrects(case.run) else NOTHING
+        machine = measured_machine(
+            job.cluster, job.training.precision, known.profile, self.constants
         )
-
-
-def corrects(calibration: Calibration, run: MeasuredRun) -> bool:
-    """Does a calibration speak of the machine of a run?"""
-    return run.cluster.gpu == calibration.gpu
+        return calibrated(machine, known.calibration, job) if known.calibration else machine
 
 
 def unreadable(name: str, detail: str) -> Prediction:

@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 from costmodel import catalog
 from costmodel.estimate import price
 from costmodel.explicit import step_seconds
-from costmodel.machine import Machine, machine_of, sustained_speed
+from costmodel.hardware import sustained_speed
+from costmodel.machine import Machine, machine_of
 from costmodel.runtimes import traits_of
 from costmodel.spec.constants import Constants
 from costmodel.spec.measured_run import MeasuredRun

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.calibrate import Observation, calibrate
-from costmodel.calibrated import with_scalars
+from costmodel.calibrated import Measured, with_scalars
 from costmodel.estimate import price
 from costmodel.explicit import step_seconds
 from costmodel.floor import floor_seconds
@@ -87,7 +87,7 @@ def test_a_search_on_a_calibrated_machine_stays_proven(job):
     before = search(job)
     measured = 1.3 * priced(job, LayoutTable.of([LAYOUT]), Scalars())[1][0]
     calibration = calibrate([Observation("run", "test", job, LAYOUT, float(measured))])
-    after = search(job, calibration=calibration)
+    after = search(job, measured=Measured(calibration=calibration))
     assert after.certificate.optimal
     assert after.best.layout == before.best.layout
     ratio = after.best.estimate.step_time_s / before.best.estimate.step_time_s

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from costmodel.calibrate import Observation, calibrate
-from costmodel.calibrated import calibrated, calibration_notes, machine_for, with_scalars
+from costmodel.calibrated import Measured, calibrated, calibration_notes, machine_for, with_scalars
 from costmodel.errors import SpecError
 from costmodel.explicit import explicit, step_seconds
 from costmodel.machine import machine_of
@@ -82,7 +82,7 @@ def test_a_calibration_moves_the_estimate_towards_its_own_run(job, factor):
     (run,) = calibration.runs
     assert run.after_step_time_s == pytest.approx(measured, rel=0.08)
     assert abs(run.after_step_time_s - measured) < abs(run.before_step_time_s - measured)
-    again = estimate(job, TP, calibration=calibration).step_time_s
+    again = estimate(job, TP, measured=Measured(calibration=calibration)).step_time_s
     assert again == pytest.approx(run.after_step_time_s, rel=1e-9)
 
 
@@ -192,7 +192,7 @@ def test_the_error_of_left_out_layouts_is_that_of_layouts_not_fitted(job):
 
 def test_the_terms_of_a_calibrated_estimate_sum_to_its_step(job):
     calibration = calibrate([observed(job, TP, 1.4 * seconds(job, TP))])
-    machine = machine_for(job, calibration)
+    machine = machine_for(job, Measured(calibration=calibration))
     table = LayoutTable.of(list(LAYOUTS))
     for one, plain in zip(
         explicit(job, machine, traits_of(job), table),
@@ -223,14 +223,14 @@ def test_a_calibration_of_another_gpu_is_refused(job, make_job):
     calibration = calibrate([observed(job, TP, seconds(job, TP))])
     for cluster in ("1x8:a100-sxm-80gb", "1x8:a100-sxm-80gb+1x8:h100-sxm"):
         with pytest.raises(SpecError, match="fitted on h100-sxm"):
-            search(make_job("small-dense", cluster), calibration=calibration)
+            search(make_job("small-dense", cluster), measured=Measured(calibration=calibration))
 
 
 def test_another_precision_runtime_or_model_is_a_note(job, make_job):
     calibration = calibrate([observed(job, TP, seconds(job, TP))])
     assert len(calibration_notes(job, calibration)) == 1
     other = make_job("small-moe", ONE_NODE, precision="fp8")
-    found = " ".join(notes(other, calibration))
+    found = " ".join(notes(other, Measured(calibration=calibration)))
     assert "calibrated on precision bf16, asked for fp8" in found
     assert "calibrated on small-dense" in found
     assert "asked for torchtitan" in " ".join(

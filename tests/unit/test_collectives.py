@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from costmodel.comm.collectives import bus_factor, collective_rate, collective_seconds
 from costmodel.comm.topology import group, pipeline_neighbour
-from costmodel.machine import OPERATIONS, machine_of
+from costmodel.hardware import OPERATIONS
+from costmodel.machine import machine_of
 from costmodel.spec.cluster import ClusterSpec, FabricTier, parse_cluster
 
 H100 = machine_of(parse_cluster("16x8:h100-sxm"), "bf16")

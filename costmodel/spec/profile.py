@@ -1,0 +1,287 @@
+"""What was measured on a machine: points, the curves through them, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from costmodel.sourced import Sourced
+from costmodel.spec.base import Spec
+from costmodel.spec.gpu import FittedConstants, GpuSpec
+from costmodel.spec.model import ModelSpec
+from costmodel.spec.training import Precision
+
+SCHEMA = "trainplan/profile/v1"
+
+Flag = Literal["noisy", "drift", "outliers", "throttled", "stated"]
+"""What is wrong with a timing: repeats that do not agree, that change while measured, that lie far
+from the others, a GPU that reports it was slowed down; `stated`: a figure of another tool, whose
+repeats are unknown."""
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "p2p"]
+Direction = Literal["host_to_device", "device_to_host", "nvme_read", "nvme_write"]
+
+
+class Timing(Spec):
+    """Seconds of one call, over repeats; of several ranks the slowest in every repeat."""
+
+    seconds: PositiveFloat
+    """Median."""
+    spread_fraction: NonNegativeFloat = 0.0
+    """Scaled median absolute deviation over the median."""
+    half_width_fraction: NonNegativeFloat = 0.0
+    """Half the 95 % confidence interval of the median, over the median."""
+    repeats: PositiveInt = 1
+    flags: tuple[Flag, ...] = ()
+    slowest_rank: NonNegativeInt | None = None
+
+
+class ProductPoint(Spec):
+    """A matrix product `m x k` times `k x n`, or `groups` of them in one grouped kernel."""
+
+    kind: Literal["gemm"] = "gemm"
+    m: PositiveInt
+    """Rows; of a group on average."""
+    n: PositiveInt
+    k: PositiveInt
+    groups: PositiveInt = 1
+    precision: Precision = "bf16"
+    weight_gradient: bool = False
+    """Reduces over tokens into an fp32 gradient: `k` is the tokens."""
+    time: Timing
+
+
+class AttentionPoint(Spec):
+    """The core of causal attention on one rank."""
+
+    kind: Literal["attention"] = "attention"
+    micro_batch_size: PositiveInt
+    seq_length: PositiveInt
+    num_heads: PositiveInt
+    num_key_value_heads: PositiveInt
+    head_dim: PositiveInt
+    value_dim: PositiveInt
+    precision: Precision = "bf16"
+    forward: Timing
+    backward: Timing | None = None
+
+
+class LayerPoint(Spec):
+    """One whole transformer layer on one rank, nothing recomputed."""
+
+    kind: Literal["layer"] = "layer"
+    model: ModelSpec
+    """The model it is a layer of; `moe` tells which sort."""
+    moe: bool = False
+    runtime: str
+    """Whose kernels ran: `torch-eager` is what `plan profile` times."""
+    tp: PositiveInt = 1
+    ep: PositiveInt = 1
+    micro_batch_size: PositiveInt
+    seq_length: PositiveInt
+    precision: Precision = "bf16"
+    collectives_inside: bool = False
+    """The times include those of the tensor-parallel collectives."""
+    forward: Timing | None = None
+    backward: Timing | None = None
+    """Input and weight gradients; null where only both passes together are known."""
+    both: Timing | None = None
+    """Forward and backward together, where they were not told apart."""
+    weight: Timing | None = None
+    """Weight gradients alone."""
+    saved_bytes: NonNegativeFloat | None = None
+    """Kept from forward to backward."""
+
+
+class EndPoint(Spec):
+    """The embedding, or the final norm, output projection and loss, on one rank."""
+
+    kind: Literal["embedding", "head"]
+    tokens: PositiveInt
+    hidden_size: PositiveInt
+    vocab_size: PositiveInt
+    """Rows on this rank."""
+    runtime: str = "torch-eager"
+    """Whose kernels ran."""
+    precision: Precision = "bf16"
+    forward: Timing
+    backward: Timing
+
+
+class OptimizerPoint(Spec):
+    """A step of Adam over parameters of one rank."""
+
+    kind: Literal["optimizer"] = "optimizer"
+    num_params: PositiveInt
+    place: Literal["gpu", "cpu"] = "gpu"
+    """Where states live and are updated."""
+    threads: PositiveInt = 1
+    time: Timing
+
+
+class StreamPoint(Spec):
+    """A kernel bound by memory: a norm, an activation, a copy."""
+
+    kind: Literal["stream"] = "stream"
+    name: str
+    moved_bytes: PositiveInt
+    """Read and written."""
+    time: Timing
+
+
+class CollectivePoint(Spec):
+    """A collective or message on groups that all run at once."""
+
+    kind: Literal["collective"] = "collective"
+    operation: Operation
+    ranks: PositiveInt
+    """Members of one group."""
+    per_node: PositiveInt
+    """Members of one group in one node."""
+    stride: PositiveInt = 1
+    """Distance of neighbouring members: 1 consecutive, the node size for one rank per node."""
+    num_bytes: PositiveInt
+    """Of the full tensor: gathered output, scattered input, reduced tensor, sum sent by one rank;
+    of `p2p` the message."""
+    time: Timing
+
+
+class LinkPoint(Spec):
+    """Messages between two nodes, or two GPUs of one, while other pairs do the same."""
+
+    kind: Literal["link"] = "link"
+    source: str
+    target: str
+    num_bytes: PositiveInt
+    time: Timing
+
+
+class CopyPoint(Spec):
+    """Bytes between a GPU and host memory, or between memory and a drive."""
+
+    kind: Literal["copy"] = "copy"
+    direction: Direction
+    num_bytes: PositiveInt
+    concurrent: PositiveInt = 1
+    """GPUs of the node that copy at the same time."""
+    time: Timing
+
+
+class OverlapPoint(Spec):
+    """Compute and communication at the same time."""
+
+    kind: Literal["overlap"] = "overlap"
+    operation: Operation
+    ranks: PositiveInt
+    num_bytes: PositiveInt
+    compute_slowdown: PositiveFloat
+    """Seconds of the compute beside traffic over those alone."""
+    communication_slowdown: PositiveFloat
+
+
+class MemoryPoint(Spec):
+    """Memory that the caching allocator does not count, or takes beyond what is asked of it."""
+
+    kind: Literal["memory"] = "memory"
+    name: Literal["context_bytes", "communicator_bytes", "reserve_fraction"]
+    value: NonNegativeFloat
+
+
+class PowerPoint(Spec):
+    """Power of one GPU in a state."""
+
+    kind: Literal["power"] = "power"
+    state: str
+    watts: NonNegativeFloat
+    joules_per_call: NonNegativeFloat | None = None
+
+
+Point = Annotated[
+    ProductPoint
+    | AttentionPoint
+    | LayerPoint
+    | EndPoint
+    | OptimizerPoint
+    | StreamPoint
+    | CollectivePoint
+    | LinkPoint
+    | CopyPoint
+    | OverlapPoint
+    | MemoryPoint
+    | PowerPoint,
+    Field(discriminator="kind"),
+]
+
+
+class Host(Spec):
+    """One node that was measured."""
+
+    name: str
+    num_gpus: PositiveInt
+    gpu_names: tuple[str, ...] = ()
+    gpu_memory_bytes: NonNegativeInt | None = None
+    """Of one GPU."""
+    cpu: str = ""
+    num_cores: PositiveInt | None = None
+    memory_bytes: NonNegativeInt | None = None
+    driver: str | None = None
+    nics: tuple[str, ...] = ()
+    """Device and rate, `mlx5_0 400 Gb/s`."""
+    topology: tuple[str, ...] = ()
+    """Links between GPUs, NUMA nodes: one sentence each."""
+    clocks: tuple[str, ...] = ()
+    """Largest clocks and power limit of each GPU, and what slowed it down."""
+
+
+class Software(Spec):
+    """Versions that decide how fast kernels are."""
+
+    torch: str
+    cuda: str | None = None
+    nccl: str | None = None
+    backend: str
+
+
+class Origin(Spec):
+    """Where a profile comes from."""
+
+    source: str
+    """Who measured: `plan profile` and the hosts, or the repository and path of an import."""
+    created: str | None = None
+    """ISO 8601, UTC."""
+    command: str | None = None
+    wall_seconds: NonNegativeFloat | None = None
+
+
+class Failure(Spec):
+    """Something asked for that was not measured."""
+
+    item: str
+    detail: str
+    rank: NonNegativeInt | None = None
+    host: str | None = None
+
+
+class Profile(Spec):
+    """Measurements of one kind of GPU and the nodes it is in."""
+
+    gpu: str
+    """Catalog name, or the machine's own name where the catalog has no such device."""
+    device: GpuSpec | None = None
+    """Its numbers where the catalog has none."""
+    num_nodes: PositiveInt = 1
+    gpus_per_node: PositiveInt
+    origins: tuple[Origin, ...] = Field(min_length=1)
+    hosts: tuple[Host, ...] = ()
+    software: Software | None = None
+    fitted: FittedConstants = FittedConstants()
+    """Curves through the points; what is absent stays as in the catalog."""
+    constants: Mapping[str, Sourced] = Field(default_factory=dict)
+    """Values of `costmodel.spec.constants.Constants` that the points give."""
+    scatter_fraction: Mapping[str, NonNegativeFloat] = Field(default_factory=dict)
+    """Median of |fit / measured - 1| by curve, each point left out in turn."""
+    points: tuple[Point, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What to know: slow nodes, noisy neighbours, what was assumed."""
