@@ -1,4 +1,4 @@
-"""Step time and peak memory out of a training log.
+"""Step time and peak memory out of a training log, or step time out of a profiler's trace.
 
 Megatron-LM (and what is built on it) prints the mean time of the iterations since its last line:
 
@@ -15,7 +15,7 @@ torchtitan prints tokens per second of one GPU since its last line, and the peak
     step: 10  loss:  8.1  memory: 45.21GiB(57.1%)  tps: 5,762  mfu: 33.1%
 
 Source: pytorch/torchtitan torchtitan/components/metrics.py `log`; until 2025 `wps` for `tps`.
-Colours, ranks and time stamps around a line do not matter.
+Colours, ranks and time stamps around a line do not matter. Traces: `profiler.trace`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from statistics import median
 
 from costmodel.errors import SpecError
 from costmodel.units import GB, GIB
+from profiler.trace import trace_steps
 
 MEGATRON_ITERATION = re.compile(
     r"iteration\s+(?P<number>\d+)\s*/\s*\d+\s*\|.*?"
@@ -64,7 +65,7 @@ class LogObservation:
     """What a log says."""
 
     format: str
-    """`megatron-lm` or `torchtitan`."""
+    """`megatron-lm`, `torchtitan` or `torch-profiler`."""
     step_time_s: float
     """Median of the lines used."""
     lowest_s: float
@@ -79,30 +80,39 @@ class LogObservation:
 
 
 def observe(text: str, asked: Asked) -> LogObservation:
-    """Step time of a training log, without its warm-up.
+    """Step time of a training log or a trace, without its warm-up.
 
     Raises:
-        SpecError: No line with a step time, only that of the first step, or another batch size.
+        SpecError: No line with a step time, only that of the first step, another batch size, or a
+            trace without steps.
     """
+    traced = trace_steps(text)
+    if traced:
+        return _observation("torch-profiler", traced, ())
     lines = [COLOUR.sub("", line) for line in text.splitlines()]
     megatron = _megatron_steps(lines, asked)
     steps = megatron or _torchtitan_steps(lines, asked)
     if not steps:
         raise SpecError(
             "no step line found: expected 'elapsed time per iteration (ms): ...' (Megatron-LM) or "
-            "'step: ... memory: ... tps: ...' (torchtitan)"
+            "'step: ... memory: ... tps: ...' (torchtitan), or a trace of the torch profiler"
         )
     if list(steps) == [1]:
         raise SpecError(
             "only the first step is logged, and it includes start-up: let the run log a few more "
             "(--log-interval of Megatron-LM, metrics.log_freq of torchtitan)"
         )
+    return _observation("megatron-lm" if megatron else "torchtitan", steps, lines)
+
+
+def _observation(name: str, steps: Mapping[int, float], lines: Sequence[str]) -> LogObservation:
+    """Median of the steps without the first ones, and the memory that lines report."""
     warm_up = 0
     if len(steps) > 1:
         warm_up = min(MOST_WARM_UP, max(1, int(len(steps) * WARM_UP_FRACTION)))
     used = list(steps.values())[warm_up:]
     return LogObservation(
-        format="megatron-lm" if megatron else "torchtitan",
+        format=name,
         step_time_s=median(used),
         lowest_s=min(used),
         highest_s=max(used),

@@ -1,5 +1,7 @@
 """Step times and memory out of training logs."""
 
+import json
+
 import pytest
 
 from costmodel.errors import SpecError
@@ -115,3 +117,47 @@ def test_a_log_without_steps_is_refused(text):
 def test_a_log_of_only_the_first_step_is_refused():
     with pytest.raises(SpecError, match="only the first step"):
         observe(megatron([19138.8]), ASKED)
+
+
+def trace(durations, **more):
+    steps = [
+        {"ph": "X", "name": f"ProfilerStep#{n}", "ts": 1.0, "dur": dur, **more}
+        for n, dur in enumerate(durations, start=2)
+    ]
+    return {"schemaVersion": 1, "traceEvents": [{"ph": "M", "name": "process_name"}, *steps]}
+
+
+def test_a_trace_of_the_torch_profiler_gives_the_median_of_its_steps():
+    document = trace([2_000_000, 1_000_000, 1_100_000.5, 1_200_000])
+    seen = observe(json.dumps(document), ASKED)
+    assert (seen.format, seen.num_lines, seen.num_warm_up) == ("torch-profiler", 3, 1)
+    assert seen.step_time_s == pytest.approx(1.1000005)
+    assert seen.peak_allocated_bytes is None
+    assert observe(json.dumps(document["traceEvents"]), ASKED) == seen
+
+
+def test_a_trace_with_one_step_is_used():
+    assert observe(json.dumps(trace([500_000])), ASKED).step_time_s == pytest.approx(0.5)
+
+
+def test_copies_of_a_step_on_the_track_of_the_gpu_do_not_count():
+    document = trace([1_000_000, 1_000_000])
+    document["traceEvents"] += trace([1, 1], cat="gpu_user_annotation")["traceEvents"]
+    assert observe(json.dumps(document), ASKED).step_time_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("duration", [0, -5, "x", None, 10**400])
+def test_a_step_of_a_trace_without_a_duration_is_refused(duration):
+    with pytest.raises(SpecError, match=r"ProfilerStep#2 of the trace has dur"):
+        observe(json.dumps(trace([duration])), ASKED)
+
+
+def test_a_trace_without_steps_is_refused():
+    with pytest.raises(SpecError, match=r"no event 'ProfilerStep#N'.*step\(\)"):
+        observe(json.dumps(trace([])), ASKED)
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]", '{"traceEvents": 3}', "{}", "[" * 100_000])
+def test_json_that_is_no_trace_is_a_log_without_steps(text):
+    with pytest.raises(SpecError, match="no step line found"):
+        observe(text, ASKED)

@@ -1,0 +1,135 @@
+"""A profile out of what a run wrote down: the machine, its points and the curves through them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from costmodel import catalog
+from costmodel.comm.collectives import bus_factor
+from costmodel.sourced import Sourced
+from costmodel.spec.gpu import GpuSpec
+from costmodel.spec.profile import (
+    CollectivePoint,
+    CopyPoint,
+    Host,
+    Origin,
+    Point,
+    ProductPoint,
+    Profile,
+    StreamPoint,
+)
+from costmodel.units import GB, GIB, TERA
+from profiler.fit import TINY, fitted, points_of
+from profiler.journal import JournalContent
+from profiler.merge import spec_of
+
+CPU = "cpu"
+WITHOUT_GPU = {
+    "power_exponent": "the clock of a CPU is not limited by the share of products",
+    "overhead_fraction": "found on published runs of GPU clusters",
+    "overhead_seconds": "found on published runs of GPU clusters",
+    "straggler_per_doubling": "found on published runs of GPU clusters",
+}
+"""Constants that a CPU does not have, and why. Source: derived."""
+
+
+def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = ()) -> Profile:
+    """What was measured, with all that follows from it.
+
+    A device the catalog does not have brings numbers of its own: the most that was reached.
+    """
+    header = content.header
+    host = header.hosts[0]
+    gpu = gpu_of(header.hosts)
+    unknown = gpu not in catalog.gpu_names()
+    bare = Profile(
+        gpu=gpu,
+        device=device_of(host, content.points) if unknown else None,
+        num_nodes=len(header.hosts),
+        gpus_per_node=host.num_gpus,
+        origins=(origin,),
+        hosts=header.hosts,
+        software=header.software,
+        constants=_constants(host, origin.source),
+        points=content.points,
+        failures=content.failures,
+        notes=(*content.notes, *notes),
+    )
+    return fitted(bare, spec_of(bare))
+
+
+def gpu_of(hosts: Sequence[Host]) -> str:
+    """Catalog name of the GPUs, else the device's name as one word; a CPU begins with `cpu`."""
+    names = sorted({name for host in hosts for name in host.gpu_names})
+    if not names:
+        return f"{CPU}-{_word(hosts[0].cpu)}".rstrip("-")
+    return catalog.gpu_called(names[0]) or _word(names[0])
+
+
+def device_of(host: Host, points: Sequence[Point]) -> GpuSpec:
+    """Numbers of a device from what was measured of it.
+
+    Source: derived; peaks are the highest rates any point reached, so that curves stay below them.
+    """
+    is_cpu = not host.gpu_names
+    memory = host.gpu_memory_bytes or (host.memory_bytes or GIB) / host.num_gpus
+    streams = [p.moved_bytes / p.time.seconds for p in points_of(points, StreamPoint)]
+    bandwidth = max(streams, default=GB)
+    copies = [p.num_bytes / p.time.seconds for p in points_of(points, CopyPoint)]
+    links = [_bus(p) for p in points_of(points, CollectivePoint) if p.ranks > 1]
+    said = "measured by plan profile"
+    return GpuSpec(
+        vendor=CPU if is_cpu else "unknown",
+        architecture=CPU if is_cpu else "unknown",
+        memory_gib=Sourced(value=memory / GIB, source=f"{said}: memory of the host / processes")
+        if is_cpu
+        else Sourced(value=memory / GIB, source=f"{said}: what the driver says"),
+        memory_gb_per_s=Sourced(value=bandwidth / GB, source=f"{said}: fastest kernel"),
+        peak_tflops=_peaks(points_of(points, ProductPoint), said),
+        link="shared memory" if is_cpu else "unknown",
+        link_gb_per_s=Sourced(
+            value=max(links, default=bandwidth) / GB, source=f"{said}: fastest collective"
+        ),
+        host_gb_per_s=Sourced(
+            value=max(copies, default=bandwidth) / GB, source=f"{said}: fastest copy"
+        ),
+        gpus_per_node=host.num_gpus,
+        nvlink_domain=host.num_gpus,
+        host_factor=Sourced(value=0.0, source="a CPU runs what it launches") if is_cpu else None,
+    )
+
+
+def _peaks(points: Sequence[ProductPoint], said: str) -> Mapping[str, Sourced]:
+    rates: dict[str, float] = {}
+    for p in points:
+        rate = 2 * p.m * p.n * p.k * p.groups / p.time.seconds
+        rates[p.precision] = max(rate, rates.get(p.precision, 0.0))
+    return {
+        name: Sourced(value=rate / TERA, source=f"{said}: fastest product")
+        for name, rate in sorted(rates.items())
+    }
+
+
+def _bus(point: CollectivePoint) -> float:
+    factor = (
+        1.0
+        if point.operation == "p2p"
+        else float(bus_factor(point.operation, np.array(point.ranks)))
+    )
+    return factor * point.num_bytes / point.time.seconds
+
+
+def _constants(host: Host, source: str) -> Mapping[str, Sourced]:
+    if host.gpu_names:
+        return {}
+    return {
+        name: Sourced(value=TINY, source=f"{source}: {why}") for name, why in WITHOUT_GPU.items()
+    }
+
+
+def _word(name: str) -> str:
+    plain = re.sub(r"\(.*?\)|@.*|CPU|Processor", " ", name)
+    return re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")

@@ -1,0 +1,237 @@
+"""Collectives and messages by size, for every shape of group; slow links between nodes and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
+
+from costmodel.spec.profile import CollectivePoint, Operation, Point, Timing
+from profiler.bench.groups import Shape, group_of, shapes
+from profiler.bench.tensors import device_of, dtype_of, task, working_precision
+from profiler.errors import ProfilerError
+from profiler.task import Clock, Item, Place, Request, Task
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.distributed import ProcessGroup
+
+CPU_SIZES = (2**16, 2**20, 2**22, 2**24)
+QUICK_CPU_SIZES = (2**16, 2**20, 2**23)
+SIZES = (2**13, 2**17, 2**20, 2**23, 2**26, 2**29)
+QUICK_SIZES = (2**13, 2**20, 2**24, 2**27)
+"""Bytes, from where latency counts to where only bandwidth does."""
+CHECKED_ELEMENTS = 8
+TOLERANCE_FRACTION = 0.02
+"""Of a sum of small integers in 16 bits.
+
+Source: derived. bf16 keeps 8 bits: each addition is off by 0.4 % at most, in a tree of some levels.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to time."""
+
+    operation: Operation
+    shape: Shape
+    size: int
+    """Bytes asked for; groups that do not divide it move a little less."""
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.shape} bytes={self.size}"
+
+    def point(self, num_bytes: int, time: Timing) -> CollectivePoint:
+        """The case with its time."""
+        return CollectivePoint(
+            operation=self.operation,
+            ranks=self.shape.ranks,
+            per_node=self.shape.per_node,
+            stride=self.shape.stride,
+            num_bytes=num_bytes,
+            time=time,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """The ranks of one group, seen by one of them."""
+
+    group: ProcessGroup
+    size: int
+    index: int
+    """Of this rank in the group."""
+    device: str
+    dtype: torch.dtype
+
+    def zeros(self, count: int) -> Tensor:
+        """Sums of zeros stay zeros however often they are repeated."""
+        import torch  # noqa: PLC0415
+
+        return torch.zeros(count, device=self.device, dtype=self.dtype)
+
+
+Collective = Callable[[Team, "Tensor", "Tensor"], object]
+"""From the part of one rank and the full tensor, either of which is the result."""
+
+
+def _all_reduce(team: Team, part: Tensor, full: Tensor) -> object:
+    import torch.distributed as dist  # noqa: PLC0415
+
+    return dist.all_reduce(full, group=team.group)
+
+
+def _all_gather(team: Team, part: Tensor, full: Tensor) -> object:
+    import torch.distributed as dist  # noqa: PLC0415
+
+    return dist.all_gather_into_tensor(full, part, group=team.group)
+
+
+def _reduce_scatter(team: Team, part: Tensor, full: Tensor) -> object:
+    import torch.distributed as dist  # noqa: PLC0415
+
+    return dist.reduce_scatter_tensor(part, full, group=team.group)
+
+
+def _alltoall(team: Team, sent: Tensor, received: Tensor) -> object:
+    import torch.distributed as dist  # noqa: PLC0415
+
+    return dist.all_to_all_single(received, sent, group=team.group)
+
+
+CALLS: Mapping[Operation, Collective] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "alltoall": _alltoall,
+}
+
+
+def sizes(request: Request, place: Place) -> tuple[int, ...]:
+    """Bytes of the full tensor."""
+    if place.device == "cpu":
+        return QUICK_CPU_SIZES if request.quick else CPU_SIZES
+    return QUICK_SIZES if request.quick else SIZES
+
+
+def collective_tasks(request: Request, place: Place) -> Iterator[Task]:
+    """One task for each operation, shape of group and size."""
+    for shape, operation, size in product(shapes(place), CALLS, sizes(request, place)):
+        case = Case(operation, shape, size)
+        measure = partial(_measure, case, request, place)
+        yield task(place, str(case), measure, together=True)
+
+
+def _team(shape: Shape, request: Request, place: Place) -> Team:
+    members = next(group for group in shape.members(place) if place.rank in group)
+    return Team(
+        group_of(shape, place),
+        shape.ranks,
+        members.index(place.rank),
+        device_of(place),
+        dtype_of(working_precision(request, place)),
+    )
+
+
+def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterator[Point]:
+    team = _team(case.shape, request, place)
+    check(case.operation, team)
+    part_count = max(1, case.size // team.dtype.itemsize // team.size)
+    full_count = part_count * team.size
+    part = team.zeros(full_count if case.operation == "alltoall" else part_count)
+    full = team.zeros(full_count)
+    call = partial(CALLS[case.operation], team, part, full)
+    yield case.point(full_count * team.dtype.itemsize, clock.time_together(call))
+
+
+def check(operation: Operation, team: Team) -> None:
+    """Does the collective give what it should, on a few numbers that tell the ranks apart?
+
+    Raises:
+        ProfilerError: It does not.
+    """
+    count, ranks = CHECKED_ELEMENTS, range(1, team.size + 1)
+    mine = team.zeros(count) + team.index + 1
+    everyone = [float(rank) for rank in ranks for _ in range(count)]
+    full, part = mine.repeat(team.size), mine.clone()
+    if operation == "alltoall":
+        part = full.clone()
+    CALLS[operation](team, part, full)
+    result = part if operation == "reduce_scatter" else full
+    sums = operation in ("all_reduce", "reduce_scatter")
+    expected = [float(sum(ranks))] * len(result) if sums else everyone
+    for found, right in zip(result.tolist(), expected, strict=True):
+        if abs(found - right) > TOLERANCE_FRACTION * right:
+            raise ProfilerError(
+                f"{operation} over {team.size} ranks gave {found:g} where {right:g} is right: "
+                "the network or its library is broken, its times mean nothing"
+            )
+
+
+def message_tasks(request: Request, place: Place) -> Iterator[Task]:
+    """Messages from one neighbour to the other, all pairs at once: in a node, and across nodes."""
+    for shape, size in product(_pairs(place), sizes(request, place)):
+        case = Case("p2p", shape, size)
+        measure = partial(_message, case, request, place)
+        yield task(place, str(case), measure, together=True)
+
+
+def _pairs(place: Place) -> Iterator[Shape]:
+    local = place.local_world_size
+    if local > 1:
+        yield Shape(2, 2)
+    if place.num_nodes > 1:
+        yield Shape(2, 1, stride=local)
+
+
+def partner(shape: Shape, place: Place) -> int | None:
+    """The other rank of a pair; null for one that is left over."""
+    local = place.local_world_size
+    if shape.per_node == 2:
+        there = place.local_rank ^ 1
+        return place.rank - place.local_rank + there if there < local else None
+    node = place.rank // local ^ 1
+    return node * local + place.local_rank if node < place.num_nodes else None
+
+
+def _message(case: Case, request: Request, place: Place, clock: Clock) -> Iterator[Point]:
+    import torch  # noqa: PLC0415
+
+    dtype = dtype_of(working_precision(request, place))
+    tensor = torch.zeros(case.size // dtype.itemsize, device=device_of(place), dtype=dtype)
+    other = partner(case.shape, place)
+    _check_message(tensor, other, place)
+    yield case.point(case.size, clock.time_together(lambda: _send(tensor, other, place)))
+
+
+def _send(tensor: Tensor, other: int | None, place: Place) -> None:
+    """From the lower rank of a pair to the higher one."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    if other is not None:
+        work = (dist.isend if place.rank < other else dist.irecv)(tensor, other)
+        if work is not None:
+            work.wait()
+
+
+def _check_message(tensor: Tensor, other: int | None, place: Place) -> None:
+    """Send the sender's number once.
+
+    Raises:
+        ProfilerError: Another number arrived.
+    """
+    few = tensor[:CHECKED_ELEMENTS].fill_(place.rank % 128)
+    _send(few, other, place)
+    sender = place.rank if other is None else min(place.rank, other)
+    if few.tolist() != [float(sender % 128)] * len(few):
+        raise ProfilerError(
+            f"a message from rank {sender} to rank {place.rank} arrived changed: "
+            "the network or its library is broken, its times mean nothing"
+        )
+
+
+COLLECTIVES = Item("collectives", "collectives by size and shape of group", collective_tasks)
+P2P = Item("p2p", "messages between neighbours", message_tasks)

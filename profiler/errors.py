@@ -1,0 +1,7 @@
+"""The error of a measurement that cannot go on."""
+
+from costmodel.errors import PlanError
+
+
+class ProfilerError(PlanError):
+    """A machine, a process or a clock that does not let itself be measured."""

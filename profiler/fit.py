@@ -1,0 +1,224 @@
+"""Samples to curves, without the machine: what a profile's `fitted` and `constants` hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from costmodel import catalog
+from costmodel.comm.collectives import bus_factor
+from costmodel.hardware import GROUP_SIZES, OPERATIONS
+from costmodel.sourced import Sourced
+from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
+from costmodel.spec.profile import (
+    AttentionPoint,
+    CollectivePoint,
+    OverlapPoint,
+    Point,
+    ProductPoint,
+    Profile,
+    StreamPoint,
+)
+from costmodel.units import GB, MICROSECOND, TERA
+from profiler.curves import (
+    LEAST_POINTS,
+    backward_efficiency,
+    fit_attention,
+    fit_collective,
+    fit_products,
+    left_out,
+    predict_collective,
+    predict_products,
+    relative_fit,
+)
+
+ERRATIC = 0.25
+"""A collective whose sizes do not tell each other better than that is not one curve.
+
+Source: recorded collectives of tests/replay: at most 0.15 where the network is sound, 0.48 to 0.56
+where it is not (A10G over PCIe, 4 GPUs).
+"""
+TINY = 1e-12
+"""Constants are positive: what was measured as nothing is a picosecond."""
+PointT = TypeVar("PointT")
+
+
+@dataclass(slots=True)
+class _Found:
+    """Numbers as they are fitted."""
+
+    spec: GpuSpec
+    source: str
+    gemm: dict[str, GemmFit] = field(default_factory=dict)
+    collectives: dict[str, CollectiveFit] = field(default_factory=dict)
+    attention: AttentionFit | None = None
+    sustained: dict[str, Sourced] = field(default_factory=dict)
+    constants: dict[str, Sourced] = field(default_factory=dict)
+    scatter: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def said(self, count: int, what: str) -> str:
+        """Source of a number."""
+        return f"{self.source}, {count} {what}"
+
+    def constant(self, name: str, value: float, count: int, what: str) -> None:
+        """Set a constant of the formulas."""
+        self.constants[name] = Sourced(value=max(TINY, value), source=self.said(count, what))
+
+
+def fitted(profile: Profile, spec: GpuSpec) -> Profile:
+    """The profile with all curves through its points; what was fitted before is replaced.
+
+    `spec` are the datasheet numbers of its GPU. A curve the points do not identify is left out and
+    a note says why.
+    """
+    found = _Found(spec, profile.origins[0].source)
+    points = profile.points
+    _products(found, points_of(points, ProductPoint))
+    _attention(found, points_of(points, AttentionPoint))
+    _collectives(found, points_of(points, CollectivePoint))
+    _across(found, points_of(points, CollectivePoint))
+    _streams(found, points_of(points, StreamPoint))
+    _overlaps(found, points_of(points, OverlapPoint))
+    curves = FittedConstants(
+        gemm=found.gemm,
+        collectives=found.collectives,
+        attention=found.attention,
+        sustained=found.sustained,
+    )
+    return profile.model_copy(
+        update={
+            "fitted": curves,
+            "constants": {**profile.constants, **found.constants},
+            "scatter_fraction": found.scatter,
+            "notes": tuple(dict.fromkeys((*profile.notes, *found.notes))),
+        }
+    )
+
+
+def points_of(points: Sequence[Point], kind: type[PointT]) -> list[PointT]:
+    """Points of one sort, in order."""
+    return [point for point in points if isinstance(point, kind)]
+
+
+def _products(found: _Found, points: Sequence[ProductPoint]) -> None:
+    for precision in sorted({p.precision for p in points}):
+        mine = [p for p in points if p.precision == precision and p.groups == 1]
+        if precision not in found.spec.peak_tflops:
+            found.notes.append(f"{precision} products: the peak of the GPU is not known")
+            continue
+        curve = fit_products(mine, found.spec, precision, found.said(len(mine), "products"))
+        if curve is None:
+            found.notes.append(
+                f"{precision} products: {len(mine)} measured, a curve needs {LEAST_POINTS}"
+            )
+            continue
+        found.gemm[precision] = curve
+        found.sustained[precision] = Sourced(
+            value=1.0, source=f"{found.source}: products measured as they run"
+        )
+        found.scatter[f"{precision} products"] = left_out(
+            mine,
+            lambda kept, asked, p=precision: predict_products(kept, found.spec, p, asked),  # type: ignore[misc]
+        )
+
+
+def _attention(found: _Found, points: Sequence[AttentionPoint]) -> None:
+    """The curve of the precision with most points, and the speed of the backward pass."""
+    precisions = [p.precision for p in points if p.precision in found.spec.peak_tflops]
+    if not precisions:
+        return
+    precision = max(sorted(set(precisions)), key=precisions.count)
+    mine = [p for p in points if p.precision == precision]
+    peak = found.spec.peak_tflops[precision].value * TERA
+    curve = fit_attention(mine, peak, catalog.constants().head_dim_exponent)
+    if curve is None:
+        found.notes.append(f"attention: {LEAST_POINTS} sequence lengths are needed for a curve")
+        return
+    efficiency, half, start = curve
+    found.attention = AttentionFit(
+        max_efficiency=efficiency,
+        half_length=half,
+        source=found.said(len(mine), "forward passes"),
+    )
+    found.constant("attention_fixed_seconds", start, len(mine), "forward passes")
+    backward = backward_efficiency(mine)
+    if backward is not None:
+        found.constant("attention_backward_efficiency", backward, len(mine), "backward passes")
+
+
+def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
+    for operation in OPERATIONS:
+        for size in GROUP_SIZES:
+            mine = [
+                p
+                for p in points
+                if (p.operation, p.ranks, p.per_node) == (operation, size, size) and p.stride == 1
+            ]
+            if not mine:
+                continue
+            name = f"{operation}_{size}"
+            curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
+            if curve is None:
+                found.notes.append(f"{name}: {why}")
+                continue
+            scatter = left_out(mine, predict_collective)
+            if scatter > ERRATIC:
+                found.notes.append(
+                    f"{name}: its sizes contradict each other by {scatter:.0%}, so it is not used"
+                )
+                continue
+            found.collectives[name] = curve
+            found.scatter[name] = scatter
+
+
+def _across(found: _Found, points: Sequence[CollectivePoint]) -> None:
+    """Share of the NIC's bandwidth that groups over nodes get, and what a collective starts with.
+
+    Source: as `costmodel.comm.collectives.collective_rate`: all members of a node send together.
+    """
+    nic = found.spec.nic_gb_per_s
+    mine = [p for p in points if p.ranks > p.per_node and p.operation in OPERATIONS]
+    if not mine or nic is None:
+        return
+    size = np.array([p.ranks for p in mine])
+    factor = np.array([float(bus_factor(p.operation, np.array(p.ranks))) for p in mine])
+    wire = factor * np.array([p.num_bytes / p.per_node for p in mine]) / (nic.value * GB)
+    doublings = np.log2(np.maximum(2.0, size / np.array([p.per_node for p in mine])))
+    starts = np.full(len(mine), MICROSECOND)
+    columns = np.stack([starts, starts * doublings, wire], axis=1)
+    start, per_doubling, inverse = relative_fit(columns, np.array([p.time.seconds for p in mine]))
+    if inverse <= 0:
+        found.notes.append("collectives across nodes: latency only, larger messages are needed")
+        return
+    what = "collectives across nodes"
+    found.constant("nic_efficiency", 1 / inverse, len(mine), what)
+    found.constant("inter_node_alpha", start * MICROSECOND, len(mine), what)
+    found.constant("inter_node_alpha_per_doubling", per_doubling * MICROSECOND, len(mine), what)
+
+
+def _streams(found: _Found, points: Sequence[StreamPoint]) -> None:
+    """Start of a small kernel, and the share of memory bandwidth of kernels without reuse."""
+    if len({p.moved_bytes for p in points}) < LEAST_POINTS:
+        if points:
+            found.notes.append(f"kernels: {LEAST_POINTS} sizes are needed for a curve")
+        return
+    moved = np.array([float(p.moved_bytes) for p in points])
+    columns = np.stack([np.full(len(points), MICROSECOND), moved / GB], axis=1)
+    start, per_gb = relative_fit(columns, np.array([p.time.seconds for p in points]))
+    if per_gb <= 0:
+        found.notes.append("kernels: time does not grow with size, no bandwidth can be told")
+        return
+    efficiency = 1 / per_gb / found.spec.memory_gb_per_s.value
+    found.constant("elementwise_efficiency", efficiency, len(points), "kernels")
+    found.constant("launch_seconds", start * MICROSECOND, len(points), "kernels")
+
+
+def _overlaps(found: _Found, points: Sequence[OverlapPoint]) -> None:
+    """Share of hidden traffic that compute beside it is slowed down by. Source: derived."""
+    if points:
+        slowdown = float(np.median([p.compute_slowdown for p in points]))
+        found.constant("fsdp_contention", slowdown - 1, len(points), "overlaps")

@@ -1,0 +1,117 @@
+"""What each rank is doing, told in a small file of its own for the process that watches it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+from threading import Lock, Thread
+from time import monotonic, sleep
+from typing import Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
+
+from costmodel.spec.base import Spec
+
+BEAT_SECONDS = 0.25
+START_SECONDS = 300.0
+"""Time to import torch from a slow drive and to find the other nodes."""
+
+Phase = Literal["starting", "measuring", "waiting", "failed", "restart", "refused", "finished"]
+"""`measuring`: in a call of a task. `waiting`: for other ranks. `failed`: the call raised an error.
+`restart`: ends so that fresh processes go on. `refused`: cannot run at all, `detail` says why."""
+Ended = Literal["", "signal", "alone"]
+"""Why the process ends though its task does not: told to, or left alone by the other ranks."""
+
+
+class Beat(Spec):
+    """What a rank does."""
+
+    rank: NonNegativeInt
+    host: str
+    pid: PositiveInt
+    number: NonNegativeInt = 0
+    """Counts up while the process runs."""
+    phase: Phase = "starting"
+    ended: Ended = ""
+    step: NonNegativeInt = 0
+    """Counts up with every change of what the rank does."""
+    item: str = ""
+    key: str = ""
+    detail: str = ""
+    done: NonNegativeInt = 0
+    total: NonNegativeInt = 0
+    elapsed_seconds: NonNegativeFloat = 0.0
+
+
+class Heart:
+    """Writes the beat of this process: at every change, and a few times a second between."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._path = folder / f"rank-{rank}.json"
+        self._beat = Beat(rank=rank, host=socket.gethostname(), pid=os.getpid())
+        self._begin = monotonic()
+        self._lock = Lock()
+        self._write()
+        Thread(target=self._go_on, daemon=True).start()
+
+    @property
+    def beat(self) -> Beat:
+        """What was told last."""
+        return self._beat
+
+    def tell(self, phase: Phase, **changes: str | int) -> None:
+        """Write down a change of what this rank does."""
+        with self._lock:
+            update = {"phase": phase, "step": self._beat.step + 1, **changes}
+            self._beat = self._beat.model_copy(update=update)
+        self._write()
+
+    def end(self, ended: Ended) -> None:
+        """Write down that the process ends in the middle of what it does."""
+        with self._lock:
+            self._beat = self._beat.model_copy(update={"ended": ended})
+        self._write()
+
+    def _go_on(self) -> None:
+        while True:
+            sleep(BEAT_SECONDS)
+            self._write()
+
+    def _write(self) -> None:
+        with self._lock:
+            number, elapsed = self._beat.number + 1, monotonic() - self._begin
+            self._beat = self._beat.model_copy(
+                update={"number": number, "elapsed_seconds": elapsed}
+            )
+            draft = self._path.with_suffix(".draft")
+            draft.write_text(self._beat.model_dump_json(), "utf-8")
+            draft.replace(self._path)
+
+
+def leave_on_signal(heart: Heart) -> None:
+    """On SIGTERM write it down and end at once, even where the main thread waits in a library."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def leave() -> None:
+        while signal.SIGTERM not in os.read(reader, 1):
+            pass
+        heart.end("signal")
+        os._exit(128 + signal.SIGTERM)
+
+    Thread(target=leave, daemon=True).start()
+
+
+def read_beats(folder: Path) -> tuple[Beat, ...]:
+    """Beats of the ranks of this host, by rank; those that have none yet are absent."""
+    beats = []
+    for path in folder.glob("rank-*.json"):
+        try:
+            beats.append(Beat.model_validate_json(path.read_text("utf-8")))
+        except (OSError, ValidationError):
+            continue  # removed this moment
+    return tuple(sorted(beats, key=lambda beat: beat.rank))

@@ -1,0 +1,204 @@
+"""Output of nccl-tests, as text or as the JSON of `-J`.
+
+Text names the test (`# Collective test starting: all_reduce_perf`; older versions only in the
+name of the file), lists the ranks with their hosts, and has a row for each size: bytes, elements,
+type, reduction, root, then microseconds and bandwidths out of place, and in place. Bytes are those
+of the full tensor for every collective, and what one rank sends in `sendrecv`, in which all ranks
+send and receive at once. Times are means over the iterations; with `-I` the JSON has each.
+
+Source: NVIDIA/nccl-tests doc/PERFORMANCE.md (sizes), src/util.cu (columns, JSON version 3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from costmodel.errors import SpecError
+from costmodel.spec.profile import CollectivePoint, Operation, Profile, Timing
+from costmodel.units import MICROSECOND
+from profiler.importers.reading import Asked, Entry, base_name, json_entry, positive, stated
+
+OPERATIONS: Mapping[str, Operation] = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "alltoall",
+    "sendrecv": "p2p",
+}
+TEST = re.compile(r"(?P<name>[a-z_]+?)_perf")
+STARTING = re.compile(r"#\s*Collective test starting:\s*(?P<name>\S+)")
+RANK = re.compile(
+    r"#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>-?\d+)\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device"
+)
+COLUMNS_BEFORE_TIME = 5
+NORMAL = 1.4826
+"""Standard deviation of normal numbers over their median absolute deviation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """Where a rank ran, and in which of the groups that ran at once."""
+
+    number: int
+    host: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Shape of the groups."""
+
+    ranks: int
+    per_node: int
+    stride: int
+    num_nodes: int
+    """Of all ranks."""
+    gpus_per_node: int
+
+
+def read(texts: Mapping[str, str], asked: Asked) -> Profile:
+    """Collectives by size.
+
+    Raises:
+        SpecError: A file has no test, ranks or rows, or a collective nobody needs.
+    """
+    groups: list[_Group] = []
+    points: list[CollectivePoint] = []
+    for file, text in sorted(texts.items()):
+        is_json = text.lstrip().startswith("{")
+        for group, found in _json(file, text) if is_json else _text(file, text):
+            groups.append(group)
+            points += found
+    return Profile(
+        gpu=asked.gpu,
+        num_nodes=max(group.num_nodes for group in groups),
+        gpus_per_node=asked.gpus_per_node or max(group.gpus_per_node for group in groups),
+        origins=asked.origins("nccl-tests", texts),
+        points=tuple(points),
+    )
+
+
+def _operation(file: str, name: str | None) -> Operation:
+    """The collective of a test, by its name or that of the file."""
+    found = TEST.search(base_name(name or file))
+    if not found:
+        raise SpecError(
+            f"{file}: no line '# Collective test starting: ...': call the file "
+            "all_reduce_perf.txt, or as the test that wrote it"
+        )
+    if found["name"] not in OPERATIONS:
+        known = ", ".join(OPERATIONS)
+        raise SpecError(f"{file}: {found['name']} is not used in training: give one of {known}")
+    return OPERATIONS[found["name"]]
+
+
+def _text(file: str, text: str) -> Iterator[tuple[_Group, Sequence[CollectivePoint]]]:
+    """Tests of a text, one below the other."""
+    tests: list[tuple[str | None, list[str]]] = [(None, [])]
+    for line in text.splitlines():
+        if found := STARTING.match(line.strip()):
+            tests.append((found["name"], []))
+        tests[-1][1].append(line)
+    named = tests[1:] or tests
+    for name, lines in named:
+        ranks = [
+            _Rank(int(found["rank"]), found["host"], found["group"] or "")
+            for found in map(RANK.search, lines)
+            if found
+        ]
+        group, operation = _group(file, ranks), _operation(file, name)
+        yield group, [_point(operation, group, *row) for row in _rows(file, lines)]
+
+
+def _rows(file: str, lines: Sequence[str]) -> Iterator[tuple[int, Timing]]:
+    """Bytes and times; a size too small for the ranks is printed as 0 bytes."""
+    empty = True
+    for line in lines:
+        words = line.split()
+        if not words or not (words[0].isascii() and words[0].isdigit()):
+            continue
+        if len(words) <= COLUMNS_BEFORE_TIME + 2:
+            raise SpecError(f"{file}: row {line.strip()[:40]!r} is cut: give the whole output")
+        empty = False
+        if int(words[0]):
+            where = f"{file}: {words[0]} bytes: time"
+            yield (
+                int(words[0]),
+                stated(positive(where, words[COLUMNS_BEFORE_TIME], MICROSECOND)),
+            )
+    if empty:
+        raise SpecError(f"{file}: no row with a size and times: give the output of nccl-tests")
+
+
+def _group(file: str, ranks: Sequence[_Rank]) -> _Group:
+    """Shape of the first group; all groups are alike."""
+    if not ranks:
+        raise SpecError(f"{file}: no line '#  Rank  0 ... on <host> device': give the whole output")
+    hosts = Counter(rank.host for rank in ranks)
+    members = [rank for rank in ranks if rank.group == ranks[0].group]
+    if len(members) < 2:
+        raise SpecError(f"{file}: a group of one rank moves nothing: run on more GPUs (-g)")
+    of_host = Counter(rank.host for rank in members)
+    return _Group(
+        ranks=len(members),
+        per_node=max(of_host.values()),
+        stride=max(1, members[1].number - members[0].number),
+        num_nodes=len(hosts),
+        gpus_per_node=max(hosts.values()),
+    )
+
+
+def _point(operation: Operation, group: _Group, num_bytes: int, time: Timing) -> CollectivePoint:
+    """A row; a message has two ends, of neighbours in the ring."""
+    message = operation == "p2p"
+    return CollectivePoint(
+        operation=operation,
+        ranks=2 if message else group.ranks,
+        per_node=min(2, group.per_node) if message else group.per_node,
+        stride=group.stride,
+        num_bytes=num_bytes,
+        time=time,
+    )
+
+
+def _json(file: str, text: str) -> Iterator[tuple[_Group, Sequence[CollectivePoint]]]:
+    """The test of a JSON file."""
+    top = json_entry(file, text)
+    config, program = top["config"], top["args"].elements()[0].value
+    each = config["nthreads"].count() * config["ngpus"].count()
+    ranks = []
+    for process, device in enumerate(config["devices"].elements()):
+        host, color = str(device["hostname"].value), str(device["group"].value)
+        ranks += [_Rank(process * each + i, host, color) for i in range(each)]
+    group, operation = _group(file, ranks), _operation(file, str(program))
+    yield group, [_point(operation, group, *row) for row in _json_rows(top["results"])]
+
+
+def _json_rows(results: Entry) -> Iterator[tuple[int, Timing]]:
+    """Bytes and times out of place."""
+    for row in results.elements():
+        if not row["size"].number():
+            continue
+        each = row.get("out_of_place_per_iter")
+        if each:
+            yield row["size"].count(), _measured(each)
+        else:
+            yield row["size"].count(), stated(row["out_of_place"]["time"].positive(MICROSECOND))
+
+
+def _measured(entry: Entry) -> Timing:
+    """Median and spread of the iterations, without those to be skipped."""
+    times = [time.positive(MICROSECOND) for time in entry["times_us"].elements()]
+    skipped = entry.get("skipped_iterations")
+    used = times[int(skipped.number()) :] if skipped else times
+    middle = median(used or times)
+    deviations = [abs(time - middle) for time in used or times]
+    return Timing(
+        seconds=middle,
+        spread_fraction=NORMAL * median(deviations) / middle,
+        repeats=len(used or times),
+    )

@@ -1,0 +1,81 @@
+"""What the profiler is asked, and one thing it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from costmodel.spec.base import Spec
+from costmodel.spec.model import ModelSpec
+from costmodel.spec.profile import Point, Timing
+from costmodel.spec.training import Precision
+
+
+class Request(Spec):
+    """What to measure: the same on every rank, and written into the journal."""
+
+    model: ModelSpec
+    """Its layers, ends and products are measured."""
+    tensor_parallel: tuple[int, ...]
+    """Degrees whose slices of a layer are measured."""
+    micro_batch_sizes: tuple[int, ...]
+    seq_length: int
+    precision: Precision
+    quick: bool
+    """One minute: fewer sizes, fewer repeats."""
+    only: tuple[str, ...] = ()
+    """Names of items; none: all."""
+    all_links: bool = False
+    """Time all pairs of nodes and GPUs, not some rounds of random ones."""
+    scratch: str | None = None
+    """Folder on the drive whose speed is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The process that measures: one for each GPU, or some on the CPU."""
+
+    device: Literal["cuda", "cpu"]
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the run, all with the same number of processes."""
+        return self.world_size // self.local_world_size
+
+
+class Clock(Protocol):
+    """Times calls until the median is known well enough."""
+
+    def time(self, call: Callable[[], object]) -> Timing:
+        """Seconds of a call on this rank's device, warmed up, over adaptive repeats."""
+        ...
+
+    def time_together(self, call: Callable[[], object]) -> Timing:
+        """As `time` for a call all ranks make at once: of every repeat the slowest rank counts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to measure; its key is what the journal knows it by."""
+
+    key: str
+    """Unique in the item, the same in every run: `m=4096 n=6144 k=4096 bf16`."""
+    measure: Callable[[Clock], Iterable[Point]]
+    together: bool = False
+    """All ranks take part; otherwise rank 0 measures and the others wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A named sort of measurement: one file of `profiler.bench` and one line of its registry."""
+
+    name: str
+    what: str
+    """For the help page: `matrix products of the model`."""
+    tasks: Callable[[Request, Place], Iterable[Task]]

@@ -1,0 +1,12 @@
+"""A session of collectives, messages and links on tiny tensors."""
+
+import sys
+
+from profiler.bench import collectives, links
+from profiler.session import main
+
+if __name__ == "__main__":
+    collectives.QUICK_CPU_SIZES = (2**12,)
+    links.SIZE = {"cpu": 2**14}
+    items = (collectives.COLLECTIVES, collectives.P2P, links.LINKS)
+    sys.exit(main(items={item.name: item for item in items}))

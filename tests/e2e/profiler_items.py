@@ -1,0 +1,86 @@
+"""A session with tasks of its own, started as `python -m profiler_items` in the tests' folder."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from costmodel.spec.profile import CollectivePoint, StreamPoint
+from profiler.session import main
+from profiler.task import Item, Task
+
+
+def _copy(clock):
+    import torch  # noqa: PLC0415
+
+    source, target = torch.randn(2, 4096)
+    time_of_copy = clock.time(lambda: target.copy_(source))
+    yield StreamPoint(name="copy", moved_bytes=2 * 4 * 4096, time=time_of_copy)
+
+
+def _sum(clock):
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+
+    data = torch.ones(1024)
+    seconds = clock.time_together(lambda: dist.all_reduce(data.fill_(1)))
+    assert float(data[0]) == dist.get_world_size()
+    yield CollectivePoint(
+        operation="all_reduce",
+        ranks=dist.get_world_size(),
+        per_node=dist.get_world_size(),
+        num_bytes=4096,
+        time=seconds,
+    )
+
+
+def _faulty(request, place):
+    """What the scratch folder names happens on the last rank, in the middle of a sum."""
+    last = place.rank == place.world_size - 1
+
+    def measure(clock):
+        fault = Path(request.scratch) / "fault"
+        name = fault.read_text() if fault.exists() else ""
+        if last and name == "exit":
+            os._exit(7)
+        if last and name == "sleep":
+            time.sleep(600)
+        if last and name == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if last and name == "raise":
+            raise MemoryError("one rank has no room")
+        yield from _sum(clock)
+
+    return measure
+
+
+def _unsupported(clock):
+    raise NotImplementedError("no such kernel on this device")
+
+
+def _not_a_number(clock):
+    clock.time(int)
+    raise ValueError("the product is not finite")
+
+
+def _tasks(request, place):
+    yield Task("copy", _copy)
+    yield Task("sum", _sum, together=True)
+    yield Task("unsupported", _unsupported, together=True)
+    yield Task("not a number", _not_a_number)
+
+
+def _faulty_tasks(request, place):
+    yield Task("before", _copy)
+    yield Task("fault", _faulty(request, place), together=True)
+    yield Task("after", _sum, together=True)
+
+
+ITEMS = {
+    "plain": Item("plain", "a copy and a sum", _tasks),
+    "faulty": Item("faulty", "a sum in which a rank goes wrong", _faulty_tasks),
+}
+
+if __name__ == "__main__":
+    sys.exit(main(items=ITEMS))

@@ -1,0 +1,284 @@
+"""Everything that is measured, on a CPU, with a clock that does not wait."""
+
+from types import MappingProxyType
+
+import pytest
+
+from costmodel.blocks.rows import row_blocks
+from costmodel.machine import machine_of
+from costmodel.runtimes import traits_of
+from costmodel.spec.cluster import parse_cluster
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
+from costmodel.spec.profile import Timing
+from costmodel.spec.training import TrainingSpec
+from costmodel.table import LayoutTable
+from profiler.bench import ITEMS
+from profiler.bench.modules import Cut
+from profiler.task import Place, Request
+
+torch = pytest.importorskip("torch", reason="the measurements need torch")
+from profiler.bench.attention import _refuses, kernels  # noqa: E402
+from profiler.bench.decoder import Layer  # noqa: E402
+from profiler.bench.drive import drive_file  # noqa: E402
+from profiler.bench.ends import head_tokens  # noqa: E402
+from profiler.bench.experts import balanced  # noqa: E402
+from profiler.bench.norm import rms_norm  # noqa: E402
+from profiler.bench.shapes import caps  # noqa: E402
+from profiler.bench.tensors import difference, tensors  # noqa: E402
+
+CPU = Place("cpu", 0, 1, 0, 1)
+GPUS = Place("cuda", 0, 2, 0, 2)
+DENSE = ModelSpec(
+    name="tiny",
+    num_hidden_layers=2,
+    hidden_size=64,
+    intermediate_size=160,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    vocab_size=500,
+    max_position_embeddings=128,
+)
+EXPERTS = MoeSpec(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96)
+
+
+def changed(**fields):
+    return ModelSpec.model_validate({**DENSE.model_dump(), **fields})
+
+
+MODELS = MappingProxyType(
+    {
+        "dense": DENSE,
+        "experts": changed(moe=EXPERTS),
+        "shared expert": changed(
+            moe=EXPERTS.model_copy(update={"shared_expert_intermediate_size": 96})
+        ),
+        "like GPT": changed(
+            gated_mlp=False,
+            activation="gelu_tanh",
+            norm="layernorm",
+            num_key_value_heads=4,
+            qkv_bias=True,
+            mlp_bias=True,
+            attention_output_bias=True,
+            position_embedding="learned",
+        ),
+        "parallel": changed(parallel_residual=True, activation="relu", gated_mlp=False),
+        "norms of heads": changed(qk_norm="head", norm_position="both"),
+        "norms of all heads": changed(qk_norm="full", norm_position="post"),
+    }
+)
+LATENT = changed(
+    mla=MlaSpec(
+        q_lora_rank=32, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16
+    ),
+    num_key_value_heads=4,
+)
+
+
+class OnceClock:
+    """Calls once and waits for nothing."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def time(self, call):
+        self.calls += 1
+        call()
+        return Timing(seconds=1e-3 * self.calls, spread_fraction=0.01, repeats=5)
+
+    time_together = time
+
+
+def asked(model, **fields):
+    return Request(
+        **{
+            "model": model,
+            "tensor_parallel": (1, 2),
+            "micro_batch_sizes": (1,),
+            "seq_length": 32,
+            "precision": "fp32",
+            "quick": True,
+            **fields,
+        }
+    )
+
+
+def points(item, request, place=CPU):
+    found = []
+    for task in ITEMS[item].tasks(request, place):
+        found += task.measure(OnceClock())
+    return found
+
+
+def formula(model, precision, tp):
+    """What the cost model says one layer keeps; on a GPU fp32 is stored for tf32 products."""
+    precision = "tf32" if precision == "fp32" else precision
+    job = Job(
+        model=model,
+        training=TrainingSpec(seq_length=32, global_batch_size=2, precision=precision),
+        cluster=parse_cluster("1x2:h100-sxm"),
+        runtime="torch-eager",
+    )
+    layout = Layout(tp=tp, zero_stage=0, micro_batch_size=2, sequence_parallel=False)
+    machine = machine_of(job.cluster, job.training.precision)
+    kinds = row_blocks(job, machine, traits_of(job), LayoutTable.of([layout]))
+    return (kinds.moe if model.moe else kinds.dense).kept_bytes[0]
+
+
+@pytest.mark.parametrize("name", ["dense", "experts", "like GPT"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("item", ["layer", "attention", "embedding", "head"])
+def test_parts_of_a_model_give_points(item, name, precision):
+    found = points(item, asked(MODELS[name], precision=precision))
+    assert len(found) == 2, "whole and cut in two"
+    assert {point.precision for point in found} == {precision}
+
+
+@pytest.mark.parametrize("name", ["dense", "experts"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_products_give_points(name, precision):
+    request = asked(MODELS[name], precision=precision, tensor_parallel=(1,))
+    found = points("gemm", request)
+    passes = {(p.m, p.n, p.k, p.groups, p.weight_gradient) for p in found}
+    assert (32, 128, 64, 1, False) in passes
+    assert (64, 128, 32, 1, True) in passes
+    assert ((16, 192, 64, 4, False) in passes) == (name == "experts")
+    assert {p.precision for p in found} == {precision}
+
+
+@pytest.mark.parametrize("item", ["optimizer", "cpu_adam", "stream"])
+def test_what_no_model_decides_gives_points(item):
+    assert points(item, asked(DENSE))
+
+
+def test_a_model_with_latent_attention_is_measured():
+    assert len(points("layer", asked(LATENT))) == 2
+    assert {p.value_dim for p in points("attention", asked(LATENT))} == {16}
+
+
+def test_a_drive_is_measured_and_left_as_it_was(tmp_path):
+    assert not points("drive", asked(DENSE))
+    found = points("drive", asked(DENSE, scratch=str(tmp_path)))
+    assert {point.direction for point in found} == {"nvme_read", "nvme_write"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_removed_where_measuring_fails(tmp_path):
+    with pytest.raises(TimeoutError), drive_file(str(tmp_path), 2**23):
+        raise TimeoutError
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("place", [CPU, GPUS], ids=["cpu", "gpus"])
+@pytest.mark.parametrize("quick", [True, False], ids=["quick", "full"])
+def test_tasks_have_names_of_their_own_and_are_the_same_on_every_rank(item, place, quick):
+    request = asked(MODELS["experts"], quick=quick, scratch="/scratch")
+    keys = [task.key for task in ITEMS[item].tasks(request, place)]
+    assert len(set(keys)) == len(keys)
+    other = Place(place.device, 1, place.world_size, 1, place.local_world_size)
+    assert [task.key for task in ITEMS[item].tasks(request, other)] == keys
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_measured_layer_keeps_what_the_cost_model_says(name, precision, tp):
+    model = MODELS[name]
+    request = asked(model, precision=precision, tensor_parallel=(tp,), micro_batch_sizes=(2,))
+    (point,) = points("layer", request)
+    # LayerNorm on a CPU keeps its two moments in bf16, on a GPU in fp32
+    narrow = 2 * 2 * 2 * 64 if model.norm == "layernorm" and precision == "bf16" else 0
+    # a norm over all heads has its moment on every rank, in the formula a share of it;
+    # the router's indices and chosen weights are not in the formula: 2 of 64 columns at this size
+    tolerance = 0.04 if model.moe else 0.003
+    assert point.saved_bytes + narrow == pytest.approx(formula(model, precision, tp), rel=tolerance)
+
+
+def test_indices_of_the_router_are_little_in_a_model_of_real_width():
+    wide = changed(
+        hidden_size=512, head_dim=128, moe={**EXPERTS.model_dump(), "moe_intermediate_size": 512}
+    )
+    (point,) = points("layer", asked(wide, tensor_parallel=(1,), micro_batch_sizes=(2,)))
+    assert point.saved_bytes == pytest.approx(formula(wide, "fp32", 1), rel=0.005)
+
+
+@pytest.mark.parametrize("name", ["dense", "norms of heads"])
+def test_a_rank_of_two_holds_half_of_every_projection(name):
+    def matrices(tp):
+        layer = Layer(tensors(CPU, "fp32"), MODELS[name], Cut(tp=tp), moe=False)
+        return sum(weight.numel() for weight in layer.parameters if weight.dim() > 1)
+
+    assert matrices(2) * 2 == matrices(1)
+
+
+def test_weight_gradients_are_the_backward_pass_without_input_gradients():
+    (point,) = points("layer", asked(DENSE, tensor_parallel=(1,)))
+    assert point.backward.seconds == pytest.approx(2e-3)
+    assert point.weight.seconds > 0
+
+
+def test_scatter_of_a_difference_is_that_of_both():
+    left = difference(
+        Timing(seconds=3.0, spread_fraction=0.01, repeats=9, flags=("drift",)),
+        Timing(seconds=2.0, spread_fraction=0.02, repeats=7, flags=("noisy",)),
+    )
+    assert left.seconds == 1.0
+    assert left.spread_fraction == pytest.approx(0.05)
+    assert (left.repeats, left.flags) == (7, ("drift", "noisy"))
+
+
+def test_the_norm_is_that_of_torch():
+    torch.manual_seed(0)
+    results = []
+    for norm in (rms_norm, lambda x, w, e: torch.nn.functional.rms_norm(x, (16,), w, e)):
+        torch.manual_seed(0)
+        x, weight = (torch.randn(s).requires_grad_() for s in ((3, 5, 16), (16,)))
+        result = norm(x, weight, 1e-5)
+        results.append((result, *torch.autograd.grad(result.square().sum(), (x, weight))))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_result_that_is_no_number_is_refused(monkeypatch):
+    def broken(*_, **__):
+        return torch.full((4, 4), float("nan"))
+
+    monkeypatch.setattr(torch, "mm", broken)
+    first, *_ = ITEMS["gemm"].tasks(asked(DENSE), CPU)
+    with pytest.raises(ValueError, match="product m=32 n=128 k=64 fp32: the result has NaN or Inf"):
+        first.measure(OnceClock())
+
+
+def test_a_kernel_that_refuses_a_shape_is_no_failure_but_a_sick_device_is():
+    assert _refuses(RuntimeError("No available kernel. Aborting execution."))
+    assert not _refuses(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert not _refuses(torch.OutOfMemoryError("out of memory"))
+
+
+def test_groups_of_rows_are_equal_but_for_their_alignment():
+    assert balanced(64, 4) == [16, 32, 48, 64]
+    assert balanced(100, 3) == [40, 72, 100]
+    assert balanced(10, 4) == [8, 8, 8, 10]
+
+
+def test_the_head_is_measured_at_as_many_tokens_as_a_cpu_can_take():
+    assert head_tokens(DENSE, 1, 512, caps("cpu", quick=True)) == 512
+    wide = changed(vocab_size=50_000, hidden_size=768)
+    assert head_tokens(wide, 1, 512, caps("cpu", quick=True)) == 64
+    assert (
+        head_tokens(changed(vocab_size=200_000, hidden_size=4096), 1, 512, caps("cpu", quick=True))
+        == 0
+    )
+
+
+def test_kernels_of_attention_are_chosen_for_a_while():
+    switches = torch.backends.cuda
+    with kernels("flash"):
+        assert switches.flash_sdp_enabled()
+        assert not switches.math_sdp_enabled()
+    assert switches.math_sdp_enabled()
+    assert switches.mem_efficient_sdp_enabled()

@@ -1,0 +1,178 @@
+"""Real processes over gloo: what they measure, and what is left when one of them dies or hangs."""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from costmodel.errors import SpecError
+from costmodel.spec.model import ModelSpec
+from costmodel.spec.profile import Host
+from profiler.errors import ProfilerError
+from profiler.journal import Header, Start, line_of, read_journal
+from profiler.journal_file import only_run
+from profiler.launch import Files, Launch, run
+from profiler.machine import this_software
+from profiler.task import Place, Request
+
+pytest.importorskip("torch")
+
+HERE = Path(__file__).parent
+MODEL = ModelSpec(
+    name="tiny",
+    num_hidden_layers=2,
+    hidden_size=64,
+    intermediate_size=256,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    head_dim=16,
+    vocab_size=512,
+    max_position_embeddings=128,
+)
+
+
+@pytest.fixture
+def measure(tmp_path, monkeypatch):
+    """(item, processes) -> content of the journal, from the modules of this folder."""
+    paths = [str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+
+    def request(*only, seq_length=128):
+        return Request(
+            model=MODEL,
+            tensor_parallel=(1,),
+            micro_batch_sizes=(1,),
+            seq_length=seq_length,
+            precision="fp32",
+            quick=True,
+            only=only,
+            scratch=str(tmp_path),
+        )
+
+    def start(*only, processes=2, timeout=60.0, module="profiler_items", **asked):
+        where = Launch(processes, timeout_seconds=timeout)
+        start.seen = []
+        return run(request(*only, **asked), where, start.files, start.seen.append, module)
+
+    start.request = request
+    start.files = Files.beside(tmp_path / "profile.json")
+    start.fault = (tmp_path / "fault").write_text
+    return start
+
+
+def starts(files, key):
+    """How often a task began."""
+    return files.journal.read_text().count(f'"record":"start","item":"faulty","key":"{key}"')
+
+
+def processes_left():
+    """Processes of a session that still run."""
+    found = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = command.read_bytes().split(b"\0")
+            found += [words] if b"profiler_items" in words else []
+    return found
+
+
+def test_two_ranks_measure_and_list_what_they_cannot(measure):
+    content = measure("plain")
+    assert [point.kind for point in content.points] == ["stream", "collective"]
+    assert content.points[1].time.slowest_rank in (0, 1)
+    assert [(f.detail, f.rank) for f in content.failures] == [
+        ("unsupported: unsupported: no such kernel on this device", 0),
+        ("not a number: ValueError: the product is not finite", 0),
+    ]
+    assert content.header.software.backend == "gloo"
+    assert [host.num_gpus for host in content.header.hosts] == [2]
+    assert (measure.seen[-1].done, measure.seen[-1].total) == (4, 4)
+    before = measure.files.journal.read_text()
+    with pytest.raises(SpecError, match=r"another seq_length.*--restart"):
+        measure("plain", seq_length=64)
+    assert measure.files.journal.read_text() == before
+    assert not measure.files.lock.exists()
+
+
+def test_a_rank_that_dies_is_named_and_only_the_rest_is_measured_again(measure):
+    measure.fault("exit")
+    with pytest.raises(ProfilerError) as error:
+        measure("faulty")
+    assert "item faulty, task fault: rank 1 on" in str(error.value)
+    assert "exit code 7" in str(error.value)
+    assert "is kept" in str(error.value)
+    assert not processes_left()
+    measure.fault("")
+    content = measure("faulty")
+    assert len(content.points) == 3
+    assert content.failures == ()
+    assert [starts(measure.files, key) for key in ("before", "fault", "after")] == [1, 2, 1]
+
+
+@pytest.mark.parametrize(("fault", "words"), [("sleep", "hangs"), ("stop", "stands still")])
+def test_a_rank_that_hangs_is_named_and_ended(measure, fault, words):
+    measure.fault(fault)
+    with pytest.raises(ProfilerError) as error:
+        measure("faulty", timeout=4.0)
+    assert re.search(f"item faulty, task fault: rank 1 on .* {words}", str(error.value))
+    assert not processes_left()
+
+
+def test_a_run_the_user_stops_leaves_no_process_and_no_mark_on_its_task(measure):
+    measure.fault("sleep")
+
+    def stop(progress):
+        if progress.key == "fault":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(measure.request("faulty"), Launch(2), measure.files, stop, "profiler_items")
+    assert not processes_left()
+    content = read_journal(measure.files.journal.read_text())
+    assert content.starts == {}
+    assert len(content.points) == 1
+
+
+def test_a_task_that_stopped_two_runs_is_passed_over(measure):
+    start = Start(item="faulty", key="fault")
+    header = Header(
+        created="2026-01-01T00:00:00+00:00",
+        request=measure.request("faulty"),
+        software=this_software(Place("cpu", 0, 2, 0, 2)),
+        hosts=(Host(name="before", num_gpus=2),),
+    )
+    measure.files.journal.write_text("".join(map(line_of, (header, start, start))))
+    content = measure("faulty")
+    assert [failure.detail for failure in content.failures] == [
+        "fault: stopped the run 2 times and is passed over"
+    ]
+    assert len(content.points) == 2
+
+
+def test_an_error_on_one_rank_is_listed_and_fresh_processes_go_on(measure):
+    measure.fault("raise")
+    content = measure("faulty", timeout=6.0)
+    (failure,) = content.failures
+    assert (failure.detail, failure.rank) == ("fault: out of memory: one rank has no room", 1)
+    assert len(content.points) == 2
+
+
+def test_a_second_run_on_one_output_is_refused(measure):
+    with only_run(measure.files.lock), pytest.raises(ProfilerError, match="another run"):
+        measure("plain")
+
+
+def test_an_unknown_item_is_refused_by_name(measure):
+    with pytest.raises(SpecError, match=r"'nothing'.*plain"):
+        measure("nothing")
+
+
+def test_four_ranks_measure_collectives_messages_and_links(measure):
+    content = measure(processes=4, module="profiler_collectives")
+    assert content.failures == ()
+    shapes = {(p.operation, p.ranks) for p in content.points if p.kind == "collective"}
+    operations = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
+    assert shapes == {*((o, n) for o in operations for n in (2, 4)), ("p2p", 2)}
+    links = {(p.source[-1], p.target[-1]) for p in content.points if p.kind == "link"}
+    assert len(links) == 6
