@@ -13,10 +13,12 @@ demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
 	$(BIN)/plan export $(OUT)/plan.json $(TO) --force
-	@echo "plan: $(OUT)/plan.json, launch script: $(OUT)/launch/run.sh"
+	$(BIN)/plan profile --quick --output out/profile.json --force
+	$(BIN)/plan doctor out/profile.json
+	@echo "plan: $(OUT)/plan.json, launch script: $(OUT)/launch/run.sh, this machine: out/profile.json"
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
-# Formulas against models in torch on fake tensors; downloads torch, needs no GPU.
+# Formulas against models in torch on fake tensors, and the profiler; downloads torch, needs no GPU.
 oracles: $(VENV)/.oracles
 	$(BIN)/python -m pytest -m oracle tests/oracles
 check: $(VENV)/.dev
@@ -40,9 +42,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 $(VENV)/.oracles: pyproject.toml | $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --editable '.[dev,oracles]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,profile,oracles]'
 	@touch $@
-# An editable installation follows the sources by itself.
+# torch comes with it, to measure this machine. An editable installation follows the sources by itself.
 $(VENV)/.demo: pyproject.toml $(SOURCES) | $(BIN)/python
-	test -e $(VENV)/.dev || $(BIN)/python -m pip install --quiet .
+	test -e $(VENV)/.oracles || $(BIN)/python -m pip install --quiet $$(test -e $(VENV)/.dev && echo --editable) '.[profile]'
 	@touch $@

@@ -20,7 +20,15 @@ def load_calibration(path: Path) -> Calibration:
     Raises:
         FileError: The file cannot be read, is no calibration, is of another version, or wrong.
     """
-    document = read_document(path)
+    return calibration_of(read_document(path))
+
+
+def calibration_of(document: Document) -> Calibration:
+    """A calibration out of its document.
+
+    Raises:
+        FileError: It is none, is of another version, or wrong.
+    """
     values = dict(document.values)
     schema = values.pop("schema", None)
     if schema is None:

@@ -11,12 +11,12 @@ from typing import get_args
 
 import click
 
-from cli.calibrations import load_calibration
 from cli.files import refuse_existing
-from cli.inputs import load_cluster, load_model
+from cli.inputs import load_model
 from cli.parameters import finite, token_count
+from cli.profiles import load_measured, machines_of
+from costmodel.calibrated import Measured
 from costmodel.runtimes import RUNTIMES, runtime
-from costmodel.spec.calibration import Calibration
 from costmodel.spec.job import Job
 from costmodel.spec.training import Precision, TrainingSpec
 
@@ -35,7 +35,8 @@ CLUSTER = click.option(
     "--cluster",
     required=True,
     metavar="CLUSTER",
-    help="NODESxGPUS:GPU such as 8x8:h100-sxm, or a YAML file (`plan catalog clusters`).",
+    help="NODESxGPUS:GPU such as 8x8:h100-sxm, a YAML file (`plan catalog clusters`), or a file of "
+    "`plan profile`.",
 )
 GLOBAL_BATCH_SIZE = click.option(
     "--global-batch-size",
@@ -77,8 +78,11 @@ RUNTIME_VERSION = click.option(
 )
 PROFILE = click.option(
     "--profile",
+    "profiles",
+    multiple=True,
     type=click.Path(path_type=Path),
-    help="Correct the estimate by measured steps: a file written by `plan calibrate`.",
+    help="Measurements instead of the catalog: a file of `plan profile` (several merge) or of "
+    "`plan calibrate`.",
 )
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
@@ -104,7 +108,7 @@ class Question:
 
     job: Job
     notes: tuple[str, ...]
-    calibration: Calibration | None
+    measured: Measured
 
 
 def gathered(
@@ -137,8 +141,10 @@ def _question(
     tokens: int | None,
     runtime: str,
     runtime_version: str | None,
-    profile: Path | None,
+    profiles: tuple[Path, ...],
 ) -> Question:
+    measured = load_measured(profiles)
+    machines, whole = machines_of(cluster, measured)
     training = TrainingSpec(
         seq_length=seq_length,
         global_batch_size=global_batch_size,
@@ -148,11 +154,10 @@ def _question(
     job = Job(
         model=load_model(model),
         training=training,
-        cluster=load_cluster(cluster),
+        cluster=machines,
         runtime=runtime,
     )
-    calibration = load_calibration(profile) if profile else None
-    return Question(job, _version_notes(runtime, runtime_version), calibration)
+    return Question(job, _version_notes(runtime, runtime_version), whole)
 
 
 def _version_notes(name: str, version: str | None) -> tuple[str, ...]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from profiler.watch import Progress as Measured
 
 T = TypeVar("T")
 QUIET_SECONDS = 1.0
@@ -38,3 +47,46 @@ def watched(items: Sequence[T], what: str) -> Iterator[T]:
     finally:
         if shown:
             progress.stop()
+
+
+class TaskBar:
+    """A bar with the time left for tasks that another process reports."""
+
+    def __init__(self, what: str) -> None:
+        self._start = time.monotonic()
+        self._bar = Progress(
+            TextColumn(what),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[item]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task(what, total=None, item="")
+        self._possible = sys.stderr is not None and sys.stderr.isatty()
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
+    def report(self, measured: Measured) -> None:
+        """Move the bar."""
+        if self._possible:
+            self._bar.start()
+            self._bar.update(
+                self._task, completed=measured.done, total=measured.total, item=measured.item
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._possible:
+            self._bar.stop()

@@ -22,7 +22,6 @@ from costmodel import catalog
 from costmodel.spec.intervals import Intervals, IntervalWidth
 from costmodel.spec.measured_run import MeasuredRun
 from costmodel.validate.intervals import intervals
-from costmodel.validate.scores import Scores
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "accuracy"
@@ -53,8 +52,9 @@ class Figure:
         return f"better than stated ({moved})" if improved else f"worse than stated ({moved})"
 
 
-def figures(found: Scores) -> Mapping[str, Figure]:
+def figures(findings: Findings) -> Mapping[str, Figure]:
     """The headline numbers."""
+    found = findings.scores
     study, one_step, verdicts = found.layout_study, found.one_step, found.verdicts
     assert found.headline
     assert found.step_time
@@ -75,6 +75,8 @@ def figures(found: Scores) -> Mapping[str, Figure]:
         "rows_priced": (len(found.rows), 0.0, "higher"),
         "labels_answered": (verdicts.answered, 0.0, "higher"),
     }
+    for loop in findings.closed_loops:
+        values[f"profile_{loop.name}_mean"] = (loop.means[1], 0.005, "lower")
     for one in found.memory.by_kind:
         values[f"memory_{one.name}_median"] = (one.median_fraction, 0.003, "lower")
     return {
@@ -99,7 +101,7 @@ def read_data() -> tuple[MeasuredRun, ...]:
 
 def complaints(findings: Findings) -> Iterator[str]:
     """What is worse than stated, or stale."""
-    stated, now = stated_figures(), figures(findings.scores)
+    stated, now = stated_figures(), figures(findings)
     for name in sorted(now.keys() ^ stated.keys()):
         yield f"figure {name} is new or gone: run `make accuracy`"
     for name in sorted(now.keys() & stated.keys()):
@@ -176,7 +178,7 @@ def main(arguments: Sequence[str]) -> int:
         found = [*complaints(findings), *_stale(headlines.PAGE, _headlines_page())]
         sys.stderr.writelines(f"{line}\n" for line in found)
         return 1 if found else 0
-    stated, now = stated_figures(), figures(findings.scores)
+    stated, now = stated_figures(), figures(findings)
     for name, figure in now.items():
         before = f"{stated[name].value:g} -> " if name in stated else ""
         sys.stdout.write(f"{name:36} {before}{figure.value:g}\n")

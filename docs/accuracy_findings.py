@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from accuracy_profiles import Loop, closed_loops
+
 from costmodel import catalog
 from costmodel.spec.measured_run import MeasuredRun
 from costmodel.validate.predict import predict
@@ -54,12 +56,18 @@ class Findings:
 
     def __init__(self, runs: Sequence[MeasuredRun], leave_one_out: Json | None) -> None:
         self.predictions = predict(runs, memory_margin=MARGIN)
+        self.runs = runs
         self.leave_one_out = leave_one_out
 
     @cached_property
     def scores(self) -> Scores:
         """Of the strict rows."""
         return scores(self.predictions)
+
+    @cached_property
+    def closed_loops(self) -> tuple[Loop, ...]:
+        """Profiles against the runs of the same machines."""
+        return closed_loops(self.runs)
 
     def without(self, term: str) -> Sequence[float]:
         """Signed errors of the strict rows when a term is left out."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from statistics import fmean
 
+import accuracy_profiles
 from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_error
 from accuracy_remarks import PEERS, SHORT
 from accuracy_tables import Row, errors_table, ranking_table, table
@@ -31,6 +32,7 @@ def page(findings: Findings) -> str:
         _steps(found),
         _ranking(found),
         _one_step(found),
+        accuracy_profiles.section(findings.closed_loops),
         _memory(found),
         _intervals(found, findings.leave_one_out),
         _ablation(findings),

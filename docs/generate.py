@@ -17,6 +17,7 @@ import click
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
 from page_parts import Lines, documented, table
+from profile_pages import profile_page, schema_text
 
 from cli.main import plan
 from costmodel import explicit, uncertainty
@@ -228,6 +229,7 @@ PAGES: Mapping[str, Callable[[], Lines]] = {
     "constants.md": constants_page,
     "runtimes.md": runtimes_page,
     "json.md": json_page,
+    "profile.md": profile_page,
 }
 
 
@@ -237,6 +239,7 @@ def rendered() -> dict[Path, str]:
         REFERENCE / name: "\n".join((HEAD, *page())).rstrip() + "\n" for name, page in PAGES.items()
     }
     examples = (path for path in EXAMPLES if path not in pages)
+    pages[REFERENCE / "profile.schema.json"] = schema_text()
     return {**pages, **{path: replayed(path.read_text(encoding="utf-8")) for path in examples}}
 
 

@@ -23,11 +23,13 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
     {
         "search": Entry("cli.commands.search", "Find the fastest layout that fits, with proof."),
         "estimate": Entry("cli.commands.estimate", "Price one layout: time, memory, fit."),
+        "profile": Entry("cli.commands.profile", "Measure this machine: compute, memory, links."),
+        "import": Entry("cli.commands.import_profile", "Read a profile of another tool."),
         "calibrate": Entry("cli.commands.calibrate", "Correct the estimate by measured steps."),
         "validate": Entry("cli.commands.validate", "Compare predictions with measured runs."),
         "export": Entry("cli.commands.export", "Write the launch script of a plan."),
         "catalog": Entry("cli.commands.catalog", "Show known GPUs, models and clusters."),
-        "doctor": Entry("cli.commands.doctor", "Check this installation and your runtime."),
+        "doctor": Entry("cli.commands.doctor", "Check this installation and your runtime, or a profile."),
         "completion": Entry("cli.commands.completion", "Print the completion script of a shell."),
     }
 )

@@ -15,6 +15,7 @@ from rich.text import Text
 from cli.files import FileError, read_text
 from cli.help import example
 from cli.output import show
+from cli.profile_doctor import profile_findings
 from cli.render.grid import Column, grid
 from costmodel.catalog.models import preset, preset_names
 from costmodel.errors import PlanError
@@ -40,14 +41,25 @@ class Finding:
     detail: str
 
 
-@click.command("doctor", epilog=example("plan doctor --runtime-path ~/Megatron-LM"))
+@click.command(
+    "doctor",
+    epilog=example("plan doctor --runtime-path ~/Megatron-LM", "plan doctor profile.json"),
+)
+@click.argument("profiles", nargs=-1, metavar="[PROFILE.json...]", type=click.Path(path_type=Path))
 @click.option(
     "--runtime-path",
     type=click.Path(path_type=Path),
     help="A Megatron-LM checkout: does it know every option we write?",
 )
-def command(runtime_path: Path | None) -> None:
-    """Check this installation and your runtime."""
+def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
+    """Check this installation and your runtime, or a profile.
+
+    Of a profile: which numbers are measured, which are fitted or assumed, and which measurement
+    would shrink the error most.
+    """
+    if profiles:
+        show(*profile_findings(profiles))
+        return
     findings = [*_installation(), _torch()]
     if runtime_path is not None:
         findings.append(_runtime(runtime_path))

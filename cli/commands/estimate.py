@@ -50,9 +50,9 @@ def command(
     """
     job = question.job.model_copy(update={"options": options})
     chosen = parse_layout(layout, job.cluster)
-    calibration = question.calibration
-    estimate = answer.estimate(job, chosen, memory_margin=memory_margin, calibration=calibration)
-    notes = (*answer.notes(job, calibration), *question.notes)
+    measured = question.measured
+    estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)
+    notes = (*answer.notes(job, measured), *question.notes)
     if as_json:
         show_json(estimate_document(job, chosen, estimate, notes))
     else:

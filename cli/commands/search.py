@@ -109,7 +109,7 @@ def command(
     job = question.job
     own = _priced(question, baseline, options.memory_margin) if baseline else None
     with Clock(time_limit) as clock:
-        result = answer.search(job, options, clock, calibration=question.calibration)
+        result = answer.search(job, options, clock, question.measured)
     if isinstance(result, Infeasible):
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
         return
@@ -130,10 +130,10 @@ def command(
 
 
 def _priced(question: Question, text: str, margin: float) -> Baseline:
-    job, calibration = question.job, question.calibration
+    job, measured = question.job, question.measured
     try:
         layout = parse_layout(text, job.cluster)
-        estimate = answer.estimate(job, layout, memory_margin=margin, calibration=calibration)
+        estimate = answer.estimate(job, layout, measured, memory_margin=margin)
         return Baseline(layout, estimate)
     except PlanError as error:
         raise type(error)(f"--baseline: {error}") from error

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from cli.calibrations import load_calibration
 from cli.help import example
 from cli.options import JSON, PROFILE
 from cli.options import memory_margin as with_memory_margin
 from cli.output import remark, show, show_json
+from cli.profiles import load_measured
 from cli.progress import watched
 from cli.render.validate import Shown, validate_document, validate_page
 from cli.runs import InvalidRun, read_runs
-from costmodel.spec.calibration import Calibration
+from costmodel.calibrated import Measured
 from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.predict import Prediction, corrects, predict, unreadable
+from costmodel.validate.predict import Prediction, predict, unreadable
 from costmodel.validate.scores import scores
 
 
@@ -53,7 +53,7 @@ from costmodel.validate.scores import scores
 @JSON
 def command(
     files: tuple[Path, ...],
-    profile: Path | None,
+    profiles: tuple[Path, ...],
     memory_margin: float,
     *,
     strict: bool,
@@ -67,10 +67,10 @@ def command(
     time, its peak memory or whether it fitted.
     """
     records = [record for path in files for record in read_runs(path)]
-    calibration = load_calibration(profile) if profile else None
-    predictions = tuple(_predictions(records, calibration, memory_margin))
-    if calibration:
-        remark(_calibrated(calibration, predictions))
+    measured = load_measured(profiles)
+    predictions = tuple(_predictions(records, measured, memory_margin))
+    if profiles:
+        remark(_corrected(measured, predictions))
     found = scores(predictions, everything=not strict)
     if as_json:
         show_json(validate_document(predictions, found, calibrate=calibrate))
@@ -80,14 +80,12 @@ def command(
 
 def _predictions(
     records: Sequence[MeasuredRun | InvalidRun],
-    calibration: Calibration | None,
+    measured: Measured,
     memory_margin: float,
 ) -> Iterator[Prediction]:
     """One for every record, in order."""
     runs = [record for record in records if isinstance(record, MeasuredRun)]
-    priced = iter(
-        predict(watched(runs, "pricing"), calibration=calibration, memory_margin=memory_margin)
-    )
+    priced = iter(predict(watched(runs, "pricing"), measured=measured, memory_margin=memory_margin))
     for record in records:
         if isinstance(record, InvalidRun):
             yield unreadable(record.name, record.detail)
@@ -95,11 +93,12 @@ def _predictions(
             yield next(priced)
 
 
-def _calibrated(calibration: Calibration, predictions: Sequence[Prediction]) -> str:
-    """Whom the calibration corrects, and who is judged by what it was fitted on."""
-    corrected = [one.run.id for one in predictions if corrects(calibration, one.run)]
-    fitted = {run.id for run in calibration.runs} & set(corrected)
+def _corrected(measured: Measured, predictions: Sequence[Prediction]) -> str:
+    """Whom the measurements correct, and who is judged by what they were fitted on."""
+    corrected = [one.run.id for one in predictions if measured.corrects(one.run)]
+    runs = measured.calibration.runs if measured.calibration else ()
+    fitted = {run.id for run in runs} & set(corrected)
     return (
         f"--profile corrects {len(corrected)} of {len(predictions)} runs, those on "
-        f"{calibration.gpu}; it was fitted on {len(fitted)} of them"
+        f"{measured.gpu}; it was fitted on {len(fitted)} of them"
     )

@@ -163,7 +163,7 @@ def test_another_gpu_is_refused_and_another_runtime_noted(calibration: Path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"schema": "trainplan/plan/v1"}, "is not 'trainplan/calibration/v1'"),
+        ({"schema": "trainplan/plan/v1"}, "nor 'trainplan/calibration/v1'"),
         ({"schema": None}, "the key 'schema' is missing"),
         ({"speed": {"value": -1, "low": 1, "high": 1, "identified": True}}, "speed.value"),
         ({"gpu": 3}, "gpu"),

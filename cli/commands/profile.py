@@ -1,0 +1,242 @@
+"""`plan profile`: measure the machines."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import click
+
+from cli.files import refuse_existing, remove, write_text
+from cli.help import example
+from cli.inputs import load_model
+from cli.options import FORCE, JSON, LARGEST_SIZE, gathered
+from cli.output import show, show_json, write
+from cli.profiles import profile_document, profile_text
+from cli.progress import TaskBar
+from cli.render.profile import profile_page
+from costmodel.errors import SpecError
+from costmodel.spec.profile import Origin
+from costmodel.spec.training import Precision
+from profiler.assemble import profile_of
+from profiler.bench import ITEMS
+from profiler.journal import JournalContent
+from profiler.launch import Files, Launch, default_nproc, num_gpus, run
+from profiler.launch_script import Kind, launch_script
+from profiler.requests import Device, notes, request_for
+from profiler.task import Place, Request
+
+LOCAL = Path("profile.json")
+LAUNCH_OPTIONS = frozenset(
+    {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
+)
+"""Options the script sets itself; each takes a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is measured."""
+
+    model: str | None
+    seq_length: int | None
+    precision: Precision | None
+    quick: bool
+    only: tuple[str, ...]
+    all_links: bool
+    scratch: Path | None
+
+    def request(self, device: Device, nproc: int) -> Request:
+        """The same on every node."""
+        stated: dict[str, object] = {"only": self.only, "all_links": self.all_links}
+        stated |= {"seq_length": self.seq_length} if self.seq_length else {}
+        stated |= {"precision": self.precision} if self.precision else {}
+        stated |= {"scratch": str(self.scratch)} if self.scratch else {}
+        model = load_model(self.model) if self.model else None
+        return request_for(model, device, nproc, quick=self.quick, stated=stated)
+
+
+WANTED = (
+    click.option(
+        "--model",
+        metavar="MODEL",
+        help="Measure the shapes of this model: a preset, a config.json, its folder or our YAML. "
+        "Left out: llama3-8b on GPUs, a tiny one on a CPU.",
+    ),
+    click.option("--seq-length", type=click.IntRange(1, LARGEST_SIZE), help="Tokens per sequence."),
+    click.option(
+        "--precision",
+        type=click.Choice(get_args(Precision)),
+        help="Number format of the products. [default: bf16, on a CPU fp32]",
+    ),
+    click.option("--quick", is_flag=True, help="One minute: fewer sizes, fewer repeats."),
+    click.option(
+        "--only",
+        multiple=True,
+        type=click.Choice(tuple(ITEMS)),
+        metavar="ITEM",
+        help=f"Measure this alone; may be repeated: {', '.join(ITEMS)}.",
+    ),
+    click.option(
+        "--all-links",
+        is_flag=True,
+        help="Time all pairs of GPUs and nodes, not five random rounds.",
+    ),
+    click.option(
+        "--scratch",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        help="Folder on the drive to measure; files in it are removed again.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Where it is measured."""
+
+    nproc_per_node: int | None
+    nnodes: int
+    node_rank: int | None
+    rdzv_endpoint: str | None
+    timeout: float
+
+    def launch(self, gpus: int) -> Launch:
+        """Processes of this node, which has that many GPUs.
+
+        Raises:
+            SpecError: Several nodes, and what they need to find each other is not said.
+        """
+        if self.nnodes > 1 and (self.node_rank is None or self.rdzv_endpoint is None):
+            raise SpecError(
+                f"--nnodes {self.nnodes} needs --node-rank (0 to {self.nnodes - 1}) and "
+                "--rdzv-endpoint HOST:PORT of node 0; --print-launch writes a script that sets them"
+            )
+        rank = self.node_rank or 0
+        if rank >= self.nnodes:
+            raise SpecError(f"--node-rank {rank}: with --nnodes {self.nnodes} ranks end before it")
+        return Launch(
+            nproc_per_node=self.nproc_per_node or default_nproc(gpus),
+            nnodes=self.nnodes,
+            node_rank=rank,
+            rdzv_endpoint=self.rdzv_endpoint or "",
+            timeout_seconds=self.timeout,
+        )
+
+
+NODES = (
+    click.option(
+        "--nproc-per-node",
+        type=click.IntRange(1, 1024),
+        help="Processes of one node. [default: its GPUs, or two on a CPU]",
+    ),
+    click.option(
+        "--nnodes", type=click.IntRange(1, 1 << 16), default=1, show_default=True, help="Nodes."
+    ),
+    click.option("--node-rank", type=click.IntRange(0), help="Number of this node, from 0."),
+    click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where node 0 is found."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(1, 3600),
+        default=60.0,
+        show_default=True,
+        help="Seconds after which a rank that does not go on ends the run.",
+    ),
+)
+
+
+@click.command(
+    "profile",
+    epilog=example(
+        "plan profile --model llama3-8b --output profile.json",
+        "plan search --model llama3-8b --cluster profile.json \\",
+        "  --global-batch-size 64 --seq-length 4096",
+    ),
+)
+@gathered("wanted", Wanted, WANTED)
+@gathered("nodes", Nodes, NODES)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=LOCAL,
+    show_default=True,
+    help="The profile; every sample also goes into OUTPUT.journal.jsonl at once.",
+)
+@click.option("--restart", is_flag=True, help="Drop the journal of an earlier run.")
+@click.option(
+    "--print-launch",
+    type=click.Choice(get_args(Kind)),
+    help="Print a script that measures --nnodes nodes, and end.",
+)
+@FORCE
+@JSON
+def command(
+    wanted: Wanted,
+    nodes: Nodes,
+    output: Path,
+    print_launch: Literal["slurm", "torchrun"] | None,
+    *,
+    restart: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Measure this machine: compute, memory, links.
+
+    All GPUs of the machine, or its CPU over gloo where it has none. A run that was interrupted goes
+    on where it stopped. Other commands take the file as --profile, or as --cluster.
+    """
+    if print_launch:
+        gpus = nodes.nproc_per_node or default_nproc(num_gpus())
+        write(launch_script(print_launch, _command_line(), nodes.nnodes, gpus))
+        return
+    refuse_existing(output, force=force)
+    gpus = num_gpus()
+    where, device = nodes.launch(gpus), device_of(gpus)
+    request = wanted.request(device, where.nproc_per_node)
+    files = Files.beside(output)
+    if restart:
+        remove(files.journal)
+    with TaskBar("measuring") as bar:
+        content = run(request, where, files, bar.report)
+    if content is None:
+        show(f"node {where.node_rank} is done; the profile is written on node 0")
+        return
+    origin = _origin(content, bar.seconds)
+    place = Place(device, 0, where.nproc_per_node, 0, where.nproc_per_node)
+    profile = profile_of(content, origin, notes(request, place))
+    write_text(output, profile_text(profile), force=True)
+    if as_json:
+        show_json(profile_document(profile))
+    else:
+        show(*profile_page(profile, output))
+
+
+def device_of(gpus: int) -> Device:
+    """What is measured on a node with that many GPUs."""
+    return "cuda" if gpus else "cpu"
+
+
+def _command_line() -> tuple[str, ...]:
+    """The words typed, without where to measure."""
+    words = sys.argv[1:]
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        name = word.split("=", 1)[0]
+        if skip or name in LAUNCH_OPTIONS:
+            skip = not skip and "=" not in word
+            continue
+        kept.append(word)
+    return ("plan", *kept)
+
+
+def _origin(content: JournalContent, seconds: float) -> Origin:
+    header = content.header
+    hosts = ", ".join(host.name for host in header.hosts)
+    return Origin(
+        source=f"plan profile on {hosts}, {header.created}",
+        created=header.created,
+        command=shlex.join(("plan", *sys.argv[1:])),
+        wall_seconds=seconds,
+    )

@@ -1,0 +1,121 @@
+"""Profile files: the JSON form `trainplan/profile/v1`, and what `--profile` may name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cli.calibrations import calibration_of
+from cli.documents import Document, read_document
+from cli.inputs import load_cluster
+from costmodel.calibrated import Measured
+from costmodel.errors import SpecError
+from costmodel.spec.calibration import SCHEMA as CALIBRATION_SCHEMA
+from costmodel.spec.cluster import ClusterSpec, NodeGroup, parse_cluster
+from costmodel.spec.profile import SCHEMA, Profile
+from profiler.merge import merged
+
+
+def load_measured(paths: Sequence[Path]) -> Measured:
+    """Read all files of `--profile`; several profiles merge.
+
+    Raises:
+        FileError: A file cannot be read, is neither a profile nor a calibration, or is wrong.
+        SpecError: Two calibrations, one beside a profile, or profiles of different GPUs.
+    """
+    documents = [read_document(path) for path in paths]
+    calibrations = [d for d in documents if d.values.get("schema") == CALIBRATION_SCHEMA]
+    if len(calibrations) > 1:
+        raise SpecError(
+            f"--profile {calibrations[1].path}: a second calibration; calibrate once, on all runs"
+        )
+    profiles = [profile_of(d) for d in documents if d not in calibrations]
+    if profiles and calibrations:
+        raise SpecError(
+            f"--profile {calibrations[0].path}: this calibration corrects the catalog, not a "
+            "profile: give one or the other"
+        )
+    return Measured(
+        profile=merged(profiles) if profiles else None,
+        calibration=calibration_of(calibrations[0]) if calibrations else None,
+    )
+
+
+def profile_of(document: Document) -> Profile:
+    """A profile out of its document.
+
+    Raises:
+        FileError: It is none, is of another version, or wrong.
+    """
+    values = dict(document.values)
+    schema = values.pop("schema", None)
+    if schema is None:
+        raise document.error(
+            "neither a profile nor a calibration: the key 'schema' is missing; `plan profile` and "
+            "`plan calibrate` write it"
+        )
+    if schema != SCHEMA:
+        raise document.error(
+            f"schema {str(schema)[:60]!r} is neither {SCHEMA!r} nor {CALIBRATION_SCHEMA!r}: "
+            "make it with `plan profile` or `plan calibrate` of this version"
+        )
+    return Document(document.path, values, document.root).validated(Profile)
+
+
+def cluster_of(profile: Profile) -> ClusterSpec:
+    """The machines a profile was measured on, as a cluster."""
+    group = NodeGroup(
+        gpu=profile.gpu,
+        device=profile.device,
+        num_nodes=profile.num_nodes,
+        gpus_per_node=profile.gpus_per_node,
+    )
+    name = f"{profile.num_nodes}x{profile.gpus_per_node}:{profile.gpu}"
+    return ClusterSpec(name=name, groups=(group,))
+
+
+def machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
+    """The cluster that `--cluster` names, and with a profile for a cluster what it measured.
+
+    A device the catalog does not have takes its numbers from `--profile`.
+
+    Raises:
+        PlanError: As `load_cluster`, or a second profile of another GPU.
+    """
+    path = Path(text)
+    if path.suffix == ".json" and path.is_file():
+        profile = profile_of(read_document(path))
+        others = [measured.profile] if measured.profile else []
+        whole = replace(measured, profile=merged([profile, *others]))
+        return cluster_of(profile), whole
+    if measured.profile and measured.profile.device and text.endswith(f":{measured.profile.gpu}"):
+        return with_device(parse_cluster(text), measured.profile), measured
+    return load_cluster(text), measured
+
+
+def with_device(cluster: ClusterSpec, profile: Profile) -> ClusterSpec:
+    """The cluster with the numbers of the profile's device where it has that."""
+    groups = tuple(
+        group.model_copy(update={"device": profile.device}) if group.gpu == profile.gpu else group
+        for group in cluster.groups
+    )
+    return cluster.model_copy(update={"groups": groups})
+
+
+def profile_document(profile: Profile) -> Mapping[str, object]:
+    """A profile as its public document."""
+    return {"schema": SCHEMA, **profile.model_dump(mode="json", exclude_none=True)}
+
+
+def profile_text(profile: Profile) -> str:
+    """A profile as its file: one point a line, so that a diff shows what changed."""
+    lines = []
+    for key, value in profile_document(profile).items():
+        if isinstance(value, list) and value:
+            inner = ",\n".join("  " + json.dumps(one, ensure_ascii=False) for one in value)
+            lines.append(f"{json.dumps(key)}: [\n{inner}\n ]")
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{" + ",\n ".join(lines) + "}\n"

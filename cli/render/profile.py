@@ -1,0 +1,149 @@
+"""A profile as text: what was measured, what it says, what is missing."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.output import section
+from cli.render.grid import Column, grid
+from cli.render.plan import notes_part
+from cli.render.text import DOT, percent, plural
+from costmodel.spec.profile import Flag, Profile, Timing
+from profiler.coverage import Known, next_measurement
+from profiler.merge import spec_of
+
+SHOWN_FAILURES = 5
+NOT_ODD: tuple[Flag, ...] = ("stated",)
+
+
+def profile_page(profile: Profile, path: Path) -> Iterator[RenderableType]:
+    """What was measured, the curves, what failed and what to do with it."""
+    yield headline(profile)
+    yield Group(curves_table(profile))
+    if profile.failures:
+        yield failures_part(profile)
+    if profile.notes:
+        yield notes_part(profile.notes)
+    name = shlex.quote(str(path))
+    yield section(
+        "Next",
+        f"plan doctor {name}   (what is measured, what is assumed)",
+        f"plan search --cluster {name} ...   or add --profile {name}",
+    )
+
+
+def headline(profile: Profile) -> Text:
+    """The machine, and how much of it was measured."""
+    count = len(profile.points)
+    text = Text(f"{plural(count, 'point')} of {profile.gpu}", style="bold green")
+    machine = f"{profile.num_nodes} x {profile.gpus_per_node} {profile.gpu}"
+    parts = [machine, *(f"torch {profile.software.torch}" for _ in [0] if profile.software)]
+    wall = sum(origin.wall_seconds or 0 for origin in profile.origins)
+    parts += [f"{wall:.0f} s"] if wall else []
+    text.append("\n" + DOT.join(parts), style="not bold default")
+    odd = Counter(flag for flag in _flags(profile) if flag not in NOT_ODD)
+    if odd:
+        said = ", ".join(f"{number} {flag}" for flag, number in odd.most_common())
+        text.append(f"\ntimings to doubt: {said}", style="not bold yellow")
+    return text
+
+
+def curves_table(profile: Profile) -> Table:
+    """The fitted curves with what they leave of a point they have not seen."""
+    return grid(
+        (
+            Column("Curve", numeric=False),
+            Column("says", numeric=False),
+            Column("off by"),
+        ),
+        (
+            (name, says, percent(profile.scatter_fraction[key]) if key else "")
+            for name, says, key in _curves(profile)
+        ),
+    )
+
+
+def _curves(profile: Profile) -> Iterator[tuple[str, str, str]]:
+    spec, fitted, scatter = spec_of(profile), profile.fitted, profile.scatter_fraction
+    for name, gemm in fitted.gemm.items():
+        reached = spec.peak_tflops[name].value / max(gemm.flop_factor, 1e-9)
+        key = f"{name} products"
+        says = f"{reached:.4g} TFLOP/s of large ones, {gemm.fixed_us:.3g} us to start"
+        yield f"{name} products", says, key if key in scatter else ""
+    if fitted.attention:
+        best = fitted.attention.max_efficiency
+        half = fitted.attention.half_length
+        yield "attention", f"{percent(best)} of peak, half of it at {half:.0f} tokens", ""
+    for name, one in fitted.collectives.items():
+        says = f"{one.bus_gb_per_s:.4g} GB/s, {one.alpha_us:.3g} us to start"
+        yield name, says, name if name in scatter else ""
+    for name, constant in profile.constants.items():
+        if name == "elementwise_efficiency":
+            rate = constant.value * spec.memory_gb_per_s.value
+            yield "kernels without reuse", f"{rate:.4g} GB/s", ""
+
+
+def failures_part(profile: Profile) -> RenderableType:
+    """What was asked for and not measured."""
+    lines = []
+    for failure in profile.failures[:SHOWN_FAILURES]:
+        who = f" (rank {failure.rank} on {failure.host})" if failure.host else ""
+        lines.append(f"{failure.item}: {failure.detail}{who}")
+    more = len(profile.failures) - SHOWN_FAILURES
+    lines += [f"and {more} more, see the file"] if more > 0 else []
+    return section("Not measured", *lines)
+
+
+def coverage_page(profile: Profile, known: Sequence[Known], job: str) -> Iterator[RenderableType]:
+    """Every quantity with where it comes from, and the most useful next measurement."""
+    yield headline(profile)
+    columns = (
+        Column("Quantity", numeric=False),
+        Column("from", numeric=False),
+        Column("points"),
+        Column("off by"),
+        Column("share of a step"),
+    )
+    yield grid(
+        columns,
+        (
+            (
+                one.quantity.name,
+                Text(one.kind, style="green" if one.kind == "measured" else "yellow"),
+                str(one.points) if one.points else "",
+                percent(one.scatter_fraction, 0),
+                percent(one.share, 0) if one.share else "",
+            )
+            for one in known
+        ),
+    )
+    if profile.failures:
+        yield failures_part(profile)
+    if profile.notes:
+        yield notes_part(profile.notes)
+    best = next_measurement(known)
+    if best is None:
+        yield section(
+            "Next", "all that counts is measured; `plan calibrate` corrects by whole steps"
+        )
+        return
+    yield section(
+        "Next",
+        f"plan profile --only {best.quantity.item} --output more.json",
+        f"would shrink the error most: {best.quantity.name}: {best.kind}, "
+        f"{percent(best.share, 0)} of a step of {job}; give both files with --profile",
+    )
+
+
+def _flags(profile: Profile) -> Iterator[Flag]:
+    for point in profile.points:
+        for _, value in point:
+            if isinstance(value, Timing):
+                yield from value.flags
