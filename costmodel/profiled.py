@@ -64,7 +64,12 @@ def measured_machine(
     low = precision in LOW_PRECISION
     linear = _with_residuals(machine, machine.linear, profile, (precision,)) if low else half
     machine = replace(machine, half=half, linear=linear)
-    forward, backward = attention_residuals(machine, points_of(profile, AttentionPoint))
+    cores = [
+        point
+        for point in points_of(profile, AttentionPoint)
+        if point.precision in ((precision,) if wide else HALVES)
+    ]
+    forward, backward = attention_residuals(machine, cores)
     outside = _outside_bytes(points_of(profile, MemoryPoint))
     updates = points_of(profile, OptimizerPoint)
     return replace(
@@ -202,7 +207,7 @@ def attention_residuals(
     ]
 
     def around(measured: Mapping[int, float], of: Sequence[float]) -> Residuals | None:
-        if len(measured) < LEAST_POINTS:
+        if not measured:
             return None
         columns = [np.array([sizes[i][axis] for i in measured]) for axis in range(3)]
         return residuals(columns, np.array([t / of[i] for i, t in measured.items()]))

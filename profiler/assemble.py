@@ -15,6 +15,7 @@ from costmodel.spec.profile import (
     CollectivePoint,
     CopyPoint,
     Host,
+    LinkPoint,
     Origin,
     Point,
     ProductPoint,
@@ -22,11 +23,14 @@ from costmodel.spec.profile import (
     StreamPoint,
 )
 from costmodel.units import GB, GIB, TERA
+from profiler.canary import NOISE
 from profiler.fit import TINY, fitted, points_of
 from profiler.journal import JournalContent
 from profiler.merge import spec_of
+from profiler.stragglers import slow_notes
 
 CPU = "cpu"
+SHOWN_NOISE = 2
 WITHOUT_GPU = {
     "power_exponent": "the clock of a CPU is not limited by the share of products",
     "overhead_fraction": "found on published runs of GPU clusters",
@@ -56,9 +60,23 @@ def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = (
         constants=_constants(host, origin.source),
         points=content.points,
         failures=content.failures,
-        notes=(*content.notes, *notes),
+        notes=(
+            *condensed(content.notes),
+            *slow_notes(points_of(content.points, LinkPoint)),
+            *notes,
+        ),
     )
     return fitted(bare, spec_of(bare))
+
+
+def condensed(notes: Sequence[str]) -> tuple[str, ...]:
+    """The notes, of those on noise the first with the number of the others."""
+    noise = [note for note in notes if note.startswith(NOISE)]
+    if len(noise) <= SHOWN_NOISE:
+        return tuple(notes)
+    others = [note for note in notes if note not in noise]
+    more = f"{NOISE} {len(noise) - 1} more such remarks, one an item, are in the journal"
+    return (noise[0], more, *others)
 
 
 def gpu_of(hosts: Sequence[Host]) -> str:

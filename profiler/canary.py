@@ -15,6 +15,8 @@ from profiler.task import Clock, Place
 
 PRODUCT_SIZE = {"cuda": 8192, "cpu": 512}
 """Edge of the matrices: 1.1 TFLOP, some milliseconds of a GPU; 0.3 GFLOP on the CPU."""
+NOISE = "noisy neighbour or throttling:"
+"""How notes of it begin."""
 TOLERANCE_FRACTION = {"cuda": 0.03, "cpu": 0.10}
 """A slower or faster product is remarked upon."""
 
@@ -70,7 +72,7 @@ def changes(states: Sequence[State], item: str, place: Place) -> Iterator[Change
         most = max(odd, key=lambda state: abs(state.ratio - 1))
         yield Change(
             "drift",
-            f"noisy neighbour or throttling: after item {item} a fixed matrix product took "
+            f"{NOISE} after item {item} a fixed matrix product took "
             f"{most.ratio:.2f} times as long as at the start on rank {most.rank} of {most.host}, "
             f"and differed by more than {tolerance:.0%} on {len(odd)} of {len(states)} ranks",
         )

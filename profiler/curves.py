@@ -213,16 +213,17 @@ def fit_attention(
 ) -> tuple[float, float, float] | None:
     """Largest efficiency, half length and start of the fused core forward; null: not identified.
 
+    Lengths too few for a curve give one efficiency for all lengths.
     Source: t = start + F / peak (1 + half / s) / e, `costmodel.compute.fused_attention_seconds`.
     """
-    if len({p.seq_length for p in points}) < LEAST_POINTS:
-        return None
     narrow = np.array([min(1.0, min(p.head_dim, p.value_dim) / 128) for p in points])
     flop = np.array([attention_flop(p) for p in points]) / narrow**head_dim_exponent
     flop = flop / peak_flop_per_second
     lengths = np.array([float(p.seq_length) for p in points])
-    columns = np.stack([np.full(len(points), MICROSECOND), flop, flop / lengths], axis=1)
     seconds = np.array([p.forward.seconds for p in points])
+    if len(set(lengths)) < LEAST_POINTS:
+        return float(np.median(flop / seconds)), 0.0, 0.0
+    columns = np.stack([np.full(len(points), MICROSECOND), flop, flop / lengths], axis=1)
     start, inverse, slope = relative_fit(columns, seconds)
     if inverse <= 0:
         return None

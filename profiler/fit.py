@@ -136,8 +136,12 @@ def _attention(found: _Found, points: Sequence[AttentionPoint]) -> None:
     peak = found.spec.peak_tflops[precision].value * TERA
     curve = fit_attention(mine, peak, catalog.constants().head_dim_exponent)
     if curve is None:
-        found.notes.append(f"attention: {LEAST_POINTS} sequence lengths are needed for a curve")
+        found.notes.append("attention: time does not grow with the work, so it is not used")
         return
+    if len({p.seq_length for p in mine}) < LEAST_POINTS:
+        found.notes.append(
+            "attention: measured at too few lengths for a curve, assumed as fast at others"
+        )
     efficiency, half, start = curve
     found.attention = AttentionFit(
         max_efficiency=efficiency,

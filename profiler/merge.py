@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 from costmodel import catalog
 from costmodel.errors import SpecError
+from costmodel.sourced import Sourced
 from costmodel.spec.gpu import GpuSpec
 from costmodel.spec.profile import Point, Profile, Timing
 from profiler.fit import fitted
@@ -18,13 +20,13 @@ two runs do."""
 
 
 def merged(profiles: Sequence[Profile]) -> Profile:
-    """All points of all profiles, what was measured twice once, and the curves through them.
+    """All points of all profiles, what several of them measured once, and the curves through them.
 
-    Twice: the mean where both agree, else the slower one, and a note names it: the slowest node
-    sets the pace.
+    By several: the mean where they agree, else the slower one, and a note names it: the slowest
+    node sets the pace. A profile given twice counts once.
 
     Raises:
-        SpecError: They are of different GPUs, or their devices differ.
+        SpecError: They are of different GPUs.
     """
     first = profiles[0]
     if len(profiles) == 1:
@@ -32,20 +34,22 @@ def merged(profiles: Sequence[Profile]) -> Profile:
     gpus = sorted({profile.gpu for profile in profiles})
     if len(gpus) > 1:
         raise SpecError(f"profiles of {' and '.join(gpus)} do not merge: give those of one GPU")
-    points: dict[tuple[object, ...], Point] = {}
+    points: dict[tuple[object, ...], tuple[Point, ...]] = {}
     notes: list[str] = []
-    for point in (point for profile in profiles for point in profile.points):
-        key = identity(point)
-        points[key] = _pooled(points[key], point, notes) if key in points else point
+    for profile in profiles:
+        for key, mine in _by_identity(profile.points).items():
+            points[key] = _joined(points.get(key, ()), mine, notes)
     constants = {name: one for profile in profiles for name, one in profile.constants.items()}
     whole = first.model_copy(
         update={
+            "device": _device(profiles),
             "num_nodes": max(profile.num_nodes for profile in profiles),
+            "gpus_per_node": max(profile.gpus_per_node for profile in profiles),
             "origins": tuple(dict.fromkeys(o for p in profiles for o in p.origins)),
             "hosts": tuple(dict.fromkeys(h for p in profiles for h in p.hosts)),
-            "points": tuple(points.values()),
+            "points": tuple(point for same in points.values() for point in same),
             "constants": constants,
-            "failures": tuple(f for p in profiles for f in p.failures),
+            "failures": tuple(dict.fromkeys(f for p in profiles for f in p.failures)),
             "notes": tuple(dict.fromkeys((*_all_notes(profiles), *notes))),
         }
     )
@@ -68,6 +72,48 @@ def identity(point: Point) -> tuple[object, ...]:
         for name, value in point
         if not isinstance(value, Timing) and not _result(name)
     )
+
+
+def _by_identity(points: Iterable[Point]) -> Mapping[tuple[object, ...], tuple[Point, ...]]:
+    """What one profile has of each thing measured, mostly one point."""
+    found: dict[tuple[object, ...], tuple[Point, ...]] = {}
+    for point in points:
+        key = identity(point)
+        found[key] = (*found.get(key, ()), point)
+    return found
+
+
+def _joined(
+    known: tuple[Point, ...], more: tuple[Point, ...], notes: list[str]
+) -> tuple[Point, ...]:
+    """Points of several profiles of one thing; what is known already adds nothing."""
+    new = tuple(point for point in more if point not in known)
+    if not known or not new:
+        return known or more
+    return (reduce(lambda one, other: _pooled(one, other, notes), (*known, *new)),)
+
+
+def _device(profiles: Sequence[Profile]) -> GpuSpec | None:
+    """Numbers of a device the catalog lacks: the most that any profile reached.
+
+    Source: derived; as in one profile, so that curves stay below them.
+    """
+    first, *others = [profile.device for profile in profiles if profile.device] or [None]
+    return reduce(_better, [device for device in others if device], first) if first else None
+
+
+def _better(one: GpuSpec, other: GpuSpec) -> GpuSpec:
+    numbers = {
+        name: max(value, theirs, key=lambda number: number.value)
+        for name, value in one
+        if isinstance(value, Sourced) and isinstance(theirs := getattr(other, name), Sourced)
+    }
+    peaks = {**other.peak_tflops, **one.peak_tflops}
+    for name in one.peak_tflops.keys() & other.peak_tflops.keys():
+        peaks[name] = max(
+            one.peak_tflops[name], other.peak_tflops[name], key=lambda number: number.value
+        )
+    return one.model_copy(update={**numbers, "peak_tflops": dict(sorted(peaks.items()))})
 
 
 def _result(name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from costmodel.errors import PlanError, SpecError
 from costmodel.spec.profile import Failure, Point
-from profiler.canary import Canary, State, changes
+from profiler.canary import NOISE, Canary, State, changes
 from profiler.heartbeat import Heart
 from profiler.journal import (
     MOST_STARTS,
@@ -137,7 +137,7 @@ class Walk:
         """Write down ranks whose canary is slower than that of the others."""
         if ranks:
             which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {_listing(ranks)}"
-            note = f"noisy neighbour or throttling: {which} slower than the others at the start"
+            note = f"{NOISE} {which} slower than the others at the start"
             self._write(Remark(item="", keys=(), flags=(), note=note))
 
     def run(self) -> None:

@@ -56,7 +56,7 @@ def levels(
     mine = [
         (point, parts(_job(job, point), _kernels(job, traits, point.runtime), _key(point)))
         for point in machine.layers
-        if point.moe == moe and _kernels(job, traits, point.runtime).kernels == traits.kernels
+        if _tells(point, moe=moe) and _same_kernels(job, traits, point.runtime)
     ]
     ratios = [_ratios(point, layer) for point, layer in mine]
     if not ratios:
@@ -76,7 +76,7 @@ def end_levels(
     mine = [
         point
         for point in machine.ends
-        if point.kind == kind and _kernels(job, traits, point.runtime).kernels == traits.kernels
+        if point.kind == kind and _same_kernels(job, traits, point.runtime)
     ]
     if not mine:
         return None
@@ -127,14 +127,14 @@ def scaled_module(module: Module, factor: FloatColumn) -> Module:
 
 
 def _ratios(point: LayerPoint, layer: Passes) -> tuple[float, float]:
+    """Of both passes; one of which nothing is known has the level of the other."""
     forward = _ratio(point, layer.forward, point.forward.seconds) if point.forward else None
     backward = _ratio(point, layer.backward, point.backward.seconds) if point.backward else None
-    if forward is None or backward is None:
-        both = layer.forward + layer.backward
-        assert point.both is not None
-        together = _ratio(point, both, point.both.seconds)
-        forward, backward = forward or together, backward or together
-    return forward, backward
+    both = layer.forward + layer.backward
+    together = _ratio(point, both, point.both.seconds) if point.both else None
+    known = together or forward or backward
+    assert known is not None
+    return forward or known, backward or known
 
 
 def _ratio(point: LayerPoint, parts: PassSeconds, measured: float) -> float:
@@ -161,6 +161,18 @@ def _job(job: Job, point: LayerPoint) -> Job:
         precision=point.precision,
     )
     return Job(model=point.model, training=training, cluster=job.cluster, runtime=point.runtime)
+
+
+def _tells(point: LayerPoint, *, moe: bool) -> bool:
+    """Is it a layer of that sort with any time?"""
+    sort = point.moe == moe and not (moe and point.model.moe is None)
+    return sort and bool(point.forward or point.backward or point.both)
+
+
+def _same_kernels(job: Job, traits: RuntimeTraits, runtime: str) -> bool:
+    """Did kernels like those of the job run? Of a runtime not known here nobody can say."""
+    known = runtime == job.runtime or runtime in RUNTIMES
+    return known and _kernels(job, traits, runtime).kernels == traits.kernels
 
 
 def _kernels(job: Job, traits: RuntimeTraits, runtime: str) -> RuntimeTraits:
