@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +12,16 @@ from cli.documents import Document, read_document
 from cli.inputs import load_cluster
 from costmodel.calibrated import Measured
 from costmodel.errors import SpecError
+from costmodel.sourced import Sourced
+from costmodel.spec.base import Spec
 from costmodel.spec.calibration import SCHEMA as CALIBRATION_SCHEMA
 from costmodel.spec.cluster import ClusterSpec, NodeGroup, parse_cluster
+from costmodel.spec.constants import Constants
 from costmodel.spec.profile import SCHEMA, Profile
 from profiler.merge import merged
+
+ABOVE_ZERO = ("flop_factor", "bus_gb_per_s", "max_efficiency", "value")
+"""Numbers of a curve that something is divided by; the others may be zero."""
 
 
 def load_measured(paths: Sequence[Path]) -> Measured:
@@ -61,7 +67,32 @@ def profile_of(document: Document) -> Profile:
             f"schema {str(schema)[:60]!r} is neither {SCHEMA!r} nor {CALIBRATION_SCHEMA!r}: "
             "make it with `plan profile` or `plan calibrate` of this version"
         )
-    return Document(document.path, values, document.root).validated(Profile)
+    profile = Document(document.path, values, document.root).validated(Profile)
+    for field, allowed in _numbers(profile):
+        if not allowed:
+            raise document.error("no number that a machine can have; measure anew", field)
+    return profile
+
+
+def _numbers(profile: Profile) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Fields that formulas take as they are, and whether they can."""
+    for name, constant in profile.constants.items():
+        yield ("constants", name), name in Constants.model_fields and constant.value > 0
+    fitted = profile.fitted
+    curves: Mapping[tuple[str, ...], Spec] = {
+        **{("gemm", name): curve for name, curve in fitted.gemm.items()},
+        **{("collectives", name): curve for name, curve in fitted.collectives.items()},
+        **{("sustained", name): value for name, value in fitted.sustained.items()},
+        **({("attention",): fitted.attention} if fitted.attention else {}),
+    }
+    for where, curve in curves.items():
+        for name, value in curve:
+            if isinstance(value, float):
+                least_is_above = name in ABOVE_ZERO
+                yield ("fitted", *where, name), value > 0 if least_is_above else value >= 0
+    for name, number in profile.device or ():
+        if isinstance(number, Sourced) and name != "host_factor":
+            yield ("device", name), number.value > 0
 
 
 def cluster_of(profile: Profile) -> ClusterSpec:
@@ -87,6 +118,11 @@ def machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
     path = Path(text)
     if path.suffix == ".json" and path.is_file():
         profile = profile_of(read_document(path))
+        if measured.calibration:
+            raise SpecError(
+                f"--cluster {path}: the calibration in --profile corrects the catalog, not a "
+                "profile: give one or the other"
+            )
         others = [measured.profile] if measured.profile else []
         whole = replace(measured, profile=merged([profile, *others]))
         return cluster_of(profile), whole

@@ -97,7 +97,9 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec:
     streams = [p.moved_bytes / p.time.seconds for p in points_of(points, StreamPoint)]
     bandwidth = max(streams, default=GB)
     copies = [p.num_bytes / p.time.seconds for p in points_of(points, CopyPoint)]
-    links = [_bus(p) for p in points_of(points, CollectivePoint) if p.ranks > 1]
+    moved = points_of(points, CollectivePoint)
+    links = [_bus(p) for p in moved if 1 < p.ranks <= p.per_node]
+    nics = [_bus(p) / p.per_node for p in moved if p.ranks > p.per_node]
     said = "measured by plan profile"
     return GpuSpec(
         vendor=CPU if is_cpu else "unknown",
@@ -114,6 +116,9 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec:
         host_gb_per_s=Sourced(
             value=max(copies, default=bandwidth) / GB, source=f"{said}: fastest copy"
         ),
+        nic_gb_per_s=Sourced(value=max(nics) / GB, source=f"{said}: fastest link between nodes")
+        if nics
+        else None,
         gpus_per_node=host.num_gpus,
         nvlink_domain=host.num_gpus,
         host_factor=Sourced(value=0.0, source="a CPU runs what it launches") if is_cpu else None,

@@ -106,8 +106,17 @@ def _known(
         if quantity.curve and quantity.curve in name
     ]
     scatter = max(scatters) if points and scatters else ERRORS[kind]
-    share = sum(getattr(terms, name) for name in quantity.terms) / step_time_s
+    names = _terms(quantity, num_nodes=profile.num_nodes)
+    share = sum(getattr(terms, name) for name in names) / step_time_s
     return Known(quantity, kind, points, scatter, max(0.0, share))
+
+
+def _terms(quantity: Quantity, *, num_nodes: int) -> tuple[str, ...]:
+    """In a single node, data-parallel traffic takes its links. Source: derived."""
+    if num_nodes > 1 or quantity.item != "collectives":
+        return quantity.terms
+    links = [one.terms for one in QUANTITIES if one.item == "collectives"]
+    return () if quantity.quantity == "NIC" else sum(links, ())
 
 
 def _gives(quantity: Quantity, point: Point) -> bool:

@@ -36,9 +36,12 @@ FOLDS = 12
 Timed = TypeVar("Timed", ProductPoint, CollectivePoint)
 
 
-def relative_fit(columns: FloatColumn, seconds: FloatColumn) -> FloatColumn:
+def relative_fit(
+    columns: FloatColumn, seconds: FloatColumn, needed: tuple[int, ...] = ()
+) -> FloatColumn:
     """Non-negative weights of `columns` (points x terms) with the least relative errors.
 
+    Terms that are `needed` have a weight above zero.
     Source: derived; least absolute errors by reweighting, of all sets of terms with no negative
     weight the best (there are at most seven).
     """
@@ -47,6 +50,8 @@ def relative_fit(columns: FloatColumn, seconds: FloatColumn) -> FloatColumn:
     terms = range(columns.shape[1])
     for size in range(1, columns.shape[1] + 1):
         for chosen in combinations(terms, size):
+            if not set(needed) <= set(chosen):
+                continue
             weights = _least_absolute(scaled[:, chosen])
             if (weights < 0).any():
                 continue
@@ -101,7 +106,7 @@ def fit_products(
     columns = np.stack(
         [np.full(len(points), MICROSECOND), flop, moved / (spec.memory_gb_per_s.value * GB)], axis=1
     )
-    start, flops, reads = relative_fit(columns, _seconds(points))
+    start, flops, reads = relative_fit(columns, _seconds(points), needed=(1,))
     return GemmFit(
         fixed_us=float(start), flop_factor=float(flops), byte_factor=float(reads), source=source
     )

@@ -98,8 +98,8 @@ def _device(profiles: Sequence[Profile]) -> GpuSpec | None:
 
     Source: derived; as in one profile, so that curves stay below them.
     """
-    first, *others = [profile.device for profile in profiles if profile.device] or [None]
-    return reduce(_better, [device for device in others if device], first) if first else None
+    devices = [profile.device for profile in profiles if profile.device]
+    return reduce(_better, devices) if devices else None
 
 
 def _better(one: GpuSpec, other: GpuSpec) -> GpuSpec:

@@ -29,7 +29,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "validate": Entry("cli.commands.validate", "Compare predictions with measured runs."),
         "export": Entry("cli.commands.export", "Write the launch script of a plan."),
         "catalog": Entry("cli.commands.catalog", "Show known GPUs, models and clusters."),
-        "doctor": Entry("cli.commands.doctor", "Check this installation and your runtime, or a profile."),
+        "doctor": Entry("cli.commands.doctor", "Check installation, runtime or a profile."),
         "completion": Entry("cli.commands.completion", "Print the completion script of a shell."),
     }
 )

@@ -52,7 +52,7 @@ class Finding:
     help="A Megatron-LM checkout: does it know every option we write?",
 )
 def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
-    """Check this installation and your runtime, or a profile.
+    """Check installation, runtime or a profile.
 
     Of a profile: which numbers are measured, which are fitted or assumed, and which measurement
     would shrink the error most.

@@ -85,6 +85,8 @@ def command(
     (Megatron-LM, torchtitan, torch profiler) go to `plan calibrate --log`.
     """
     refuse_existing(output, force=force)
+    if any(output.resolve() == one.resolve() for one in files):
+        raise click.UsageError(f"{output} is read and would be replaced: choose another --output")
     bare = import_profile(format_name, _texts(files), asked)
     profile = fitted(bare, spec_of(bare))
     write_text(output, profile_text(profile), force=force)

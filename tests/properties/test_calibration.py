@@ -69,7 +69,7 @@ def test_a_slower_calibration_never_makes_a_step_faster(job, table, scalars, slo
     factor=st.floats(0.5, 2.0),
     data=st.data(),
 )
-def test_longer_measured_times_give_a_lower_speed_and_never_overshoot(priced_seconds, factor, data):
+def test_longer_times_never_give_a_higher_speed_nor_overshoot(priced_seconds, factor, data):
     count = len(priced_seconds)
     noise = data.draw(st.lists(st.floats(0.95, 1.05), min_size=count, max_size=count))
     times = np.array(priced_seconds)
@@ -78,7 +78,7 @@ def test_longer_measured_times_give_a_lower_speed_and_never_overshoot(priced_sec
         fit_of(Steps(scale * times * np.array(noise), priced_at), SPEED_ALONE).scalars.speed
         for scale in (factor, 1.1 * factor)
     )
-    assert 1 < speed / longer < 1.3
+    assert 1 - 1e-9 < speed / longer < 1.3  # equal where both are too far off to be believed
     low, high = sorted([1.0, 1 / factor])
     assert low / 1.06 < speed < 1.06 * high
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from costmodel.errors import UnsupportedError
 from costmodel.spec.training import Precision, TrainingSpec
 from planner.exporters.config import Argument, option, switch
 
@@ -39,5 +40,14 @@ the cost model counts four bytes for each.
 
 
 def precision_arguments(training: TrainingSpec) -> Iterator[Argument]:
-    """Format of the matrix products."""
+    """Format of the matrix products.
+
+    Raises:
+        UnsupportedError: The options we write run fused attention, which needs 16 bits.
+    """
+    if training.precision not in FORMATS:
+        raise UnsupportedError(
+            f"no launch files are written for {training.precision}: fused attention of Megatron-LM "
+            f"needs 16 bits, plan for --precision {' or '.join(FORMATS)}"
+        )
     yield from FORMATS[training.precision]

@@ -1,0 +1,139 @@
+"""Measure this machine, then ask what training steps it has not seen cost, and run them.
+
+A test of function on a machine that others may use too: the errors are printed (`pytest -s`), and
+only far misses fail.
+"""
+
+import json
+import statistics
+import sys
+import time
+from functools import partial
+
+import pytest
+
+from costmodel.spec.model import ModelSpec
+from tests.e2e.command import plan, plan_process
+
+torch = pytest.importorskip("torch", reason="measuring needs torch: run `make oracles`")
+from tests.oracles.decoder import Decoder  # noqa: E402
+from tests.oracles.live_bytes import kept_bytes  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+REPEATS = 5
+FAR = 4.0
+"""A shared machine is slower at times; what is further off is a fault."""
+
+
+def small(name, **fields):
+    sizes = {
+        "num_hidden_layers": 4,
+        "hidden_size": 384,
+        "intermediate_size": 1024,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 6,
+        "head_dim": 64,
+        "vocab_size": 8192,
+        "max_position_embeddings": 1024,
+        "norm": "layernorm",
+    }
+    return ModelSpec(name=name, **{**sizes, **fields})
+
+
+GATED = (small("gated", num_key_value_heads=2), 2, 256)
+PLAIN = (
+    small(
+        "plain",
+        num_hidden_layers=3,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_attention_heads=12,
+        num_key_value_heads=12,
+        gated_mlp=False,
+        activation="gelu",
+    ),
+    1,
+    512,
+)
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory):
+    """A quick profile of one process on all cores."""
+    path = tmp_path_factory.mktemp("machine") / "profile.json"
+    outcome = plan_process("profile", "--quick", "--nproc-per-node", "1", "--output", path)
+    assert outcome.code == 0, outcome.err
+    return path
+
+
+def core(query, key, value):
+    grouped = query.shape[1] != key.shape[1]
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return attention(query, key, value, is_causal=True, enable_gqa=grouped)
+
+
+def decoder_of(model):
+    torch.manual_seed(0)
+    decoder = Decoder(model)
+    for layer in decoder.layers:
+        layer.core = core
+    return decoder
+
+
+def step_seconds(model, micro_batch_size, seq_length):
+    decoder = decoder_of(model)
+    optimizer = torch.optim.AdamW(decoder.parameters(), fused=True)
+    ids = torch.randint(0, model.vocab_size, (micro_batch_size, seq_length))
+    table = decoder.table(seq_length)
+
+    def step():
+        start = time.perf_counter()
+        decoder(ids, ids, table).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return time.perf_counter() - start
+
+    step()
+    return statistics.median(step() for _ in range(REPEATS))
+
+
+def layer_bytes(model, micro_batch_size, seq_length):
+    """What one layer keeps for its backward pass, its input with it."""
+    decoder = decoder_of(model)
+    layer, table = decoder.layers[0], decoder.table(seq_length)
+    x = torch.randn(micro_batch_size, seq_length, model.hidden_size, requires_grad=True)
+    return kept_bytes(partial(layer, x, table), [*layer.parameters(), table])
+
+
+def estimated(profile, folder, model, micro_batch_size, seq_length):
+    path = folder / f"{model.name}.yaml"
+    path.write_text(json.dumps(model.model_dump(mode="json", exclude_none=True)))
+    outcome = plan(
+        *("estimate", "--model", path, "--cluster", profile, "--runtime", "torch-eager"),
+        *("--precision", "fp32", "--global-batch-size", micro_batch_size),
+        *("--seq-length", seq_length, "--json"),
+        *("--layout", f"tp=1,zero_stage=0,micro_batch_size={micro_batch_size}"),
+    )
+    assert outcome.code == 0, outcome.err
+    return outcome.json["estimate"]
+
+
+@pytest.mark.parametrize("case", [GATED, PLAIN], ids=lambda case: case[0].name)
+def test_a_step_of_an_unseen_model_takes_about_as_long_as_estimated(profile, tmp_path, case):
+    said = estimated(profile, tmp_path, *case)["step_time_s"]
+    took = step_seconds(*case)
+    sys.stdout.write(
+        f"\n{case[0].name}: estimated {said:.3f} s, took {took:.3f} s, {said / took - 1:+.0%}"
+        + "\n"
+    )
+    assert took / FAR < said < took * FAR
+
+
+@pytest.mark.parametrize("case", [GATED, PLAIN], ids=lambda case: case[0].name)
+def test_an_unseen_model_keeps_the_bytes_that_are_estimated(profile, tmp_path, case):
+    (rank,) = estimated(profile, tmp_path, *case)["memory"]["pipeline_ranks"]
+    kept = case[0].num_hidden_layers * layer_bytes(*case)
+    sys.stdout.write(
+        f"\n{case[0].name}: estimated {rank['activations_bytes']:,.0f} bytes, kept {kept:,}" + "\n"
+    )
+    assert rank["activations_bytes"] == pytest.approx(kept, rel=0.05)
