@@ -21,6 +21,8 @@ Kind = Literal["measured", "fitted", "datasheet", "assumed"]
 
 GROUP_SIZES = (2, 4, 8)
 """Sizes of the collective fits; a larger group takes the last one."""
+MESSAGES = "p2p_2"
+"""Name of the fit of messages between two GPUs of a node."""
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 
 ASSUMED_GEMM = GemmFit(
@@ -184,14 +186,20 @@ def collective_fits(
         source="assumed: 0.75 of the datasheet link speed",
     )
     used = [[_fit(fits, op, n) or assumed for n in GROUP_SIZES] for op in OPERATIONS]
-    measured = bool(known.measured.collectives)
-    first = next(iter(known.measured.collectives.values()), used[0][2])
-    trace.append(provenance(known, "collectives", first, measured=measured, own=bool(own)))
+    mine = [fit for name, fit in known.measured.collectives.items() if name != MESSAGES]
+    first = mine[0] if mine else used[0][2]
+    trace.append(provenance(known, "collectives", first, measured=bool(mine), own=bool(own)))
     return (
         np.array([[fit.alpha_us * MICROSECOND for fit in row] for row in used]),
         np.array([[fit.bus_gb_per_s * GB for fit in row] for row in used]),
         np.array([[fit.sqrt_coefficient for fit in row] for row in used]),
     )
+
+
+def link_bytes_per_second(known: Known, bus: FloatColumn) -> float:
+    """Bandwidth of one message in a domain: measured, else that of an all-gather of two."""
+    measured = known.measured.collectives.get(MESSAGES)
+    return measured.bus_gb_per_s * GB if measured else float(bus[OPERATIONS.index("all_gather")][0])
 
 
 def _fit(fits: Mapping[str, CollectiveFit], operation: str, size: int) -> CollectiveFit | None:

@@ -23,6 +23,7 @@ from costmodel.hardware import (
     collective_fits,
     gemm_rate,
     known_of,
+    link_bytes_per_second,
     sustained,
 )
 from costmodel.residuals import Residuals
@@ -54,6 +55,8 @@ class Machine:
     """Latency by operation and group size, shape (operations, sizes)."""
     bus_bytes_per_second: FloatColumn
     sqrt_coefficient: FloatColumn
+    link_bytes_per_second: float
+    """Of a message between two GPUs of a domain."""
     nic_bytes_per_second: float
     """Datasheet; infinite where the cluster is one domain."""
     fabric: tuple[FabricTier, ...]
@@ -125,6 +128,7 @@ def machine_of(
         alpha_seconds=np.max([m.alpha_seconds for m in machines], axis=0),
         bus_bytes_per_second=np.min([m.bus_bytes_per_second for m in machines], axis=0),
         sqrt_coefficient=np.max([m.sqrt_coefficient for m in machines], axis=0),
+        link_bytes_per_second=min(m.link_bytes_per_second for m in machines),
         nic_bytes_per_second=min(m.nic_bytes_per_second for m in machines),
         fabric=cluster.fabric,
         host_bytes_per_second=min(m.host_bytes_per_second for m in machines),
@@ -174,6 +178,7 @@ def _group_machine(
         alpha_seconds=alpha,
         bus_bytes_per_second=bus,
         sqrt_coefficient=sqrt_c,
+        link_bytes_per_second=link_bytes_per_second(known, bus),
         nic_bytes_per_second=_nic(cluster, index, spec, trace),
         fabric=cluster.fabric,
         host_bytes_per_second=spec.host_gb_per_s.value * GB,

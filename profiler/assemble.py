@@ -137,11 +137,7 @@ def _peaks(points: Sequence[ProductPoint], said: str) -> Mapping[str, Sourced]:
 
 
 def _bus(point: CollectivePoint) -> float:
-    factor = (
-        1.0
-        if point.operation == "p2p"
-        else float(bus_factor(point.operation, np.array(point.ranks)))
-    )
+    factor = float(bus_factor(point.operation, np.array(point.ranks)))
     return factor * point.num_bytes / point.time.seconds
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from costmodel import catalog
 from costmodel.comm.collectives import bus_factor
-from costmodel.hardware import GROUP_SIZES, OPERATIONS
+from costmodel.hardware import GROUP_SIZES, MESSAGES, OPERATIONS
 from costmodel.sourced import Sourced
 from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
 from costmodel.spec.profile import (
@@ -80,6 +80,7 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
     _products(found, points_of(points, ProductPoint))
     _attention(found, points_of(points, AttentionPoint))
     _collectives(found, points_of(points, CollectivePoint))
+    _messages(found, points_of(points, CollectivePoint))
     _across(found, points_of(points, CollectivePoint))
     _streams(found, points_of(points, StreamPoint))
     _overlaps(found, points_of(points, OverlapPoint))
@@ -177,6 +178,19 @@ def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
                 continue
             found.collectives[name] = curve
             found.scatter[name] = scatter
+
+
+def _messages(found: _Found, points: Sequence[CollectivePoint]) -> None:
+    """Start and bandwidth of messages between two GPUs of a node."""
+    mine = [p for p in points if p.operation == "p2p" and p.per_node == p.ranks]
+    if not mine:
+        return
+    curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
+    if curve is None:
+        found.notes.append(f"{MESSAGES}: {why}")
+        return
+    found.collectives[MESSAGES] = curve
+    found.constant("p2p_alpha", curve.alpha_us * MICROSECOND, len(mine), "messages")
 
 
 def _across(found: _Found, points: Sequence[CollectivePoint]) -> None:

@@ -277,10 +277,10 @@ def _ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
     table, machine = shapes.table, shapes.machine
     kv_bytes = shapes.storage * shapes.tokens * key_value_columns(shapes.job.model) / table.tp
     ring = group(machine, table.cp, table.tp)
-    link = machine.bus_bytes_per_second[1][0]
+    link = machine.link_bytes_per_second
     one_nic = ring.nic_bytes_per_second / ring.inside  # one message leaves a domain per step
     wire = np.where(ring.nodes > 1, np.minimum(link, one_nic), link)
-    step = machine.constants.p2p_alpha + ring.fabric_seconds + kv_bytes / wire
+    step: FloatColumn = machine.constants.p2p_alpha + ring.fabric_seconds + kv_bytes / wire
     return ForwardBackward(
         (table.cp - 1) * np.maximum(0.0, step - core.forward / table.cp),
         (table.cp - 1) * np.maximum(0.0, 2 * step - core.backward / table.cp),

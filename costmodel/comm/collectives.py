@@ -75,8 +75,11 @@ def choose(first: BoolColumn, one: Rate, other: Rate) -> Rate:
 def bus_factor(operation: str, size: IntColumn) -> FloatColumn:
     """Bytes on the busiest link over bytes of the full tensor, ring or equivalent.
 
-    Source: nccl-tests doc/PERFORMANCE.md: all-reduce 2 (n - 1) / n, the others (n - 1) / n.
+    Source: nccl-tests doc/PERFORMANCE.md: all-reduce 2 (n - 1) / n, a message 1, the others
+    (n - 1) / n.
     """
+    if operation == "p2p":
+        return np.ones_like(size, dtype=np.float64)
     rounds = 2.0 if operation == "all_reduce" else 1.0
     return rounds * (size - 1) / size
 
@@ -134,8 +137,7 @@ def message_seconds(
 
     Source: Hockney model; inside the domain one link, outside one NIC.
     """
-    link = machine.bus_bytes_per_second[OPERATIONS.index("all_gather")][0]
     seconds: FloatColumn = machine.constants.p2p_alpha + message_bytes * (
-        (1 - crossing) / link + crossing / nic
+        (1 - crossing) / machine.link_bytes_per_second + crossing / nic
     )
     return seconds

@@ -408,3 +408,19 @@ def test_a_prediction_without_a_curve_is_the_median():
 def test_nothing_left_out_is_no_error():
     assert left_out(collectives()[:2], predict_collective) == 0.0
     assert left_out(collectives(), predict_collective) < 1e-3
+
+
+def test_messages_between_two_gpus_give_a_link_and_a_start():
+    points = [
+        CollectivePoint(
+            operation="p2p",
+            ranks=2,
+            per_node=2,
+            num_bytes=size,
+            time=Timing(seconds=20e-6 + size / 100e9),
+        )
+        for size in (2**16, 2**20, 2**24, 2**28)
+    ]
+    found = fitted(profile(*points), H100)
+    assert found.fitted.collectives["p2p_2"].bus_gb_per_s == pytest.approx(100, rel=1e-3)
+    assert found.constants["p2p_alpha"].value == pytest.approx(20e-6, rel=1e-2)
