@@ -280,9 +280,10 @@ def _ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
     link = machine.link_bytes_per_second
     one_nic = ring.nic_bytes_per_second / ring.inside  # one message leaves a domain per step
     wire = np.where(ring.nodes > 1, np.minimum(link, one_nic), link)
+    rounds = table.cp.astype(np.float64) - 1
     step: FloatColumn = machine.constants.p2p_alpha + ring.fabric_seconds + kv_bytes / wire
     return ForwardBackward(
-        (table.cp - 1) * np.maximum(0.0, step - core.forward / table.cp),
-        (table.cp - 1) * np.maximum(0.0, 2 * step - core.backward / table.cp),
+        rounds * np.maximum(0.0, step - core.forward / table.cp),
+        rounds * np.maximum(0.0, 2 * step - core.backward / table.cp),
         np.zeros(shapes.size),
     )
