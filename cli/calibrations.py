@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from cli.documents import Document, read_document
+from cli.documents import Document
 from costmodel.spec.calibration import SCHEMA, Calibration
 
 
 def calibration_json(calibration: Calibration) -> Mapping[str, object]:
     """A calibration as its public document."""
     return {"schema": SCHEMA, **calibration.model_dump(mode="json")}
-
-
-def load_calibration(path: Path) -> Calibration:
-    """Read a calibration back.
-
-    Raises:
-        FileError: The file cannot be read, is no calibration, is of another version, or wrong.
-    """
-    return calibration_of(read_document(path))
 
 
 def calibration_of(document: Document) -> Calibration:

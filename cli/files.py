@@ -98,16 +98,6 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
         _replace(path.parent, NewFile(path.name, text))
 
 
-def remove(path: Path) -> None:
-    """Remove a file we wrote, if it is there.
-
-    Raises:
-        FileError: Its folder refuses it.
-    """
-    with _reported(path):
-        path.unlink(missing_ok=True)
-
-
 def write_folder(
     folder: Path, files: Sequence[NewFile], *, stale: Sequence[str] = (), force: bool
 ) -> tuple[Path, ...]:

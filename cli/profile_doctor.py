@@ -21,8 +21,8 @@ from costmodel.spec.profile import LayerPoint, ProductPoint, Profile
 from costmodel.spec.training import Precision, TrainingSpec
 from costmodel.table import LayoutTable
 from profiler.coverage import coverage
+from profiler.requests import DEFAULT_GPU_MODEL
 
-DEFAULT_MODEL = "llama3-8b"
 DEFAULT_SEQ_LENGTH = 4096
 
 
@@ -47,7 +47,7 @@ def profile_findings(paths: Sequence[Path]) -> Iterator[RenderableType]:
 def _step(profile: Profile) -> tuple[Job, Layout]:
     """A step that touches all: tensor parallel in a node as far as heads allow, else replicas."""
     layers = [p for p in profile.points if isinstance(p, LayerPoint)]
-    model = layers[0].model if layers else preset(DEFAULT_MODEL)
+    model = layers[0].model if layers else preset(DEFAULT_GPU_MODEL)
     cluster = cluster_of(profile)
     tp = max(n for n in range(1, profile.gpus_per_node + 1) if _cuts(model, n, profile))
     dp = cluster.num_gpus // tp

@@ -40,6 +40,11 @@ reads and writes fp32 weight and both moments (24), reads the gradient (4), writ
 Source: derived; Megatron Core `distrib_optimizer.py` clips and steps on the shard alone.
 """
 
+ADAM_STEP_BYTES = 28
+"""Of these, what a fused Adam step alone moves: fp32 weight, gradient and moments read, all but the
+gradient written. Source: derived.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -95,9 +100,10 @@ def roofline_seconds(
     )
 
 
-def grouped_rate(rate: GemmRate) -> GemmRate:
+def grouped_rate(rate: GemmRate, *, weight_gradient: bool) -> GemmRate:
     """The curve of products as grouped kernels of experts follow it, where those were measured."""
-    return replace(rate, residuals=rate.grouped)
+    grouped = rate.grouped_weight if weight_gradient else rate.grouped
+    return replace(rate, residuals=grouped or rate.residuals)
 
 
 def linear_seconds(

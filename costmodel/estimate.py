@@ -41,6 +41,7 @@ from costmodel.pipeline import (
 from costmodel.ranks import Ranks, ranks_of
 from costmodel.rules import num_microbatches
 from costmodel.runtimes.base import RuntimeTraits
+from costmodel.runtimes.footprint import OUTSIDE_BYTES
 from costmodel.schedules.bounds import RankSeconds, earliest_ends
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, IntColumn, LayoutTable
@@ -100,7 +101,8 @@ def price(
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
     optimizer = optimizer_seconds(machine, table, held, updated)
     memory = rank_memory(job, traits, table, gathered, ranks=ranks, params=params, held=held)
-    if machine.outside_bytes is not None:
+    usual = traits.footprint.outside_bytes == OUTSIDE_BYTES
+    if machine.outside_bytes is not None and usual:
         memory = replace(memory, outside_bytes=machine.outside_bytes)
     offload = offload_seconds(machine, table, updated)
     return Priced(

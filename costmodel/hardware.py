@@ -10,6 +10,7 @@ import numpy as np
 
 from costmodel import catalog
 from costmodel.residuals import Residuals
+from costmodel.sourced import Sourced
 from costmodel.spec.cluster import NodeGroup
 from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
 from costmodel.spec.profile import Profile
@@ -61,6 +62,8 @@ class GemmRate:
     """By rows, columns, inner size and bytes of an output element, where products were measured."""
     grouped: Residuals | None = None
     """As `residuals` for the grouped products of experts, all groups together."""
+    grouped_weight: Residuals | None = None
+    """As `grouped`, weight gradients."""
 
 
 Fit = GemmFit | AttentionFit | CollectiveFit
@@ -80,6 +83,8 @@ class Known:
     """Of the GPU that stands in where this one has none."""
     same_link: bool
     """The GPU that stands in has the same scale-up link."""
+    nic: Sourced | None
+    """GB/s between domains, as a profile measured it."""
 
 
 def known_of(group: NodeGroup, profile: Profile | None) -> Known:
@@ -96,7 +101,7 @@ def known_of(group: NodeGroup, profile: Profile | None) -> Known:
         gemm={**published.gemm, **measured.gemm},
         collectives={**published.collectives, **measured.collectives},
         attention=measured.attention or published.attention,
-        sustained={**published.sustained, **measured.sustained},
+        sustained=published.sustained,
     )
     return Known(
         name=group.gpu,
@@ -104,6 +109,7 @@ def known_of(group: NodeGroup, profile: Profile | None) -> Known:
         measured=measured,
         own=own,
         other=catalog.fitted(name) if name else FittedConstants(),
+        nic=profile.nic_gb_per_s if profile and mine else None,
         same_link=name is not None and catalog.gpu(name).link == spec.link,
     )
 
@@ -139,7 +145,7 @@ def gemm_rate(known: Known, key: str, trace: list[Provenance]) -> GemmRate:
     return GemmRate(
         peak_flop_per_second=known.spec.peak_tflops[key].value * TERA,
         fixed_seconds=fit.fixed_us * MICROSECOND,
-        flop_factor=fit.flop_factor / sustained(known, key),
+        flop_factor=fit.flop_factor / (1.0 if measured else sustained(known, key)),
         byte_factor=fit.byte_factor,
         element_bytes=BYTES_FP8 if low else BYTES_FP32 if key in FULL_WIDTH else BYTES_BF16,
     )
@@ -157,7 +163,7 @@ def sustained_speed(gpu: str, precision: str) -> float:
 
 
 def sustained(known: Known, precision: str) -> float:
-    """As `sustained_speed`; products of a profile were measured as they run."""
+    """As `sustained_speed`, for curves that were not measured: those say how products run."""
     return _sustained_of((known.own, known.other), precision)
 
 
@@ -177,8 +183,8 @@ def collective_fits(
 
     A size nobody measured takes the largest measured one below it.
     """
-    own = known.own.collectives
-    fits = own or (known.other.collectives if known.same_link else {})
+    own = {name: fit for name, fit in known.own.collectives.items() if name != MESSAGES}
+    fits = {**(known.other.collectives if known.same_link else {}), **own}
     assumed = CollectiveFit(
         alpha_us=ASSUMED_ALPHA_US,
         bus_gb_per_s=ASSUMED_LINK_FRACTION * known.spec.link_gb_per_s.value,

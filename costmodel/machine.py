@@ -179,7 +179,7 @@ def _group_machine(
         bus_bytes_per_second=bus,
         sqrt_coefficient=sqrt_c,
         link_bytes_per_second=link_bytes_per_second(known, bus),
-        nic_bytes_per_second=_nic(cluster, index, spec, trace),
+        nic_bytes_per_second=_nic(cluster, index, known, constants, trace),
         fabric=cluster.fabric,
         host_bytes_per_second=spec.host_gb_per_s.value * GB,
         gpus_per_node=group.gpus_per_node,
@@ -199,8 +199,18 @@ def _domain(group: NodeGroup, spec: GpuSpec) -> int:
     return spec.nvlink_domain if rack_scale else min(group.gpus_per_node, spec.nvlink_domain)
 
 
-def _nic(cluster: ClusterSpec, index: int, spec: GpuSpec, trace: list[Provenance]) -> float:
-    group = cluster.groups[index]
+def _nic(
+    cluster: ClusterSpec,
+    index: int,
+    known: Known,
+    constants: Constants,
+    trace: list[Provenance],
+) -> float:
+    """Bandwidth before `nic_efficiency`, which a measured one has in it."""
+    group, spec = cluster.groups[index], known.spec
+    if known.nic and cluster.num_gpus > _domain(group, spec):
+        trace.append(Provenance(f"{group.gpu} NIC", "measured", known.nic.source))
+        return known.nic.value * GB / constants.nic_efficiency
     if group.nic:
         return group.nic.per_node * group.nic.gb_per_s * GB / group.gpus_per_node
     if cluster.num_gpus <= _domain(group, spec):

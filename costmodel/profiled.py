@@ -15,7 +15,7 @@ import numpy as np
 
 from costmodel import catalog
 from costmodel.comm.collectives import bus_factor
-from costmodel.compute import ADAM_SHARD_BYTES, Product, fused_attention_seconds, roofline_seconds
+from costmodel.compute import ADAM_STEP_BYTES, Product, fused_attention_seconds, roofline_seconds
 from costmodel.hardware import GROUP_SIZES, OPERATIONS, GemmRate
 from costmodel.machine import Machine, machine_of
 from costmodel.residuals import Residuals, residuals
@@ -82,7 +82,7 @@ def measured_machine(
         layers=plausible([p for p in points_of(profile, LayerPoint) if p.precision == precision]),
         ends=tuple(p for p in points_of(profile, EndPoint) if p.precision == precision),
         optimizer_bytes_per_second=_optimizer_speed(updates),
-        cpu_adam_params_per_second=_cpu_adam_speed(machine, updates),
+        cpu_adam_params_per_second=_cpu_adam_speed(profile.gpus_per_node, updates),
         host_bytes_per_second=_host_speed(machine, points_of(profile, CopyPoint)),
         outside_bytes=outside,
     )
@@ -155,7 +155,7 @@ def products(points: Sequence[ProductPoint], extra_rows: float = 0.0) -> Product
 def _sizes(point: ProductPoint, extra_rows: float) -> tuple[float, float, float]:
     if point.groups == 1:
         return point.m, point.n, point.k
-    m, n, k = (point.k, point.m, point.n) if point.weight_gradient else (point.m, point.n, point.k)
+    m, n, k = (point.k, point.n, point.m) if point.weight_gradient else (point.m, point.n, point.k)
     return point.groups * (m + extra_rows), n, k
 
 
@@ -186,14 +186,17 @@ def product_residuals(
 def _with_residuals(
     machine: Machine, rate: GemmRate, profile: Profile, precisions: tuple[Precision, ...]
 ) -> GemmRate:
-    bandwidth, extra = machine.memory_bytes_per_second, machine.constants.expert_extra_rows
+    bandwidth, constants = machine.memory_bytes_per_second, machine.constants
+    extra, extra_weight = constants.expert_extra_rows, constants.expert_extra_rows_weight_gradient
     known = [p for p in points_of(profile, ProductPoint) if p.precision in precisions]
     single = [point for point in known if point.groups == 1]
-    grouped = [point for point in known if point.groups > 1]
+    grouped = [point for point in known if point.groups > 1 and not point.weight_gradient]
+    weights = [point for point in known if point.groups > 1 and point.weight_gradient]
     return replace(
         rate,
         residuals=product_residuals(bandwidth, rate, single),
         grouped=product_residuals(bandwidth, rate, grouped, extra),
+        grouped_weight=product_residuals(bandwidth, rate, weights, extra_weight),
     )
 
 
@@ -239,6 +242,18 @@ def _fitted_attention(machine: Machine, point: AttentionPoint) -> tuple[float, f
     return float(seconds.forward[0]), float(seconds.backward[0])
 
 
+def inside_domain(
+    points: Sequence[CollectivePoint], operation: str, size: int, domain_gpus: int
+) -> list[CollectivePoint]:
+    """Points of an operation on neighbours in one node, or in one scale-up domain of several."""
+    return [
+        p
+        for p in points
+        if (p.operation, p.ranks, p.stride) == (operation, size, 1)
+        and (p.ranks == p.per_node or p.ranks <= domain_gpus)
+    ]
+
+
 def collective_residuals(
     machine: Machine, points: Sequence[CollectivePoint], curves: Mapping[str, CollectiveFit]
 ) -> Mapping[tuple[int, int], Residuals]:
@@ -246,11 +261,7 @@ def collective_residuals(
     found = {}
     for row, operation in enumerate(OPERATIONS):
         for column, size in enumerate(GROUP_SIZES):
-            mine = [
-                p
-                for p in points
-                if (p.operation, p.ranks, p.per_node) == (operation, size, size) and p.stride == 1
-            ]
+            mine = inside_domain(points, operation, size, machine.domain_gpus)
             if len(mine) < LEAST_POINTS or f"{operation}_{size}" not in curves:
                 continue
             sent = np.array([float(p.num_bytes) for p in mine])
@@ -263,18 +274,18 @@ def collective_residuals(
 
 
 def _optimizer_speed(points: Sequence[OptimizerPoint]) -> float | None:
-    """Bytes per second of Adam at the largest size measured. Source: ADAM_SHARD_BYTES."""
+    """Bytes per second of Adam at the largest size measured. Source: ADAM_STEP_BYTES."""
     mine = [p for p in points if p.place == "gpu"]
     if not mine:
         return None
     largest = max(mine, key=lambda p: p.num_params)
-    return ADAM_SHARD_BYTES * largest.num_params / largest.time.seconds
+    return ADAM_STEP_BYTES * largest.num_params / largest.time.seconds
 
 
-def _cpu_adam_speed(machine: Machine, points: Sequence[OptimizerPoint]) -> float | None:
-    """Parameters per second of all processes of a node, each on its share of the cores."""
+def _cpu_adam_speed(processes: int, points: Sequence[OptimizerPoint]) -> float | None:
+    """Parameters per second of all processes of a measured node, each on its share of the cores."""
     rates = [p.num_params / p.time.seconds for p in points if p.place == "cpu"]
-    return machine.gpus_per_node * median(rates) if rates else None
+    return processes * median(rates) if rates else None
 
 
 def _host_speed(machine: Machine, points: Sequence[CopyPoint]) -> float:

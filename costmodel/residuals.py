@@ -13,6 +13,8 @@ REACH_OCTAVES = 2.0
 """Distance over which neighbours resemble each other. Source: `measured`, median errors at 2, 4, 8
 and 16 octaves on 400 products each of A100, H100 and H200 differ by less than a point, and so do
 those at a NUGGET of 0.02 to 0.5 (ai-dynamo/aiconfigurator@095f58a5)."""
+MOST_POINTS = 1000
+"""More points are thinned out evenly: solving for them takes their number cubed."""
 NUGGET = 0.15
 """Variance of one point's own error over that of the residuals. Source: as REACH_OCTAVES."""
 
@@ -53,8 +55,10 @@ def residuals(
     `level` is the logarithm far from all points; by default the median of the points.
     Source: as `Residuals`.
     """
-    positions = np.log2(np.maximum(1.0, np.stack([np.asarray(s, float) for s in sizes], axis=-1)))
-    logs = np.log(np.asarray(ratios, float))
+    every = -(-len(ratios) // MOST_POINTS)
+    columns = [np.asarray(size, float)[::every] for size in sizes]
+    positions = np.log2(np.maximum(1.0, np.stack(columns, axis=-1)))
+    logs = np.log(np.asarray(ratios, float)[::every])
     far = float(np.median(logs)) if level is None else level
     covariance = _covariance(positions, positions) + nugget * np.eye(len(logs))
     return Residuals(positions, np.linalg.solve(covariance, logs - far), far)

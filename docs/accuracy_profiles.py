@@ -93,8 +93,8 @@ of them.
 What the profiles do not hold:
 
 * SimuMax timed single operations in a loop on the same operands. Products and attention of a
-  training step are slower than that, by some per cent, most where tensor-parallel ranks wait for
-  one another.
+  training step are slower than that by some per cent; the error is largest with tensor
+  parallelism.
 * Of GH200 only layers of OPT-350M are known; what GPT-Neo 2.7B does on it is extrapolated, and
   most of the error is in its runs.
 * Of Mist's A10G, tensor-parallel layers were timed on an idle node. In the run of 40 B parameters

@@ -26,7 +26,7 @@ from costmodel.units import GB, GIB, TERA
 from profiler.canary import NOISE
 from profiler.fit import TINY, fitted, points_of
 from profiler.journal import JournalContent
-from profiler.merge import spec_of
+from profiler.merge import MISSING_DEVICE, has_spec, spec_of
 from profiler.stragglers import slow_notes
 
 CPU = "cpu"
@@ -43,15 +43,15 @@ WITHOUT_GPU = {
 def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = ()) -> Profile:
     """What was measured, with all that follows from it.
 
-    A device the catalog does not have brings numbers of its own: the most that was reached.
+    A device the catalog does not have brings numbers of its own: the most that was reached. Where
+    too little of it was measured for that, there are points and no curves.
     """
     header = content.header
     host = header.hosts[0]
     gpu = gpu_of(header.hosts)
-    unknown = gpu not in catalog.gpu_names()
     bare = Profile(
         gpu=gpu,
-        device=device_of(host, content.points) if unknown else None,
+        device=None if gpu in catalog.gpu_names() else device_of(host, content.points),
         num_nodes=len(header.hosts),
         gpus_per_node=host.num_gpus,
         origins=(origin,),
@@ -66,7 +66,10 @@ def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = (
             *notes,
         ),
     )
-    return fitted(bare, spec_of(bare))
+    if has_spec(bare):
+        return fitted(bare, spec_of(bare))
+    note = f"{gpu} is not in the catalog, so nothing was fitted: {MISSING_DEVICE}"
+    return bare.model_copy(update={"notes": (*bare.notes, note)})
 
 
 def condensed(notes: Sequence[str]) -> tuple[str, ...]:
@@ -87,15 +90,18 @@ def gpu_of(hosts: Sequence[Host]) -> str:
     return catalog.gpu_called(names[0]) or _word(names[0])
 
 
-def device_of(host: Host, points: Sequence[Point]) -> GpuSpec:
-    """Numbers of a device from what was measured of it.
+def device_of(host: Host, points: Sequence[Point]) -> GpuSpec | None:
+    """Numbers of a device from what was measured of it; null without products or streams.
 
     Source: derived; peaks are the highest rates any point reached, so that curves stay below them.
     """
     is_cpu = not host.gpu_names
     memory = host.gpu_memory_bytes or (host.memory_bytes or GIB) / host.num_gpus
     streams = [p.moved_bytes / p.time.seconds for p in points_of(points, StreamPoint)]
-    bandwidth = max(streams, default=GB)
+    products = points_of(points, ProductPoint)
+    if not products or not streams:
+        return None
+    bandwidth = max(streams)
     copies = [p.num_bytes / p.time.seconds for p in points_of(points, CopyPoint)]
     moved = points_of(points, CollectivePoint)
     links = [_bus(p) for p in moved if 1 < p.ranks <= p.per_node]
@@ -108,14 +114,10 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec:
         if is_cpu
         else Sourced(value=memory / GIB, source=f"{said}: what the driver says"),
         memory_gb_per_s=Sourced(value=bandwidth / GB, source=f"{said}: fastest kernel"),
-        peak_tflops=_peaks(points_of(points, ProductPoint), said),
+        peak_tflops=_peaks(products, said),
         link="shared memory" if is_cpu else "unknown",
-        link_gb_per_s=Sourced(
-            value=max(links, default=bandwidth) / GB, source=f"{said}: fastest collective"
-        ),
-        host_gb_per_s=Sourced(
-            value=max(copies, default=bandwidth) / GB, source=f"{said}: fastest copy"
-        ),
+        link_gb_per_s=_fastest(links, f"{said}: fastest collective", bandwidth),
+        host_gb_per_s=_fastest(copies, f"{said}: fastest copy", bandwidth),
         nic_gb_per_s=Sourced(value=max(nics) / GB, source=f"{said}: fastest link between nodes")
         if nics
         else None,
@@ -123,6 +125,13 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec:
         nvlink_domain=host.num_gpus,
         host_factor=Sourced(value=0.0, source="a CPU runs what it launches") if is_cpu else None,
     )
+
+
+def _fastest(rates: Sequence[float], said: str, memory: float) -> Sourced:
+    """The highest rate; where none was measured, that of memory, which nothing exceeds."""
+    if not rates:
+        return Sourced(value=memory / GB, source="assumed: as fast as memory, not measured")
+    return Sourced(value=max(rates) / GB, source=said)
 
 
 def _peaks(points: Sequence[ProductPoint], said: str) -> Mapping[str, Sourced]:

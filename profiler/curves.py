@@ -218,7 +218,6 @@ def fit_attention(
 ) -> tuple[float, float, float] | None:
     """Largest efficiency, half length and start of the fused core forward; null: not identified.
 
-    Lengths too few for a curve give one efficiency for all lengths.
     Source: t = start + F / peak (1 + half / s) / e, `costmodel.compute.fused_attention_seconds`.
     """
     narrow = np.array([min(1.0, min(p.head_dim, p.value_dim) / 128) for p in points])
@@ -227,7 +226,7 @@ def fit_attention(
     lengths = np.array([float(p.seq_length) for p in points])
     seconds = np.array([p.forward.seconds for p in points])
     if len(set(lengths)) < LEAST_POINTS:
-        return float(np.median(flop / seconds)), 0.0, 0.0
+        return None
     columns = np.stack([np.full(len(points), MICROSECOND), flop, flop / lengths], axis=1)
     start, inverse, slope = relative_fit(columns, seconds)
     if inverse <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from costmodel import catalog
 from costmodel.comm.collectives import bus_factor
 from costmodel.hardware import GROUP_SIZES, MESSAGES, OPERATIONS
+from costmodel.profiled import inside_domain
 from costmodel.sourced import Sourced
 from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
 from costmodel.spec.profile import (
@@ -41,8 +42,20 @@ ERRATIC = 0.25
 Source: recorded collectives of tests/replay: at most 0.15 where the network is sound, 0.48 to 0.56
 where it is not (A10G over PCIe, 4 GPUs).
 """
+FITTED = frozenset(
+    {
+        "attention_fixed_seconds",
+        "attention_backward_efficiency",
+        "elementwise_efficiency",
+        "fsdp_contention",
+        "inter_node_alpha",
+        "launch_seconds",
+        "p2p_alpha",
+    }
+)
+"""Constants that points give."""
 TINY = 1e-12
-"""Constants are positive: what was measured as nothing is a picosecond."""
+"""Constants are positive: what a device does not have is a picosecond."""
 PointT = TypeVar("PointT")
 
 
@@ -55,8 +68,8 @@ class _Found:
     gemm: dict[str, GemmFit] = field(default_factory=dict)
     collectives: dict[str, CollectiveFit] = field(default_factory=dict)
     attention: AttentionFit | None = None
-    sustained: dict[str, Sourced] = field(default_factory=dict)
     constants: dict[str, Sourced] = field(default_factory=dict)
+    nic: Sourced | None = None
     scatter: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -65,8 +78,10 @@ class _Found:
         return f"{self.source}, {count} {what}"
 
     def constant(self, name: str, value: float, count: int, what: str) -> None:
-        """Set a constant of the formulas."""
-        self.constants[name] = Sourced(value=max(TINY, value), source=self.said(count, what))
+        """Set a constant of the formulas; what the points do not tell apart from nothing stays."""
+        if value <= 0:
+            return
+        self.constants[name] = Sourced(value=value, source=self.said(count, what))
 
 
 def fitted(profile: Profile, spec: GpuSpec) -> Profile:
@@ -88,16 +103,21 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
         gemm=found.gemm,
         collectives=found.collectives,
         attention=found.attention,
-        sustained=found.sustained,
     )
     return profile.model_copy(
         update={
             "fitted": curves,
-            "constants": {**profile.constants, **found.constants},
+            "constants": {**_kept(profile), **found.constants},
+            "nic_gb_per_s": found.nic,
             "scatter_fraction": found.scatter,
             "notes": tuple(dict.fromkeys((*profile.notes, *found.notes))),
         }
     )
+
+
+def _kept(profile: Profile) -> Mapping[str, Sourced]:
+    """Constants that no fit gives: those of a device without a GPU, those of other tools."""
+    return {name: one for name, one in profile.constants.items() if name not in FITTED}
 
 
 def points_of(points: Sequence[Point], kind: type[PointT]) -> list[PointT]:
@@ -118,9 +138,6 @@ def _products(found: _Found, points: Sequence[ProductPoint]) -> None:
             )
             continue
         found.gemm[precision] = curve
-        found.sustained[precision] = Sourced(
-            value=1.0, source=f"{found.source}: products measured as they run"
-        )
         found.scatter[f"{precision} products"] = left_out(
             mine,
             lambda kept, asked, p=precision: predict_products(kept, found.spec, p, asked),  # type: ignore[misc]
@@ -137,12 +154,11 @@ def _attention(found: _Found, points: Sequence[AttentionPoint]) -> None:
     peak = found.spec.peak_tflops[precision].value * TERA
     curve = fit_attention(mine, peak, catalog.constants().head_dim_exponent)
     if curve is None:
-        found.notes.append("attention: time does not grow with the work, so it is not used")
-        return
-    if len({p.seq_length for p in mine}) < LEAST_POINTS:
         found.notes.append(
-            "attention: measured at too few lengths for a curve, assumed as fast at others"
+            f"attention: {LEAST_POINTS} sequence lengths are needed for a curve; other lengths "
+            "follow the catalog's"
         )
+        return
     efficiency, half, start = curve
     found.attention = AttentionFit(
         max_efficiency=efficiency,
@@ -158,11 +174,7 @@ def _attention(found: _Found, points: Sequence[AttentionPoint]) -> None:
 def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
     for operation in OPERATIONS:
         for size in GROUP_SIZES:
-            mine = [
-                p
-                for p in points
-                if (p.operation, p.ranks, p.per_node) == (operation, size, size) and p.stride == 1
-            ]
+            mine = inside_domain(points, operation, size, found.spec.nvlink_domain)
             if not mine:
                 continue
             name = f"{operation}_{size}"
@@ -194,28 +206,33 @@ def _messages(found: _Found, points: Sequence[CollectivePoint]) -> None:
 
 
 def _across(found: _Found, points: Sequence[CollectivePoint]) -> None:
-    """Share of the NIC's bandwidth that groups over nodes get, and what a collective starts with.
+    """Bandwidth of a GPU between scale-up domains, and what a collective starts with.
 
+    How starts grow with the nodes stays as in the catalog: one run has one number of nodes.
     Source: as `costmodel.comm.collectives.collective_rate`: all members of a node send together.
     """
-    nic = found.spec.nic_gb_per_s
-    mine = [p for p in points if p.ranks > p.per_node and p.operation in OPERATIONS]
-    if not mine or nic is None:
+    domain = found.spec.nvlink_domain
+    mine = [
+        p
+        for p in points
+        if p.ranks > p.per_node and p.ranks * p.stride > domain and p.operation in OPERATIONS
+    ]
+    if not mine:
         return
-    size = np.array([p.ranks for p in mine])
+    constants = catalog.constants()
     factor = np.array([float(bus_factor(p.operation, np.array(p.ranks))) for p in mine])
-    wire = factor * np.array([p.num_bytes / p.per_node for p in mine]) / (nic.value * GB)
-    doublings = np.log2(np.maximum(2.0, size / np.array([p.per_node for p in mine])))
-    starts = np.full(len(mine), MICROSECOND)
-    columns = np.stack([starts, starts * doublings, wire], axis=1)
-    start, per_doubling, inverse = relative_fit(columns, np.array([p.time.seconds for p in mine]))
-    if inverse <= 0:
+    wire = factor * np.array([p.num_bytes / p.per_node for p in mine]) / GB
+    nodes = np.array([p.ranks / p.per_node for p in mine])
+    grown = constants.inter_node_alpha_per_doubling * np.log2(np.maximum(2.0, nodes))
+    seconds = np.array([p.time.seconds for p in mine])
+    columns = np.stack([np.full(len(mine), MICROSECOND), wire], axis=1)
+    start, per_gb = relative_fit(columns, np.maximum(seconds - grown, seconds / 2))
+    if per_gb <= 0:
         found.notes.append("collectives across nodes: latency only, larger messages are needed")
         return
     what = "collectives across nodes"
-    found.constant("nic_efficiency", 1 / inverse, len(mine), what)
-    found.constant("inter_node_alpha", start * MICROSECOND, len(mine), what)
-    found.constant("inter_node_alpha_per_doubling", per_doubling * MICROSECOND, len(mine), what)
+    found.nic = Sourced(value=float(1 / per_gb), source=found.said(len(mine), what))
+    found.constant("inter_node_alpha", float(start) * MICROSECOND, len(mine), what)
 
 
 def _streams(found: _Found, points: Sequence[StreamPoint]) -> None:
@@ -236,7 +253,13 @@ def _streams(found: _Found, points: Sequence[StreamPoint]) -> None:
 
 
 def _overlaps(found: _Found, points: Sequence[OverlapPoint]) -> None:
-    """Share of hidden traffic that compute beside it is slowed down by. Source: derived."""
+    """Seconds that compute loses for every second of traffic hidden behind it.
+
+    Source: derived; compute of C seconds takes s C, in which traffic does s C / r of its seconds,
+    so it loses (s - 1) r / s for each.
+    """
     if points:
-        slowdown = float(np.median([p.compute_slowdown for p in points]))
-        found.constant("fsdp_contention", slowdown - 1, len(points), "overlaps")
+        lost = [
+            (p.compute_slowdown - 1) * p.communication_slowdown / p.compute_slowdown for p in points
+        ]
+        found.constant("fsdp_contention", float(np.median(lost)), len(points), "overlaps")

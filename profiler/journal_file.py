@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from costmodel.errors import SpecError
 from profiler.errors import ProfilerError
-from profiler.journal import JournalContent, Record, line_of, read_journal
+from profiler.journal import AGAIN, JournalContent, Record, line_of, read_journal
 
 
 class JournalFile:
@@ -23,8 +24,22 @@ class JournalFile:
         Raises:
             SpecError: The file is no journal.
         """
-        text = self.path.read_text("utf-8") if self.path.exists() else ""
-        return read_journal(text) if "\n" in text else None
+        content = self.path.read_bytes() if self.path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]  # a torn line may end inside a character
+        return read_journal(_text(whole)) if whole else None
+
+    def remove(self) -> None:
+        """Begin anew.
+
+        Raises:
+            ProfilerError: Its folder refuses it.
+        """
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ProfilerError(
+                f"{self.path}: cannot be removed ({error.strerror}): choose another --output"
+            ) from error
 
     def append(self, record: Record) -> None:
         """Write a record behind all others."""
@@ -33,6 +48,14 @@ class JournalFile:
             file.write(line_of(record).encode())
             file.flush()
             os.fsync(file.fileno())
+
+
+def _text(lines: bytes) -> str:
+    try:
+        return lines.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = lines[: error.start].count(b"\n") + 1
+        raise SpecError(f"line {number} of the journal is no UTF-8 text: {AGAIN}") from error
 
 
 def _drop_torn_line(descriptor: int) -> None:

@@ -69,17 +69,24 @@ def run(
     files: Files,
     on_progress: Callable[[Progress], object],
     module: str = "profiler.session",
+    *,
+    restart: bool = False,
 ) -> JournalContent | None:
     """Measure what the journal does not have yet; null on nodes other than the first.
 
+    `restart` drops the journal of an earlier run, once no other run can be writing it.
+
     Raises:
-        ProfilerError: A process died or hung, torch is absent, or another run is at work.
+        ProfilerError: A process died or hung, torch is absent, another run is at work, or the
+            journal cannot be removed.
         SpecError: The processes refuse: the journal is of something else, more processes than GPUs.
     """
     need_torch()
     with ExitStack() as stack:
         if where.node_rank == 0:
             stack.enter_context(only_run(files.lock))
+        if where.node_rank == 0 and restart:
+            JournalFile(files.journal).remove()
         while not _measured(request, where, files, on_progress, module):
             pass  # fresh processes go on from the journal; every launch settles some task
         return JournalFile(files.journal).content() if where.node_rank == 0 else None

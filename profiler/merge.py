@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from costmodel import catalog
-from costmodel.errors import SpecError
+from costmodel.errors import CatalogError, SpecError
 from costmodel.sourced import Sourced
 from costmodel.spec.gpu import GpuSpec
 from costmodel.spec.profile import Point, Profile, Timing
@@ -18,6 +18,12 @@ LEAST_SPREAD = 0.02
 """Spread assumed where a timing states less. Source: derived; repeats of one run agree better than
 two runs do."""
 
+MISSING_DEVICE = (
+    "measure products and streams in one run, `plan profile --only gemm --only stream`, and give "
+    "that profile with this one"
+)
+"""What to do about a device of which nobody knows the numbers."""
+
 
 def merged(profiles: Sequence[Profile]) -> Profile:
     """All points of all profiles, what several of them measured once, and the curves through them.
@@ -27,9 +33,11 @@ def merged(profiles: Sequence[Profile]) -> Profile:
 
     Raises:
         SpecError: They are of different GPUs.
+        CatalogError: Nobody knows the numbers of their GPU.
     """
     first = profiles[0]
     if len(profiles) == 1:
+        spec_of(first)
         return first
     gpus = sorted({profile.gpu for profile in profiles})
     if len(gpus) > 1:
@@ -62,7 +70,17 @@ def spec_of(profile: Profile) -> GpuSpec:
     Raises:
         CatalogError: It brings none and the catalog does not know the GPU.
     """
+    if not has_spec(profile):
+        raise CatalogError(
+            f"unknown GPU {profile.gpu!r}: it is not in the catalog and its profile has no "
+            f"numbers of it; {MISSING_DEVICE}"
+        )
     return profile.device or catalog.gpu(profile.gpu)
+
+
+def has_spec(profile: Profile) -> bool:
+    """Are the numbers of its GPU known? Without them there are points, and no curves."""
+    return profile.device is not None or profile.gpu in catalog.gpu_names()
 
 
 def identity(point: Point) -> tuple[object, ...]:
@@ -172,4 +190,6 @@ def _text(point: Point) -> str:
 
 
 def _all_notes(profiles: Iterable[Profile]) -> tuple[str, ...]:
-    return tuple(note for profile in profiles for note in profile.notes)
+    """Without those on a device whose numbers another profile brings: without any, none merge."""
+    notes = (note for profile in profiles for note in profile.notes)
+    return tuple(note for note in notes if not note.endswith(MISSING_DEVICE))

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import click
 
-from cli.files import refuse_existing, remove, write_text
+from cli.files import refuse_existing, write_text
 from cli.help import example
 from cli.inputs import load_model
 from cli.options import FORCE, JSON, LARGEST_SIZE, gathered
@@ -195,10 +195,8 @@ def command(
     where, device = nodes.launch(gpus), device_of(gpus)
     request = wanted.request(device, where.nproc_per_node)
     files = Files.beside(output)
-    if restart:
-        remove(files.journal)
     with TaskBar("measuring") as bar:
-        content = run(request, where, files, bar.report)
+        content = run(request, where, files, bar.report, restart=restart)
     if content is None:
         show(f"node {where.node_rank} is done; the profile is written on node 0")
         return

@@ -17,7 +17,7 @@ from cli.render.plan import notes_part
 from cli.render.text import DOT, percent, plural
 from costmodel.spec.profile import Flag, Profile, Timing
 from profiler.coverage import Known, next_measurement
-from profiler.merge import spec_of
+from profiler.merge import has_spec, spec_of
 
 SHOWN_FAILURES = 5
 NOT_ODD: tuple[Flag, ...] = ("stated",)
@@ -32,6 +32,13 @@ def profile_page(profile: Profile, path: Path) -> Iterator[RenderableType]:
     if profile.notes:
         yield notes_part(profile.notes)
     name = shlex.quote(str(path))
+    if not has_spec(profile):
+        yield section(
+            "Next",
+            "plan profile --only gemm --only stream --output device.json",
+            f"plan doctor device.json {name}   (commands need these numbers of {profile.gpu})",
+        )
+        return
     yield section(
         "Next",
         f"plan doctor {name}   (what is measured, what is assumed)",
@@ -71,9 +78,9 @@ def curves_table(profile: Profile) -> Table:
 
 
 def _curves(profile: Profile) -> Iterator[tuple[str, str, str]]:
-    spec, fitted, scatter = spec_of(profile), profile.fitted, profile.scatter_fraction
+    fitted, scatter = profile.fitted, profile.scatter_fraction
     for name, gemm in fitted.gemm.items():
-        reached = spec.peak_tflops[name].value / max(gemm.flop_factor, 1e-9)
+        reached = spec_of(profile).peak_tflops[name].value / max(gemm.flop_factor, 1e-9)
         key = f"{name} products"
         says = f"{reached:.4g} TFLOP/s of large ones, {gemm.fixed_us:.3g} us to start"
         yield f"{name} products", says, key if key in scatter else ""
@@ -86,7 +93,7 @@ def _curves(profile: Profile) -> Iterator[tuple[str, str, str]]:
         yield name, says, name if name in scatter else ""
     for name, constant in profile.constants.items():
         if name == "elementwise_efficiency":
-            rate = constant.value * spec.memory_gb_per_s.value
+            rate = constant.value * spec_of(profile).memory_gb_per_s.value
             yield "kernels without reuse", f"{rate:.4g} GB/s", ""
 
 
@@ -118,7 +125,7 @@ def coverage_page(profile: Profile, known: Sequence[Known], job: str) -> Iterato
                 one.quantity.name,
                 Text(one.kind, style="green" if one.kind == "measured" else "yellow"),
                 str(one.points) if one.points else "",
-                percent(one.scatter_fraction, 0),
+                percent(one.scatter_fraction, 0) if one.scatter_fraction else "",
                 percent(one.share, 0) if one.share else "",
             )
             for one in known

@@ -119,8 +119,8 @@ def _at_level(columns: Shapes, block: Block, *, moe: bool) -> Block:
     if not machine.layers:
         return block
 
-    def parts(job: Job, traits: RuntimeTraits, key: LayoutTable) -> Passes:
-        one = shapes(job, machine, traits, key)
+    def parts(job: Job, keys: LayoutTable) -> Passes:
+        one = shapes(job, machine, traits, keys)
         layer = _moe(one) if moe else _dense(one)
         return Passes(layer.forward, layer.backward)
 
@@ -137,8 +137,8 @@ def _end_at_level(columns: Shapes, *, head: bool) -> Block:
     if not machine.ends:
         return block
 
-    def parts(job: Job, traits: RuntimeTraits, key: LayoutTable) -> Passes:
-        forward, backward, _ = passes(shapes(job, machine, traits, key))
+    def parts(job: Job, keys: LayoutTable) -> Passes:
+        forward, backward, _ = passes(shapes(job, machine, traits, keys))
         return Passes(forward, backward)
 
     found = end_levels(job, machine, traits, parts, head=head)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from costmodel.blocks.parts import Module, PassSeconds
 from costmodel.machine import Machine
 from costmodel.residuals import Residuals, residuals
-from costmodel.runtimes import RUNTIMES
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import EndPoint, LayerPoint
-from costmodel.spec.training import TrainingSpec
+from costmodel.spec.profile import LayerPoint, Timing
 from costmodel.table import FloatColumn, LayoutTable
+
+PointT = TypeVar("PointT")
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,14 @@ class Passes:
     backward: PassSeconds
 
 
-Parts = Callable[[Job, RuntimeTraits, LayoutTable], Passes]
-"""Prices one kind of block from its parts."""
+Parts = Callable[[Job, LayoutTable], Passes]
+"""Prices one kind of block from its parts, for each key."""
+Sizes = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Measured over added-up seconds of a kind of layer."""
+    """Measured over added-up seconds of a kind of block."""
 
     forward: Residuals
     backward: Residuals
@@ -49,23 +52,19 @@ class Levels:
 def levels(
     job: Job, machine: Machine, traits: RuntimeTraits, parts: Parts, *, moe: bool
 ) -> Levels | None:
-    """Levels that the measured layers of the job's own kernels give; null where there is none.
+    """Levels that measured layers of kernels like the job's give; null where there is none.
 
     A layer of other kernels tells nothing that its products and its attention did not tell.
     """
-    mine = [
-        (point, parts(_job(job, point), _kernels(job, traits, point.runtime), _key(point)))
-        for point in machine.layers
-        if _tells(point, moe=moe) and _same_kernels(job, traits, point.runtime)
-    ]
-    ratios = [_ratios(point, layer) for point, layer in mine]
-    if not ratios:
-        return None
-    forward, backward = np.array(ratios).T
-    rows = [layer_sizes(point.model, point.seq_length, _key(point), moe=moe) for point, _ in mine]
-    sizes = [np.concatenate(column) for column in zip(*rows, strict=True)]
-    inside = any(point.collectives_inside for point, _ in mine)
-    return Levels(residuals(sizes, forward), residuals(sizes, backward), inside)
+    mine = [p for p in machine.layers if _tells(p, moe=moe) and _alike(p, traits)]
+    found: list[tuple[Sizes, float, float]] = []
+    for (model, seq_length), points in _grouped(mine, lambda p: (p.model, p.seq_length)).items():
+        keys = LayoutTable.of([_layout(point) for point in points])
+        layer = parts(_job(job, model, seq_length), keys)
+        sizes = np.stack(layer_sizes(model, seq_length, keys, moe=moe), axis=-1).tolist()
+        for row, point in enumerate(points):
+            found.append((tuple(sizes[row]), *_ratios(point, layer, row)))
+    return _levels(found, inside=any(point.collectives_inside for point in mine))
 
 
 def end_levels(
@@ -73,40 +72,36 @@ def end_levels(
 ) -> Levels | None:
     """As `levels`, of the embedding or of the head with the loss."""
     kind = "head" if head else "embedding"
-    mine = [
-        point
-        for point in machine.ends
-        if point.kind == kind and _same_kernels(job, traits, point.runtime)
-    ]
-    if not mine:
+    mine = [p for p in machine.ends if p.kind == kind and p.kernels == traits.kernels]
+    found: list[tuple[Sizes, float, float]] = []
+    for (hidden, vocab), points in _grouped(mine, lambda p: (p.hidden_size, p.vocab_size)).items():
+        model = job.model.model_copy(update={"hidden_size": hidden, "vocab_size": vocab})
+        keys = LayoutTable.of([Layout(micro_batch_size=point.tokens) for point in points])
+        end = parts(_job(job, model, 1), keys)
+        for row, point in enumerate(points):
+            forward = point.forward.seconds / float(end.forward.total[row])
+            backward = point.backward.seconds / float(end.backward.total[row])
+            found.append(((point.tokens, hidden, vocab), forward, backward))
+    return _levels(found, inside=False)
+
+
+def _levels(found: Sequence[tuple[Sizes, float, float]], *, inside: bool) -> Levels | None:
+    if not found:
         return None
-    key = LayoutTable.of([Layout()])
-    priced = [parts(_end_job(job, p), _kernels(job, traits, p.runtime), key) for p in mine]
-    forward = [
-        p.forward.seconds / float(one.forward.total[0]) for p, one in zip(mine, priced, strict=True)
-    ]
-    backward = [
-        p.backward.seconds / float(one.backward.total[0])
-        for p, one in zip(mine, priced, strict=True)
-    ]
-    sizes = [
-        np.array([float(size) for size in column])
-        for column in zip(*((p.tokens, p.hidden_size, p.vocab_size) for p in mine), strict=True)
-    ]
-    return Levels(
-        residuals(sizes, np.array(forward)),
-        residuals(sizes, np.array(backward)),
-        collectives_inside=False,
-    )
+    sizes = np.array([one for one, _, _ in found], dtype=np.float64).T
+    forward = residuals(tuple(sizes), np.array([ratio for _, ratio, _ in found]))
+    backward = residuals(tuple(sizes), np.array([ratio for _, _, ratio in found]))
+    return Levels(forward, backward, inside)
 
 
-def _end_job(job: Job, point: EndPoint) -> Job:
-    """The rank's share of the vocabulary as a whole model's."""
-    model = job.model.model_copy(
-        update={"hidden_size": point.hidden_size, "vocab_size": point.vocab_size}
-    )
-    training = TrainingSpec(seq_length=point.tokens, global_batch_size=1, precision=point.precision)
-    return Job(model=model, training=training, cluster=job.cluster, runtime=job.runtime)
+def _grouped(
+    points: Sequence[PointT], key: Callable[[PointT], KeyT]
+) -> Mapping[KeyT, list[PointT]]:
+    """Points that are priced together."""
+    groups: dict[KeyT, list[PointT]] = {}
+    for point in points:
+        groups.setdefault(key(point), []).append(point)
+    return groups
 
 
 def scaled(seconds: PassSeconds, factor: FloatColumn, *, tensor_parallel: bool) -> PassSeconds:
@@ -126,22 +121,20 @@ def scaled_module(module: Module, factor: FloatColumn) -> Module:
     return replace(module, seconds=module.seconds * factor)
 
 
-def _ratios(point: LayerPoint, layer: Passes) -> tuple[float, float]:
+def _ratios(point: LayerPoint, layer: Passes, row: int) -> tuple[float, float]:
     """Of both passes; one of which nothing is known has the level of the other."""
-    forward = _ratio(point, layer.forward, point.forward.seconds) if point.forward else None
-    backward = _ratio(point, layer.backward, point.backward.seconds) if point.backward else None
-    both = layer.forward + layer.backward
-    together = _ratio(point, both, point.both.seconds) if point.both else None
-    known = together or forward or backward
+
+    def ratio(parts: PassSeconds, measured: Timing | None) -> float | None:
+        """Measured over added-up seconds, with tensor-parallel traffic where it was inside."""
+        traffic = parts.cp_comm + parts.ep_comm
+        outside = traffic if point.collectives_inside else traffic + parts.tp_comm
+        return measured.seconds / float((parts.total - outside)[row]) if measured else None
+
+    forward = ratio(layer.forward, point.forward)
+    backward = ratio(layer.backward, point.backward)
+    known = ratio(layer.forward + layer.backward, point.both) or forward or backward
     assert known is not None
     return forward or known, backward or known
-
-
-def _ratio(point: LayerPoint, parts: PassSeconds, measured: float) -> float:
-    """Measured over added-up seconds, with the tensor-parallel traffic where it was inside."""
-    inside = parts.tp_comm if point.collectives_inside else 0.0
-    alone = parts.total - parts.tp_comm - parts.cp_comm - parts.ep_comm
-    return measured / float((alone + inside)[0])
 
 
 def layer_sizes(
@@ -154,13 +147,9 @@ def layer_sizes(
     return tokens, np.full(len(keys), float(model.hidden_size)), sliced
 
 
-def _job(job: Job, point: LayerPoint) -> Job:
-    training = TrainingSpec(
-        seq_length=point.seq_length,
-        global_batch_size=point.micro_batch_size,
-        precision=point.precision,
-    )
-    return Job(model=point.model, training=training, cluster=job.cluster, runtime=point.runtime)
+def _job(job: Job, model: ModelSpec, seq_length: int) -> Job:
+    training = job.training.model_copy(update={"seq_length": seq_length})
+    return Job(model=model, training=training, cluster=job.cluster, runtime=job.runtime)
 
 
 def _tells(point: LayerPoint, *, moe: bool) -> bool:
@@ -169,21 +158,16 @@ def _tells(point: LayerPoint, *, moe: bool) -> bool:
     return sort and bool(point.forward or point.backward or point.both)
 
 
-def _same_kernels(job: Job, traits: RuntimeTraits, runtime: str) -> bool:
-    """Did kernels like those of the job run? Of a runtime not known here nobody can say."""
-    known = runtime == job.runtime or runtime in RUNTIMES
-    return known and _kernels(job, traits, runtime).kernels == traits.kernels
+def _alike(point: LayerPoint, traits: RuntimeTraits) -> bool:
+    """Did kernels like those of the job run?"""
+    unfused = point.attention == "unfused", traits.attention == "unfused"
+    return point.kernels == traits.kernels and unfused[0] == unfused[1]
 
 
-def _kernels(job: Job, traits: RuntimeTraits, runtime: str) -> RuntimeTraits:
-    return traits if runtime == job.runtime else RUNTIMES[runtime]
-
-
-def _key(point: LayerPoint) -> LayoutTable:
-    layout = Layout(
+def _layout(point: LayerPoint) -> Layout:
+    return Layout(
         tp=point.tp,
         ep=point.ep,
         dp=max(1, point.ep // point.tp),
         micro_batch_size=point.micro_batch_size,
     )
-    return LayoutTable.of([layout])

@@ -23,7 +23,7 @@ from costmodel.compute import (
     product_seconds,
     sum_columns,
 )
-from costmodel.hardware import OPERATIONS
+from costmodel.hardware import OPERATIONS, GemmRate
 from costmodel.spec.model import MoeSpec
 from costmodel.table import FloatColumn, IntColumn
 from costmodel.units import BYTES_FP8, BYTES_FP32
@@ -106,7 +106,9 @@ def _router(shapes: Shapes, routing: _Routing) -> FloatColumn:
 
 def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
     """Grouped products of all local experts."""
-    machine, rate = shapes.machine, grouped_rate(shapes.machine.linear)
+    machine = shapes.machine
+    rate = grouped_rate(machine.linear, weight_gradient=False)
+    weight_rate = grouped_rate(machine.linear, weight_gradient=True)
     h = np.zeros(shapes.size) + shapes.job.model.hidden_size
     cut = routing.moe.moe_intermediate_size / shapes.table.etp
     ups = 2 if shapes.job.model.gated_mlp else 1
@@ -114,13 +116,13 @@ def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
     extra = machine.constants.expert_extra_rows_weight_gradient
     m_weights = routing.rows + extra * routing.local_experts
 
-    def grouped(rows: FloatColumn, n: FloatColumn, k: FloatColumn, output: int) -> FloatColumn:
-        return product_seconds(machine, rate, Product(rows, n, k), output)
+    def grouped(curve: GemmRate, rows: FloatColumn, n: FloatColumn, k: FloatColumn) -> FloatColumn:
+        return product_seconds(machine, curve, Product(rows, n, k), shapes.storage)
 
     shapes_nk = [(ups * cut, h), (h, cut)]
-    forward = sum_columns(grouped(m, n, k, shapes.storage) for n, k in shapes_nk)
-    inputs = sum_columns(grouped(m, k, n, shapes.storage) for n, k in shapes_nk)
-    weight = sum_columns(grouped(m_weights, n, k, shapes.storage) for n, k in shapes_nk)
+    forward = sum_columns(grouped(rate, m, n, k) for n, k in shapes_nk)
+    inputs = sum_columns(grouped(rate, m, k, n) for n, k in shapes_nk)
+    weight = sum_columns(grouped(weight_rate, m_weights, n, k) for n, k in shapes_nk)
     return ForwardBackward(forward, inputs + weight, weight)
 
 

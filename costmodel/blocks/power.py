@@ -40,11 +40,13 @@ def clock_factor(machine: Machine, seconds: PassSeconds, idle: float) -> FloatCo
 
     Dynamic power grows as duty times frequency cubed, so that at a fixed power limit frequency
     falls as duty to the power of a third, less where other parts draw power.
+    Measured products ran in bursts too short for the power limit, so none is faster than that.
     Source: derived; the exponent is `power_exponent` of `Constants`.
     """
     duty = (seconds.gemm + seconds.attention) / (seconds.total + idle)
     factor = (duty / REFERENCE_DUTY) ** machine.constants.power_exponent
-    return np.clip(factor, FASTEST, SLOWEST)
+    fastest = FASTEST if machine.linear.residuals is None else 1.0
+    return np.clip(factor, fastest, SLOWEST)
 
 
 def _slowed(seconds: PassSeconds, factor: FloatColumn) -> PassSeconds:

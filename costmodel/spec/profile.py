@@ -15,6 +15,9 @@ from costmodel.spec.training import Precision
 
 SCHEMA = "trainplan/profile/v1"
 
+Count = Annotated[int, Field(gt=0, le=1 << 40)]
+"""A size or a number; what is larger is a slip."""
+MOST_POINTS = 20_000
 Flag = Literal["noisy", "drift", "outliers", "throttled", "stated"]
 """What is wrong with a timing: repeats that do not agree, that change while measured, that lie far
 from the others, a GPU that reports it was slowed down; `stated`: a figure of another tool, whose
@@ -32,7 +35,7 @@ class Timing(Spec):
     """Scaled median absolute deviation over the median."""
     half_width_fraction: NonNegativeFloat = 0.0
     """Half the 95 % confidence interval of the median, over the median."""
-    repeats: PositiveInt = 1
+    repeats: Count = 1
     flags: tuple[Flag, ...] = ()
     slowest_rank: NonNegativeInt | None = None
 
@@ -41,14 +44,15 @@ class ProductPoint(Spec):
     """A matrix product `m x k` times `k x n`, or `groups` of them in one grouped kernel."""
 
     kind: Literal["gemm"] = "gemm"
-    m: PositiveInt
+    m: Count
     """Rows; of a group on average."""
-    n: PositiveInt
-    k: PositiveInt
-    groups: PositiveInt = 1
+    n: Count
+    k: Count
+    groups: Count = 1
     precision: Precision = "bf16"
     weight_gradient: bool = False
-    """Reduces over tokens into an fp32 gradient: `k` is the tokens."""
+    """Reduces over tokens into an fp32 gradient: `m` inputs and `n` outputs of the weight, `k`
+    tokens, of one group on average."""
     time: Timing
 
 
@@ -56,12 +60,12 @@ class AttentionPoint(Spec):
     """The core of causal attention on one rank."""
 
     kind: Literal["attention"] = "attention"
-    micro_batch_size: PositiveInt
-    seq_length: PositiveInt
-    num_heads: PositiveInt
-    num_key_value_heads: PositiveInt
-    head_dim: PositiveInt
-    value_dim: PositiveInt
+    micro_batch_size: Count
+    seq_length: Count
+    num_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    value_dim: Count
     precision: Precision = "bf16"
     forward: Timing
     backward: Timing | None = None
@@ -75,11 +79,15 @@ class LayerPoint(Spec):
     """The model it is a layer of; `moe` tells which sort."""
     moe: bool = False
     runtime: str
-    """Whose kernels ran: `torch-eager` is what `plan profile` times."""
-    tp: PositiveInt = 1
-    ep: PositiveInt = 1
-    micro_batch_size: PositiveInt
-    seq_length: PositiveInt
+    """What ran it: `torch-eager` is what `plan profile` times."""
+    kernels: Literal["fused", "legacy", "eager"] = "eager"
+    """As in the traits of runtimes: one kernel for what belongs together, those of 2021 to 2023, or
+    one for every operation."""
+    attention: Literal["flash", "unfused"] = "flash"
+    tp: Count = 1
+    ep: Count = 1
+    micro_batch_size: Count
+    seq_length: Count
     precision: Precision = "bf16"
     collectives_inside: bool = False
     """The times include those of the tensor-parallel collectives."""
@@ -98,12 +106,13 @@ class EndPoint(Spec):
     """The embedding, or the final norm, output projection and loss, on one rank."""
 
     kind: Literal["embedding", "head"]
-    tokens: PositiveInt
-    hidden_size: PositiveInt
-    vocab_size: PositiveInt
+    tokens: Count
+    hidden_size: Count
+    vocab_size: Count
     """Rows on this rank."""
     runtime: str = "torch-eager"
-    """Whose kernels ran."""
+    kernels: Literal["fused", "legacy", "eager"] = "eager"
+    """As in `LayerPoint`."""
     precision: Precision = "bf16"
     forward: Timing
     backward: Timing
@@ -113,10 +122,10 @@ class OptimizerPoint(Spec):
     """A step of Adam over parameters of one rank."""
 
     kind: Literal["optimizer"] = "optimizer"
-    num_params: PositiveInt
+    num_params: Count
     place: Literal["gpu", "cpu"] = "gpu"
     """Where states live and are updated."""
-    threads: PositiveInt = 1
+    threads: Count = 1
     time: Timing
 
 
@@ -125,7 +134,7 @@ class StreamPoint(Spec):
 
     kind: Literal["stream"] = "stream"
     name: str
-    moved_bytes: PositiveInt
+    moved_bytes: Count
     """Read and written."""
     time: Timing
 
@@ -135,13 +144,13 @@ class CollectivePoint(Spec):
 
     kind: Literal["collective"] = "collective"
     operation: Operation
-    ranks: PositiveInt
+    ranks: Count
     """Members of one group."""
-    per_node: PositiveInt
+    per_node: Count
     """Members of one group in one node."""
-    stride: PositiveInt = 1
+    stride: Count = 1
     """Distance of neighbouring members: 1 consecutive, the node size for one rank per node."""
-    num_bytes: PositiveInt
+    num_bytes: Count
     """Of the full tensor: gathered output, scattered input, reduced tensor, sum sent by one rank;
     of `p2p` the message."""
     time: Timing
@@ -153,7 +162,7 @@ class LinkPoint(Spec):
     kind: Literal["link"] = "link"
     source: str
     target: str
-    num_bytes: PositiveInt
+    num_bytes: Count
     time: Timing
 
 
@@ -162,8 +171,8 @@ class CopyPoint(Spec):
 
     kind: Literal["copy"] = "copy"
     direction: Direction
-    num_bytes: PositiveInt
-    concurrent: PositiveInt = 1
+    num_bytes: Count
+    concurrent: Count = 1
     """GPUs of the node that copy at the same time."""
     time: Timing
 
@@ -173,8 +182,8 @@ class OverlapPoint(Spec):
 
     kind: Literal["overlap"] = "overlap"
     operation: Operation
-    ranks: PositiveInt
-    num_bytes: PositiveInt
+    ranks: Count
+    num_bytes: Count
     compute_slowdown: PositiveFloat
     """Seconds of the compute beside traffic over those alone."""
     communication_slowdown: PositiveFloat
@@ -279,9 +288,11 @@ class Profile(Spec):
     """Curves through the points; what is absent stays as in the catalog."""
     constants: Mapping[str, Sourced] = Field(default_factory=dict)
     """Values of `costmodel.spec.constants.Constants` that the points give."""
+    nic_gb_per_s: Sourced | None = None
+    """Between scale-up domains, of one GPU in one direction, as collectives reach it."""
     scatter_fraction: Mapping[str, NonNegativeFloat] = Field(default_factory=dict)
     """Median of |fit / measured - 1| by curve, each point left out in turn."""
-    points: tuple[Point, ...] = ()
+    points: tuple[Point, ...] = Field(default=(), max_length=MOST_POINTS)
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     """What to know: slow nodes, noisy neighbours, what was assumed."""

@@ -10,7 +10,7 @@ from itertools import product
 from math import ceil
 from statistics import median
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from costmodel.spec.profile import Operation, OverlapPoint, Point
 from profiler.bench.tensors import Tensors, task, tensors
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 COVER = 2.0
 """What runs beside the measured part lasts this many times as long alone, so that it covers it."""
-SIZES = {"cuda": (2**26, 2**23, 2**28), "cpu": (2**20, 2**22)}
-"""Bytes of the full tensor: 64, 8 and 256 MiB on GPUs; as much as gloo moves in some ms."""
+SIZES = {"cuda": (2**28, 2**26, 2**30), "cpu": (2**20, 2**22)}
+"""Bytes of the full tensor: 256 and 64 MiB and 1 GiB on GPUs, all far longer than to start them;
+as much as gloo moves in some ms."""
 SIDES = {"cuda": 4096, "cpu": 256}
 """Of a square product that fills the device: 0.1 to 1 ms each."""
 OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_reduce")
+LEAST_PRODUCTS = {"cuda": 8, "cpu": 1}
+"""Products timed in a row beside messages, so that starting the first is no slowdown of them."""
 REPEATS = 8
 
 
@@ -97,23 +100,45 @@ STARTS: Mapping[Operation, Starter] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many of each."""
+
+    products: int
+    """Timed in a row."""
+    messages: int
+    """Around those."""
+    covering: int
+    """Products around one message."""
+
+
+def counts(device: Literal["cuda", "cpu"], compute: float, communication: float) -> Counts:
+    """From the seconds of one product and one message alone. Source: derived, COVER."""
+    products = max(LEAST_PRODUCTS[device], round(communication / compute))
+    return Counts(
+        products,
+        messages=max(1, ceil(COVER * products * compute / communication)),
+        covering=max(1, ceil(COVER * communication / compute)),
+    )
+
+
 def _measure(operation: Operation, size: int, place: Place, clock: Clock) -> Iterator[Point]:
     """Each alone, then each with the other all around it."""
     pair = _pair(operation, size, place)
     # the slowest rank's times are the same on all ranks, and so are the counts
     compute = clock.time_together(pair.compute).seconds
     communication = clock.time_together(pair.communicate).seconds
-    products = max(1, round(communication / compute))
-    messages = max(1, ceil(COVER * products * compute / communication))
-    covering = max(1, ceil(COVER * communication / compute))
+    count = counts(place.device, compute, communication)
     beside = OnStreams(pair) if place.device == "cuda" else OnThreads(pair)
-    slow_compute = median(beside.compute_seconds(products, messages) for _ in range(REPEATS))
-    slow_message = median(beside.message_seconds(covering) for _ in range(REPEATS))
+    slow_compute = median(
+        beside.compute_seconds(count.products, count.messages) for _ in range(REPEATS)
+    )
+    slow_message = median(beside.message_seconds(count.covering) for _ in range(REPEATS))
     yield OverlapPoint(
         operation=operation,
         ranks=place.world_size,
         num_bytes=size,
-        compute_slowdown=slow_compute / (products * compute),
+        compute_slowdown=slow_compute / (count.products * compute),
         communication_slowdown=slow_message / communication,
     )
 

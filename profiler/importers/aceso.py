@@ -240,6 +240,8 @@ def _layer(table: _Table, asked: Asked) -> LayerPoint:
     return LayerPoint(
         model=model,
         runtime="megatron-lm",
+        kernels="fused",
+        attention="unfused",
         tp=table.tp,
         micro_batch_size=table.micro_batch_size,
         seq_length=seq_length,
@@ -262,6 +264,8 @@ def _ends(table: _Table, asked: Asked) -> tuple[EndPoint, EndPoint]:
         tokens=table.micro_batch_size * seq_length,
         hidden_size=model.hidden_size,
         vocab_size=max(1, round(weights / model.hidden_size / storage_bytes(precision))),
+        runtime="megatron-lm",
+        kernels="fused",
         precision=precision,
         forward=stated(lookup.forward_seconds),
         backward=stated(lookup.backward_seconds),

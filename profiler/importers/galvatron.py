@@ -110,6 +110,7 @@ def _layers(top: Entry, asked: Asked, precision: str) -> Iterator[LayerPoint]:
         yield LayerPoint(
             model=model,
             runtime="galvatron",
+            kernels="fused",
             micro_batch_size=batch,
             seq_length=int(match["length"]),
             precision=known or asked.need_precision(top.file),

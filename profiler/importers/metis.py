@@ -56,6 +56,8 @@ def _layer(file: str, text: str, asked: Asked) -> LayerPoint:
     return LayerPoint(
         model=asked.need_model(file),
         runtime="megatron-lm",
+        kernels="legacy",
+        attention="unfused",
         tp=tp,
         micro_batch_size=int(name["batch"]),
         seq_length=asked.need_seq_length(file),

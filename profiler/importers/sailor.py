@@ -111,6 +111,8 @@ def _layers(top: Entry, asked: Asked) -> Iterator[LayerPoint]:
             yield LayerPoint(
                 model=model,
                 runtime="megatron-deepspeed",
+                kernels="legacy",
+                attention="unfused",
                 tp=tp,
                 micro_batch_size=_count(batch, degrees),
                 seq_length=asked.need_seq_length(top.file),

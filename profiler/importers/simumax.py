@@ -2,10 +2,11 @@
 
 `accelerator.op.<operation>.accurate_efficient_factor` holds the fraction of `tflops` reached by
 text of a shape. Products count 2 m n k operations, `m` tokens in forward (layout TN) and input
-gradients (NN), `k` tokens in weight gradients (NT); grouped products name the forward's shape
-in all three stages. Causal attention counts the whole square: 2 b s^2 h (d_qk + d_v) forward, 5/2
-of it backward. Networks and memory are linear, with GB/s of 2^30 bytes; an operation without its
-own `efficient_factor` was not measured, nor was a message faster than its link.
+gradients (NN); weight gradients (NT) have `m` outputs, `n` inputs and `k` tokens, where a profile
+has `m` inputs and `n` outputs; grouped products name the forward's shape in all three stages.
+Causal attention counts the whole square: 2 b s^2 h (d_qk + d_v) forward, 5/2 of it backward.
+Networks and memory are linear, with GB/s of 2^30 bytes; an operation without its own
+`efficient_factor` was not measured, nor was a message faster than its link.
 
 Source: MooreThreads/SimuMax docs/system.md (formats), simu_tools/efficency_test (operations
 counted, GiB).
@@ -130,8 +131,8 @@ def _products(operations: Entry, name: str, precision: Precision) -> Iterator[Pr
         m, n, k, batch = (shape.size(key) for key in ("m", "n", "k", "b"))
         weights = shape.word("layout") == "NT"
         yield ProductPoint(
-            m=m if weights else m * batch,
-            n=n,
+            m=n if weights else m * batch,
+            n=m if weights else n,
             k=k * batch if weights else k,
             precision=precision,
             weight_gradient=weights,
@@ -146,7 +147,7 @@ def _grouped(operations: Entry, name: str, precision: Precision) -> Iterator[Pro
         sizes = {
             "fwd": (rows, outputs, inputs),
             "bwd_grad_act": (rows, inputs, outputs),
-            "bwd_grad_w": (outputs, inputs, rows),
+            "bwd_grad_w": (inputs, outputs, rows),
         }
         if stage not in sizes:
             raise SpecError(f"{shape.where}: stage {stage!r} is unknown: use {', '.join(sizes)}")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.calibrations import calibration_json, load_calibration
+from cli.calibrations import calibration_json
+from cli.profiles import load_measured
 from costmodel.spec.measured_run import MeasuredRun
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from tests.e2e.measured_runs import sample
@@ -67,7 +68,8 @@ def test_a_plan_says_what_was_measured(calibration: Path, tmp_path: Path):
 
 
 def test_a_calibration_file_reads_back_as_it_was_written(calibration: Path):
-    read = load_calibration(calibration)
+    read = load_measured([calibration]).calibration
+    assert read is not None
     assert calibration_json(read) == json.loads(calibration.read_text())
 
 

@@ -51,10 +51,11 @@ def measure(tmp_path, monkeypatch):
             scratch=str(tmp_path),
         )
 
-    def start(*only, processes=2, timeout=60.0, module="profiler_items", **asked):
-        where = Launch(processes, timeout_seconds=timeout)
+    def start(*only, processes=2, restart=False, timeout=60.0, module="profiler_items", **asked):
+        where, files = Launch(processes, timeout_seconds=timeout), start.files
         start.seen = []
-        return run(request(*only, **asked), where, start.files, start.seen.append, module)
+        wanted = request(*only, **asked)
+        return run(wanted, where, files, start.seen.append, module, restart=restart)
 
     start.request = request
     start.files = Files.beside(tmp_path / "profile.json")
@@ -93,6 +94,8 @@ def test_two_ranks_measure_and_list_what_they_cannot(measure):
         measure("plain", seq_length=64)
     assert measure.files.journal.read_text() == before
     assert not measure.files.lock.exists()
+    again = measure("plain", seq_length=64, restart=True)
+    assert again.header.request.seq_length == 64
 
 
 def test_a_rank_that_dies_is_named_and_only_the_rest_is_measured_again(measure):
@@ -161,6 +164,13 @@ def test_an_error_on_one_rank_is_listed_and_fresh_processes_go_on(measure):
 def test_a_second_run_on_one_output_is_refused(measure):
     with only_run(measure.files.lock), pytest.raises(ProfilerError, match="another run"):
         measure("plain")
+
+
+def test_a_second_run_leaves_the_journal_of_the_first(measure):
+    measure.files.journal.write_text("what the first one measured")
+    with only_run(measure.files.lock), pytest.raises(ProfilerError, match="another run"):
+        measure("plain", restart=True)
+    assert measure.files.journal.read_text() == "what the first one measured"
 
 
 def test_an_unknown_item_is_refused_by_name(measure):

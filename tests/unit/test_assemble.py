@@ -1,8 +1,13 @@
 """Profiles out of journals."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from rich.console import Console
+
+from cli.render.profile import profile_page
 from costmodel import catalog
+from costmodel.errors import CatalogError
 from costmodel.profiled import measured_machine
 from costmodel.spec.cluster import ClusterSpec, NodeGroup
 from costmodel.spec.profile import (
@@ -12,12 +17,14 @@ from costmodel.spec.profile import (
     Host,
     Origin,
     ProductPoint,
+    Profile,
     Software,
     StreamPoint,
     Timing,
 )
 from profiler.assemble import device_of, gpu_of, profile_of
 from profiler.journal import Header, JournalContent
+from profiler.merge import merged
 from profiler.requests import TINY_LLAMA
 from profiler.task import Request
 
@@ -133,11 +140,44 @@ def test_an_unknown_gpu_has_a_device_with_the_memory_the_driver_says():
     assert found.constants.keys().isdisjoint({"power_exponent", "overhead_fraction"})
 
 
-def test_a_device_of_which_nothing_was_measured_still_has_numbers():
-    device = device_of(CPU_HOST, ())
-    for name in ("memory_gib", "memory_gb_per_s", "link_gb_per_s", "host_gb_per_s"):
-        assert getattr(device, name).value > 0
-    assert device.peak_tflops == {}
+@pytest.mark.parametrize("left", [(), POINTS[:3], POINTS[3:]])
+def test_a_device_without_products_or_streams_has_no_numbers_and_a_note_says_so(left):
+    assert device_of(CPU_HOST, left) is None
+    found = profile_of(content(CPU_HOST, points=left), ORIGIN, ["y"])
+    assert found.device is None
+    assert found.points == left
+    assert found.notes[0] == "y"
+    assert "--only gemm --only stream" in found.notes[-1]
+    assert found.fitted.gemm == {}
+    assert Profile.model_validate_json(found.model_dump_json()) == found
+    with pytest.raises(CatalogError, match=r"unknown GPU 'cpu-amd.*--only gemm --only stream"):
+        merged([found])
+
+
+def test_a_profile_without_a_device_joins_one_with_it():
+    parts = [profile_of(content(CPU_HOST, points=p), ORIGIN) for p in (POINTS[6:], POINTS)]
+    joined = merged(parts)
+    assert joined.device == parts[1].device
+    assert not any("--only gemm" in note for note in joined.notes)
+
+
+def test_the_page_of_a_profile_without_a_device_has_its_note():
+    found = profile_of(content(CPU_HOST, points=POINTS[6:]), ORIGIN)
+    console = Console(width=200)
+    with console.capture() as page:
+        console.print(*profile_page(found, Path("links.json")))
+    assert "plan profile --only gemm --only stream" in page.get()
+    assert "--cluster" not in page.get()
+
+
+def test_links_and_copies_nobody_measured_are_said_to_be_assumed():
+    device = device_of(CPU_HOST, POINTS[:5])
+    for number in (device.link_gb_per_s, device.host_gb_per_s):
+        assert number.value == device.memory_gb_per_s.value
+        assert number.source.startswith("assumed: ")
+    whole = device_of(CPU_HOST, POINTS)
+    assert whole.link_gb_per_s.source.startswith("measured")
+    assert whole.host_gb_per_s.source.startswith("measured")
 
 
 def test_links_between_nodes_are_no_links_in_a_node():

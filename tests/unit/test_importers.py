@@ -163,12 +163,12 @@ def test_simumax_products_count_two_operations_for_each_number():
 def test_simumax_weight_gradients_reduce_over_tokens():
     points = of_kind(import_profile("simumax", SIMUMAX, Asked("b200")), "gemm")
     single = next(p for p in points if p.weight_gradient and p.groups == 1)
-    assert (single.m, single.n, single.k) == (10240, 8192, 4096)
+    assert (single.m, single.n, single.k) == (8192, 10240, 4096)
     grouped = [(p.m, p.n, p.k, p.weight_gradient) for p in points if p.groups == 160][:3]
     assert grouped == [
         (154, 3072, 5120, False),
         (154, 5120, 3072, False),
-        (3072, 5120, 154, True),
+        (5120, 3072, 154, True),
     ]
 
 
@@ -207,6 +207,10 @@ def test_aceso_layers_are_sums_of_operations_with_collectives_inside():
     assert (layers[1].model.name, layers[1].seq_length) == ("GPT-6.7B", 2048)
     assert layers[1].precision == "fp16"
     assert [end.vocab_size for end in profile.points if end.kind == "head"] == [51200]
+    ran = {
+        (p.runtime, p.kernels) for p in profile.points if p.kind in ("layer", "embedding", "head")
+    }
+    assert ran == {("megatron-lm", "fused")}
 
 
 def test_aceso_gathers_are_sized_by_their_result():

@@ -145,6 +145,33 @@ def test_a_header_that_was_cut_off_begins_anew(tmp_path):
     assert content.header == HEADER
 
 
+def test_a_line_torn_inside_a_character_does_not_count(tmp_path):
+    file = JournalFile(tmp_path / "journal.jsonl")
+    failure = Failure(item="stream", detail="copy: zu groß")
+    torn = line_of(Failed(item="stream", key="copy", failure=failure)).encode()
+    cut = torn.index("ß".encode()) + 1
+    file.path.write_bytes(journal(START).encode() + torn[:cut])
+    content = file.content()
+    assert content is not None
+    assert content.starts == {COPY: 1}
+    assert content.failures == ()
+    file.append(DONE)
+    assert file.path.read_text("utf-8") == journal(START, DONE)
+
+
+def test_bytes_that_are_no_text_in_the_middle_are_refused(tmp_path):
+    file = JournalFile(tmp_path / "journal.jsonl")
+    file.path.write_bytes(line_of(HEADER).encode() + b"\xc3\n" + line_of(DONE).encode())
+    with pytest.raises(SpecError, match=r"line 2 of the journal is no UTF-8 text.*--restart"):
+        file.content()
+
+
+def test_a_journal_that_cannot_be_removed_is_named(tmp_path):
+    (tmp_path / "journal.jsonl").mkdir()
+    with pytest.raises(ProfilerError, match=r"journal\.jsonl: cannot be removed"):
+        JournalFile(tmp_path / "journal.jsonl").remove()
+
+
 def test_one_run_at_a_time_measures_into_an_output(tmp_path):
     lock = tmp_path / "out.lock"
     with only_run(lock), pytest.raises(ProfilerError, match="another run"), only_run(lock):

@@ -184,7 +184,9 @@ def test_notes_say_what_was_measured_and_what_was_not(job, make_job):
 def test_measured_products_set_the_speed_of_products(job):
     plain, slow = estimate(job, LAYOUT), estimate(job, LAYOUT, Measured(profile(*products(4.0))))
     assert slow.terms.gemm > 2 * plain.terms.gemm
-    assert slow.terms.attention == pytest.approx(plain.terms.attention, rel=0.05)
+    assert slow.terms.attention == pytest.approx(
+        plain.terms.attention, rel=0.1
+    )  # the clock's share
 
 
 def test_grouped_products_change_only_mixtures_of_experts(job, moe_job):
@@ -257,7 +259,16 @@ def test_layers_measured_with_their_traffic_set_its_level_too(make_job):
         return float(one.total[0]), float(one.tp_comm[0])
 
     total, traffic = layer_seconds(None)
-    point = layer(job, 3 * total, 0.02, runtime="megatron-deepspeed", tp=4, collectives_inside=True)
+    point = layer(
+        job,
+        3 * total,
+        0.02,
+        runtime="megatron-deepspeed",
+        kernels="legacy",
+        attention="unfused",
+        tp=4,
+        collectives_inside=True,
+    )
     assert layer_seconds(profile(point)) == pytest.approx((3 * total, 3 * traffic))
 
 
@@ -336,10 +347,10 @@ def test_measured_memory_outside_the_allocator_reaches_the_estimate(job):
 
 
 def test_constants_of_a_profile_replace_those_of_the_catalog(job):
-    constants = {"launch_seconds": Sourced(value=1e-3, source="a test")}
+    constants = {"softmax_passes": Sourced(value=9.0, source="a test")}
     slow = measured_machine(job.cluster, "bf16", profile(constants=constants))
-    assert slow.constants.launch_seconds == 1e-3
-    kept = slow.constants.model_dump() | {"launch_seconds": catalog.constants().launch_seconds}
+    assert slow.constants.softmax_passes == 9.0
+    kept = slow.constants.model_dump() | {"softmax_passes": catalog.constants().softmax_passes}
     assert kept == catalog.constants().model_dump()
 
 
