@@ -68,13 +68,18 @@ def core_of(model: ModelSpec, tp: int, micro_batch_size: int, seq_length: int) -
 
 
 def attention_tasks(request: Request, place: Place) -> Iterator[Task]:
-    """One task for each micro batch and number of heads; also other lengths."""
+    """One task for each micro batch and number of heads, and three lengths: a curve needs them."""
     precision = working_precision(request, place)
     length = request.seq_length
-    others = (length // 2, 2 * length) if place.device == "cuda" else (length // 2,)
-    lengths = (length,) if request.quick else (length, *others)
+    others = (length // 2, 2 * length if place.device == "cuda" else length // 4)
     limit = caps(place.device, quick=request.quick)
-    cases = product(lengths, request.micro_batch_sizes, request.tensor_parallel)
+    sizes, degrees = request.micro_batch_sizes, request.tensor_parallel
+    cases = [*product((length,), sizes, degrees)]
+    cases += (
+        product(others, sizes[:1], degrees[:1])
+        if request.quick
+        else product(others, sizes, degrees)
+    )
     cores = [core_of(request.model, tp, size, tokens) for tokens, size, tp in cases if tokens]
     for core in dict.fromkeys(cores):
         if core.flop <= limit.flop:
