@@ -147,8 +147,14 @@ def gemm_rate(known: Known, key: str, trace: list[Provenance]) -> GemmRate:
         fixed_seconds=fit.fixed_us * MICROSECOND,
         flop_factor=fit.flop_factor / (1.0 if measured else sustained(known, key)),
         byte_factor=fit.byte_factor,
-        element_bytes=BYTES_FP8 if low else BYTES_FP32 if key in FULL_WIDTH else BYTES_BF16,
+        element_bytes=element_bytes(key),
     )
+
+
+def element_bytes(precision: str) -> int:
+    """Bytes of an operand of a matrix product."""
+    wide = BYTES_FP32 if precision in FULL_WIDTH else BYTES_BF16
+    return BYTES_FP8 if precision in LOW_PRECISION else wide
 
 
 def sustained_speed(gpu: str, precision: str) -> float:

@@ -6,22 +6,18 @@ speeds that are one number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TypeVar
 
-import numpy as np
-
 from costmodel import catalog
-from costmodel.comm.collectives import bus_factor
-from costmodel.compute import ADAM_STEP_BYTES, Product, fused_attention_seconds, roofline_seconds
-from costmodel.hardware import GROUP_SIZES, OPERATIONS, GemmRate
+from costmodel.compute import ADAM_STEP_BYTES
+from costmodel.hardware import GemmRate
+from costmodel.leftovers import attention_residuals, collective_residuals, product_residuals
 from costmodel.machine import Machine, machine_of
-from costmodel.residuals import Residuals, residuals
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.constants import Constants
-from costmodel.spec.gpu import CollectiveFit
 from costmodel.spec.job import Job
 from costmodel.spec.profile import (
     AttentionPoint,
@@ -31,14 +27,12 @@ from costmodel.spec.profile import (
     LayerPoint,
     MemoryPoint,
     OptimizerPoint,
+    Point,
     ProductPoint,
     Profile,
 )
 from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
-from costmodel.units import BYTES_FP32
 
-LEAST_POINTS = 3
-"""Fewer points say nothing about the shape of what a curve leaves. Source: derived."""
 HALVES: tuple[Precision, ...] = ("bf16", "fp16")
 PointT = TypeVar("PointT")
 
@@ -57,6 +51,7 @@ def measured_machine(
     fixed = constants or catalog.constants()
     if profile is None:
         return machine_of(cluster, precision, fixed)
+    points = profile.points
     values = {name: one.value for name, one in profile.constants.items()}
     machine = machine_of(cluster, precision, fixed.model_copy(update=values), profile)
     wide = precision in FULL_WIDTH
@@ -66,24 +61,24 @@ def measured_machine(
     machine = replace(machine, half=half, linear=linear)
     cores = [
         point
-        for point in points_of(profile, AttentionPoint)
+        for point in points_of(points, AttentionPoint)
         if point.precision in ((precision,) if wide else HALVES)
     ]
     forward, backward = attention_residuals(machine, cores)
-    outside = _outside_bytes(points_of(profile, MemoryPoint))
-    updates = points_of(profile, OptimizerPoint)
+    outside = _outside_bytes(points_of(points, MemoryPoint))
+    updates = points_of(points, OptimizerPoint)
     return replace(
         machine,
         attention_residuals=forward,
         attention_backward_residuals=backward,
         collective_residuals=collective_residuals(
-            machine, points_of(profile, CollectivePoint), profile.fitted.collectives
+            machine, points_of(points, CollectivePoint), profile.fitted.collectives
         ),
-        layers=plausible([p for p in points_of(profile, LayerPoint) if p.precision == precision]),
-        ends=tuple(p for p in points_of(profile, EndPoint) if p.precision == precision),
+        layers=plausible([p for p in points_of(points, LayerPoint) if p.precision == precision]),
+        ends=tuple(p for p in points_of(points, EndPoint) if p.precision == precision),
         optimizer_bytes_per_second=_optimizer_speed(updates),
         cpu_adam_params_per_second=_cpu_adam_speed(profile.gpus_per_node, updates),
-        host_bytes_per_second=_host_speed(machine, points_of(profile, CopyPoint)),
+        host_bytes_per_second=_host_speed(machine, points_of(points, CopyPoint)),
         outside_bytes=outside,
     )
 
@@ -103,16 +98,16 @@ def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
             f"measured on {profile.num_nodes} node{'s' * (profile.num_nodes > 1)}, asked for "
             f"{nodes}: links between nodes are assumed as in the catalog"
         )
-    if job.training.precision not in {p.precision for p in points_of(profile, ProductPoint)}:
+    if job.training.precision not in {p.precision for p in points_of(profile.points, ProductPoint)}:
         found.append(
             f"no product was measured in {job.training.precision}: its speed is the catalog's"
         )
     return (*found, *profile.notes)
 
 
-def points_of(profile: Profile, kind: type[PointT]) -> tuple[PointT, ...]:
+def points_of(points: Sequence[Point], kind: type[PointT]) -> list[PointT]:
     """Points of one sort, in order."""
-    return tuple(point for point in profile.points if isinstance(point, kind))
+    return [point for point in points if isinstance(point, kind)]
 
 
 def plausible(layers: Sequence[LayerPoint]) -> tuple[LayerPoint, ...]:
@@ -141,54 +136,12 @@ def plausible(layers: Sequence[LayerPoint]) -> tuple[LayerPoint, ...]:
     )
 
 
-def products(points: Sequence[ProductPoint], extra_rows: float = 0.0) -> Product:
-    """Measured products as columns, the groups of one kernel together.
-
-    Source: derived; each group costs some rows beyond its own, and a grouped weight gradient counts
-    as the product whose weight it is of, both as in `costmodel.blocks.moe`.
-    """
-    rows = [_sizes(point, extra_rows) for point in points]
-    m, n, k = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-    return Product(m, n, k)
-
-
-def _sizes(point: ProductPoint, extra_rows: float) -> tuple[float, float, float]:
-    if point.groups == 1:
-        return point.m, point.n, point.k
-    m, n, k = (point.k, point.n, point.m) if point.weight_gradient else (point.m, point.n, point.k)
-    return point.groups * (m + extra_rows), n, k
-
-
-def product_residuals(
-    memory_bytes_per_second: float,
-    rate: GemmRate,
-    points: Sequence[ProductPoint],
-    extra_rows: float = 0.0,
-) -> Residuals | None:
-    """What the curve of a precision leaves of its points; null where they are too few.
-
-    Source: `Residuals` over rows, columns, inner size and bytes of an output element.
-    """
-    if len(points) < LEAST_POINTS:
-        return None
-    shapes = products(points, extra_rows)
-    wide = np.array([point.weight_gradient and point.groups == 1 for point in points])
-    output = np.where(wide, BYTES_FP32, max(2, rate.element_bytes)).astype(float)
-    fitted = np.where(
-        wide,
-        roofline_seconds(memory_bytes_per_second, rate, shapes, BYTES_FP32),
-        roofline_seconds(memory_bytes_per_second, rate, shapes, max(2, rate.element_bytes)),
-    )
-    measured = np.array([point.time.seconds for point in points])
-    return residuals((shapes.m, shapes.n, shapes.k, output), measured / fitted)
-
-
 def _with_residuals(
     machine: Machine, rate: GemmRate, profile: Profile, precisions: tuple[Precision, ...]
 ) -> GemmRate:
     bandwidth, constants = machine.memory_bytes_per_second, machine.constants
     extra, extra_weight = constants.expert_extra_rows, constants.expert_extra_rows_weight_gradient
-    known = [p for p in points_of(profile, ProductPoint) if p.precision in precisions]
+    known = [p for p in points_of(profile.points, ProductPoint) if p.precision in precisions]
     single = [point for point in known if point.groups == 1]
     grouped = [point for point in known if point.groups > 1 and not point.weight_gradient]
     weights = [point for point in known if point.groups > 1 and point.weight_gradient]
@@ -198,79 +151,6 @@ def _with_residuals(
         grouped=product_residuals(bandwidth, rate, grouped, extra),
         grouped_weight=product_residuals(bandwidth, rate, weights, extra_weight),
     )
-
-
-def attention_residuals(
-    machine: Machine, points: Sequence[AttentionPoint]
-) -> tuple[Residuals | None, Residuals | None]:
-    """What the curve of fused attention leaves of its points, forward and backward."""
-    fitted = [_fitted_attention(machine, point) for point in points]
-    sizes = [
-        (p.seq_length, p.micro_batch_size * p.num_heads, p.head_dim + p.value_dim) for p in points
-    ]
-
-    def around(measured: Mapping[int, float], of: Sequence[float]) -> Residuals | None:
-        if not measured:
-            return None
-        columns = [np.array([sizes[i][axis] for i in measured]) for axis in range(3)]
-        return residuals(columns, np.array([t / of[i] for i, t in measured.items()]))
-
-    forward = {i: p.forward.seconds for i, p in enumerate(points)}
-    backward = {i: p.backward.seconds for i, p in enumerate(points) if p.backward}
-    return (
-        around(forward, [one for one, _ in fitted]),
-        around(backward, [two for _, two in fitted]),
-    )
-
-
-def _fitted_attention(machine: Machine, point: AttentionPoint) -> tuple[float, float]:
-    """Seconds of forward and backward by the curve.
-
-    Source: `fused_attention_seconds`; half of the square of the sequence is masked.
-    """
-    rows = np.array([float(point.micro_batch_size * point.num_heads)])
-    columns = point.head_dim + point.value_dim
-    seconds = fused_attention_seconds(
-        machine,
-        rows * point.seq_length**2 * columns,
-        point.seq_length,
-        (point.head_dim, point.value_dim),
-        rows=rows,
-        speed=1.0,
-        calls=np.ones(1, dtype=np.int64),
-    )
-    return float(seconds.forward[0]), float(seconds.backward[0])
-
-
-def inside_domain(
-    points: Sequence[CollectivePoint], operation: str, size: int, domain_gpus: int
-) -> list[CollectivePoint]:
-    """Points of an operation on neighbours in one node, or in one scale-up domain of several."""
-    return [
-        p
-        for p in points
-        if (p.operation, p.ranks, p.stride) == (operation, size, 1)
-        and (p.ranks == p.per_node or p.ranks <= domain_gpus)
-    ]
-
-
-def collective_residuals(
-    machine: Machine, points: Sequence[CollectivePoint], curves: Mapping[str, CollectiveFit]
-) -> Mapping[tuple[int, int], Residuals]:
-    """What the profile's curves of collectives in one node leave, by operation and group size."""
-    found = {}
-    for row, operation in enumerate(OPERATIONS):
-        for column, size in enumerate(GROUP_SIZES):
-            mine = inside_domain(points, operation, size, machine.domain_gpus)
-            if len(mine) < LEAST_POINTS or f"{operation}_{size}" not in curves:
-                continue
-            sent = np.array([float(p.num_bytes) for p in mine])
-            bus = bus_factor(operation, np.array(size)) / machine.bus_bytes_per_second[row, column]
-            fitted = machine.alpha_seconds[row, column] + sent * bus
-            fitted = fitted + np.sqrt(sent) * machine.sqrt_coefficient[row, column]
-            measured = np.array([p.time.seconds for p in mine])
-            found[row, column] = residuals((sent,), measured / fitted)
-    return found
 
 
 def _optimizer_speed(points: Sequence[OptimizerPoint]) -> float | None:

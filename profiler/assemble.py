@@ -9,6 +9,7 @@ import numpy as np
 
 from costmodel import catalog
 from costmodel.comm.collectives import bus_factor
+from costmodel.profiled import points_of
 from costmodel.sourced import Sourced
 from costmodel.spec.gpu import GpuSpec
 from costmodel.spec.profile import (
@@ -24,7 +25,7 @@ from costmodel.spec.profile import (
 )
 from costmodel.units import GB, GIB, TERA
 from profiler.canary import NOISE
-from profiler.fit import TINY, fitted, points_of
+from profiler.fit import TINY, fitted
 from profiler.journal import JournalContent
 from profiler.merge import MISSING_DEVICE, has_spec, spec_of
 from profiler.stragglers import slow_notes

@@ -14,15 +14,21 @@ from typing import TypeVar
 import numpy as np
 
 from costmodel.comm.collectives import bus_factor
-from costmodel.compute import ATTENTION_BACKWARD_FLOP, roofline_seconds
-from costmodel.hardware import GemmRate
-from costmodel.profiled import product_residuals, products
-from costmodel.residuals import residuals
+from costmodel.compute import ATTENTION_BACKWARD_FLOP
+from costmodel.hardware import GemmRate, element_bytes
+from costmodel.leftovers import (
+    attention_flop,
+    collective_residual,
+    collective_seconds_on,
+    on_curve,
+    product_residuals,
+    products,
+)
 from costmodel.spec.gpu import CollectiveFit, GemmFit, GpuSpec
 from costmodel.spec.profile import AttentionPoint, CollectivePoint, ProductPoint
-from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
+from costmodel.spec.training import Precision
 from costmodel.table import FloatColumn
-from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
+from costmodel.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND, TERA
 
 ROUNDS = 30
 """Rounds of reweighting; the fits of the recorded samples move by less than 0.1 % after 20."""
@@ -76,13 +82,12 @@ def _least_absolute(scaled: FloatColumn) -> FloatColumn:
 
 def gemm_rate(spec: GpuSpec, precision: Precision, found: GemmFit) -> GemmRate:
     """A curve as the cost model reads it."""
-    wide = BYTES_FP32 if precision in FULL_WIDTH else BYTES_BF16
     return GemmRate(
         peak_flop_per_second=spec.peak_tflops[precision].value * TERA,
         fixed_seconds=found.fixed_us * MICROSECOND,
         flop_factor=found.flop_factor,
         byte_factor=found.byte_factor,
-        element_bytes=BYTES_FP8 if precision in LOW_PRECISION else wide,
+        element_bytes=element_bytes(precision),
     )
 
 
@@ -120,22 +125,14 @@ def predict_products(
 ) -> FloatColumn:
     """Seconds of other products, from the curve through `points` and what it leaves of them.
 
-    Source: as `fit_products` and `costmodel.profiled.product_residuals`.
+    Source: as `fit_products` and `costmodel.leftovers.product_residuals`.
     """
     found = fit_products(points, spec, precision, "")
     assert found is not None
     rate, bandwidth = gemm_rate(spec, precision, found), spec.memory_gb_per_s.value * GB
-    shape = products(asked)
-    wide = np.array([p.weight_gradient for p in asked])
-    inner = max(BYTES_BF16, rate.element_bytes)
-    seconds = np.where(
-        wide,
-        roofline_seconds(bandwidth, rate, shape, BYTES_FP32),
-        roofline_seconds(bandwidth, rate, shape, inner),
-    )
+    told = on_curve(bandwidth, rate, asked)
     left = product_residuals(bandwidth, rate, points)
-    output = np.where(wide, BYTES_FP32, inner).astype(float)
-    return seconds * (left.factor(shape.m, shape.n, shape.k, output) if left else 1.0)
+    return told.seconds * (left.factor(*told.sizes) if left else 1.0)
 
 
 def left_out(
@@ -199,18 +196,8 @@ def predict_collective(
     curve, _ = fit_collective(points)
     if curve is None:
         return np.full(len(asked), np.median(_seconds(points)))
-    sent = np.array([float(p.num_bytes) for p in points])
-    left = residuals((sent,), _seconds(points) / _on_curve(curve, points))
     wanted = np.array([float(p.num_bytes) for p in asked])
-    return _on_curve(curve, asked) * left.factor(wanted)
-
-
-def _on_curve(curve: CollectiveFit, points: Sequence[CollectivePoint]) -> FloatColumn:
-    first = points[0]
-    sent = np.array([float(p.num_bytes) for p in points])
-    factor = bus_factor(first.operation, np.array(first.ranks))
-    line = curve.alpha_us * MICROSECOND + sent * factor / (curve.bus_gb_per_s * GB)
-    return np.asarray(line + curve.sqrt_coefficient * np.sqrt(sent))
+    return collective_seconds_on(curve, asked) * collective_residual(curve, points).factor(wanted)
 
 
 def fit_attention(
@@ -232,15 +219,6 @@ def fit_attention(
     if inverse <= 0:
         return None
     return float(1 / inverse), float(slope / inverse), float(start * MICROSECOND)
-
-
-def attention_flop(point: AttentionPoint) -> float:
-    """Forward FLOPs of a measured core; half of the square of the sequence is masked.
-
-    Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1.
-    """
-    columns = point.head_dim + point.value_dim
-    return float(point.micro_batch_size * point.num_heads * point.seq_length**2 * columns)
 
 
 def backward_efficiency(points: Sequence[AttentionPoint]) -> float | None:

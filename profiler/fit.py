@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
 from costmodel import catalog
 from costmodel.comm.collectives import bus_factor
 from costmodel.hardware import GROUP_SIZES, MESSAGES, OPERATIONS
-from costmodel.profiled import inside_domain
+from costmodel.leftovers import inside_domain
+from costmodel.profiled import points_of
 from costmodel.sourced import Sourced
 from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
 from costmodel.spec.profile import (
     AttentionPoint,
     CollectivePoint,
     OverlapPoint,
-    Point,
     ProductPoint,
     Profile,
     StreamPoint,
@@ -56,7 +55,6 @@ FITTED = frozenset(
 """Constants that points give."""
 TINY = 1e-12
 """Constants are positive: what a device does not have is a picosecond."""
-PointT = TypeVar("PointT")
 
 
 @dataclass(slots=True)
@@ -118,11 +116,6 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
 def _kept(profile: Profile) -> Mapping[str, Sourced]:
     """Constants that no fit gives: those of a device without a GPU, those of other tools."""
     return {name: one for name, one in profile.constants.items() if name not in FITTED}
-
-
-def points_of(points: Sequence[Point], kind: type[PointT]) -> list[PointT]:
-    """Points of one sort, in order."""
-    return [point for point in points if isinstance(point, kind)]
 
 
 def _products(found: _Found, points: Sequence[ProductPoint]) -> None:
