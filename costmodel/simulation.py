@@ -14,13 +14,9 @@ from costmodel.schedules.program import EQUAL, RelativeSeconds
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.stages import decoder_of, layers_again, stage_layers
+from costmodel.steady import rank_end_seconds, relative_seconds
 from costmodel.table import FloatColumn, IntColumn, distinct
-from costmodel.timeline import (
-    StageSeconds,
-    first_start_seconds,
-    rank_end_seconds,
-    relative_seconds,
-)
+from costmodel.timeline import StageSeconds, first_start_seconds
 
 
 @dataclass(frozen=True, slots=True)

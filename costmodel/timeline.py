@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.schedules import SCHEDULES, program
-from costmodel.schedules.program import EQUAL, Op, Program, RelativeSeconds
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
+from costmodel.schedules.dependencies import Wave, waves_of
+from costmodel.schedules.program import Op, Program
+from costmodel.table import FloatColumn, IntColumn
 
 FloatMatrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """Seconds of the passes of every virtual stage; matrices have shape (candidate, stage)."""
+    """Seconds of the passes of every virtual stage; matrices have shape (candidate, stage).
+
+    Where a sequence is cut in chunks, a stage has one column for each chunk, one after the other.
+    """
 
     forward: FloatMatrix
     backward: FloatMatrix
     """Both gradients."""
     weight: FloatMatrix
     """Part of `backward`: the gradient of the weights, where the schedule runs it apart."""
+    beside: tuple[FloatMatrix, ...] = ()
+    """Seconds of the ops after `Op.WHOLE`, in the order of `Op`, where a program has them."""
 
     @property
     def by_kind(self) -> FloatMatrix:
@@ -32,115 +37,37 @@ class StageSeconds:
         Source: derived.
         """
         sent = self.backward - self.weight
-        return np.concatenate([self.forward, sent, self.weight, self.backward], axis=1)
+        return np.concatenate(
+            [self.forward, sent, self.weight, self.backward, *self.beside], axis=1
+        )
 
     def twice(self) -> StageSeconds:
         """Every candidate, and every candidate again."""
-        columns = (self.forward, self.backward, self.weight)
-        return StageSeconds(*(np.concatenate([one, one]) for one in columns))
+        rows = np.arange(len(self.forward))
+        return self.take(np.concatenate([rows, rows]))
 
     def take(self, rows: IntColumn) -> StageSeconds:
         """Some of the candidates."""
         return StageSeconds(self.forward[rows], self.backward[rows], self.weight[rows])
 
 
-@dataclass(frozen=True, slots=True)
-class Wave:
-    """Ops that can run at the same time, at most one on each rank: flat indices into op ends.
-
-    The end of an op is stored at `slot * stages * microbatches + stage * microbatches +
-    microbatch`, where a slot holds forward passes, input gradients (alone or not), or weight
-    gradients; index -1 stands for "no input".
-    """
-
-    rank: IntColumn
-    op: IntColumn
-    source: IntColumn
-    """The op whose output it needs, or -1."""
-    hops: BoolColumn
-    """Does that output come from another rank?"""
-    kind: IntColumn
-    """Kind of op * number of stages + stage: its place in a list of durations."""
-
-
-SLOT = np.array([0, 1, 2, 1])
-"""Which of the ends of its pass an op of each kind writes."""
-
-
-@lru_cache(maxsize=256)
-def waves(
-    schedule: str, pp: int, vpp: int, num_microbatches: int, relative: RelativeSeconds = EQUAL
-) -> tuple[Wave, ...]:
-    """Ops of a program in topological order, grouped so that each group is one numpy step.
-
-    Raises:
-        AssertionError: The program deadlocks: a bug of its schedule.
-    """
-    return waves_of(program(schedule, pp, vpp, num_microbatches, relative))
-
-
-def waves_of(ops: Program) -> tuple[Wave, ...]:
-    """Group the ops of any program into waves."""
-    size = ops.num_stages * ops.num_microbatches
-    op, source = op_index(ops), _sources(ops, size)
-    rank_of_stage = ops.rank_of_stage
-    source_stage = source // ops.num_microbatches % ops.num_stages
-    hops = (source >= 0) & (rank_of_stage[source_stage] != np.arange(ops.pp)[:, None])
-    kind = ops.kind * ops.num_stages + ops.stage
-    done = np.zeros(3 * size + 1, dtype=bool)
-    done[-1] = True  # index -1: no input needed
-    result: list[Wave] = []
-    ranks, cursor = np.arange(ops.pp), np.zeros(ops.pp, dtype=np.int64)
-    length = op.shape[1]
-    while True:
-        alive = ranks[cursor < length]
-        if not len(alive):
-            return tuple(result)
-        at = cursor[alive]
-        ready = alive[done[source[alive, at]]]
-        assert len(ready), "pipeline program deadlocks"
-        at = cursor[ready]
-        now = op[ready, at]
-        result.append(Wave(ready, now, source[ready, at], hops[ready, at], kind[ready, at]))
-        done[now] = True
-        cursor[ready] += 1
-
-
-def op_index(ops: Program) -> IntColumn:
-    """Where the end of every op is stored; shape (rank, position)."""
-    size = ops.num_stages * ops.num_microbatches
-    return np.asarray(SLOT[ops.kind] * size + ops.stage * ops.num_microbatches + ops.microbatch)
-
-
-def _sources(ops: Program, size: int) -> IntColumn:
-    """Flat index of each op's input: the pass of the stage before (forward) or after (backward).
-
-    The last stage goes backward from its own forward pass, a weight gradient follows its B.
-    """
-    n, last = ops.num_microbatches, ops.num_stages - 1
-    own = ops.stage * n + ops.microbatch
-    before = np.where(ops.stage > 0, own - n, -1)
-    after = np.where(ops.stage < last, size + own + n, own)
-    backward = np.where(ops.kind == Op.WEIGHT, size + own, after)
-    return np.where(ops.kind == Op.FORWARD, before, backward)
-
-
 def op_ends(groups: tuple[Wave, ...], seconds: StageSeconds, p2p: FloatColumn) -> FloatMatrix:
-    """When every op ends; (candidate, op), with a last column of zeros for "no input".
+    """When every op ends, by flat index; (candidate, op), a last column of zeros for "no input".
 
-    An op starts when its rank is free and its input has arrived; a message between ranks takes
+    An op starts when its row is free and its inputs have arrived; a message between ranks takes
     `p2p` seconds and occupies nobody. Source: longest path through the order and data edges.
     """
-    candidates = len(p2p)
-    end = np.zeros((candidates, 1 + sum(len(wave.op) for wave in groups)))
-    clock = np.zeros((candidates, 1 + max(int(wave.rank.max()) for wave in groups)))
-    latency = p2p[:, None]
-    durations = seconds.by_kind
+    size = 1 + max(int(wave.op.max()) for wave in groups)
+    rows = 1 + max(int(wave.row.max()) for wave in groups)
+    end, clock = np.zeros((len(p2p), size + 1)), np.zeros((len(p2p), rows))
+    latency, durations = p2p[:, None], seconds.by_kind
     for wave in groups:
-        arrival = end[:, wave.source] + latency * wave.hops
-        finish = np.maximum(clock[:, wave.rank], arrival) + durations[:, wave.kind]
+        start = clock[:, wave.row]
+        for source, hops in zip(wave.sources, wave.hops, strict=True):
+            start = np.maximum(start, end[:, source] + latency * hops)
+        finish = start + durations[:, wave.duration]
         end[:, wave.op] = finish
-        clock[:, wave.rank] = finish
+        clock[:, wave.row] = finish
     return end
 
 
@@ -160,96 +87,79 @@ def first_start_seconds(seconds: StageSeconds, p2p: FloatColumn, pp: int) -> Flo
     return np.concatenate([np.zeros((len(p2p), 1)), ahead[:, :-1]], axis=1)
 
 
-UNITS = 48
-"""Whole units that a forward and a backward pass take together where durations are compared.
+@dataclass(frozen=True)
+class Timeline:
+    """One program on a clock; matrices have shape (row, position), as in the program."""
 
-Source: assumed; 2 % of a pass, less than the model knows of it.
-"""
+    program: Program
+    start: FloatMatrix
+    end: FloatMatrix
+
+    @property
+    def seconds(self) -> FloatMatrix:
+        """Seconds of every op; 0 where a row has none. Source: derived."""
+        return self.end - self.start
+
+    @cached_property
+    def makespan(self) -> float:
+        """From the start of the first op to the end of the last. Source: derived."""
+        return float(self.end.max())
+
+    @property
+    def span(self) -> FloatColumn:
+        """From each rank's first op to the end of its last; shape (rank,).
+
+        Where ranks do not wait for one another at the end of a step, steps follow one another as
+        far apart as the longest of them. Source: Qi et al., arXiv:2401.10241, section 2.3.
+        """
+        rows = slice(self.program.pp)
+        return np.asarray(self.end[rows].max(axis=1) - self.start[rows, 0])
+
+    @property
+    def max_stage_span(self) -> float:
+        """The longest span of any rank. Source: as `span`."""
+        return float(self.span.max())
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Share of the makespan that the mean rank idles. Source: derived."""
+        busy = self.seconds[: self.program.pp].sum()
+        whole = self.makespan * self.program.pp
+        return float(1 - busy / whole) if whole > 0 else 0.0
+
+    @property
+    def peak_activations(self) -> FloatColumn:
+        """Most activations each rank holds, of one micro batch through one virtual stage each.
+
+        Held from the start of the forward pass to the end of the weight gradient; copied ones
+        leave when their copy ends and are back when the copy back starts. Source: derived.
+        """
+        ops = self.program
+        gives = ops.starts_pass | (ops.kind == Op.RELOAD)
+        takes = ops.frees | (ops.kind == Op.OFFLOAD)
+        rank = np.broadcast_to(np.arange(len(ops.kind))[:, None] % ops.pp, ops.kind.shape)
+        when = np.concatenate([self.start[gives], self.end[takes]])
+        change = np.repeat([1, -1], [gives.sum(), takes.sum()])
+        where = np.concatenate([rank[gives], rank[takes]])
+        order = np.lexsort((change, when))
+        held = np.cumsum(change[order, None] * (where[order, None] == np.arange(ops.pp)), axis=0)
+        return np.asarray(held.max(axis=0) / ops.sequence_chunks)
 
 
-def relative_seconds(seconds: StageSeconds, p2p: FloatColumn) -> list[RelativeSeconds]:
-    """Durations of each candidate's mean stage and message, rounded to a common unit."""
-    parts = [seconds.forward, seconds.backward - seconds.weight, seconds.weight]
-    mean = np.stack([*(part.mean(axis=1) for part in parts), p2p], axis=1)
-    unit = mean[:, :3].sum(axis=1, keepdims=True) / UNITS
-    whole = np.rint(mean / np.where(unit > 0, unit, 1.0)).astype(np.int64)
-    return [RelativeSeconds(*row) for row in whole.tolist()]
+def run(program: Program, seconds: StageSeconds, p2p: float = 0.0) -> Timeline:
+    """Run one program; `seconds` has one candidate.
 
-
-SHORTEST_CYCLES = 6
-"""Groups of `pp` micro batches in the first shortened run: warm-up, two equal cycles, drain.
-
-Source: derived; the warm-up of any rank is shorter than two cycles.
-"""
-PERIODIC_TOLERANCE = 1e-11
-"""Largest relative difference of two cycles that count as equal: rounding, nothing more."""
-
-
-def rank_end_seconds(
-    schedule: str,
-    shape: tuple[int, int],
-    microbatches: int,
-    seconds: StageSeconds,
-    *,
-    p2p: FloatColumn,
-    relative: RelativeSeconds = EQUAL,
-) -> FloatMatrix:
-    """When each rank ends its last pass, under a schedule of shape (pp, vpp); (candidate, rank).
-
-    Under a schedule that repeats, between warm-up and drain every rank runs the same passes, `pp`
-    micro batches a cycle. The end of an op is a maximum of sums, so once two cycles in a row end
-    later by one constant everywhere, every further cycle does too: a shorter run and that constant
-    give the whole.
-    Source: max-plus linear systems are homogeneous (Baccelli et al., Synchronization and
-    Linearity, 1992, section 3.7); tested against the full run.
+    Raises:
+        SpecError: The program deadlocks, or an op needs an output that no rank makes.
     """
-    pp, vpp = shape
-    cycles = SHORTEST_CYCLES
-    while SCHEDULES[schedule].repeats and cycles * pp < microbatches:
-        short = cycles * pp + microbatches % pp
-        ends = op_ends(waves(schedule, pp, vpp, short), seconds, p2p)
-        period = _period(schedule, shape, short, ends)
-        if period is not None:
-            left = (microbatches - short) // pp * period
-            return _last_ops(schedule, shape, short, ends) + left[:, None]
-        cycles *= 2
-    ends = op_ends(waves(schedule, pp, vpp, microbatches, relative), seconds, p2p)
-    return _last_ops(schedule, shape, microbatches, ends, relative)
-
-
-def _last_ops(
-    schedule: str,
-    shape: tuple[int, int],
-    microbatches: int,
-    ends: FloatMatrix,
-    relative: RelativeSeconds = EQUAL,
-) -> FloatMatrix:
-    """End of the last op of every rank."""
-    _, ops = steady_window(schedule, *shape, microbatches, relative)
-    return np.asarray(ends[:, ops[:, -1]])
-
-
-def _period(
-    schedule: str, shape: tuple[int, int], microbatches: int, ends: FloatMatrix
-) -> FloatColumn | None:
-    """Seconds of one steady cycle of each candidate; None while any has not settled."""
-    pp, vpp = shape
-    warmup, ops = steady_window(schedule, pp, vpp, microbatches)
-    length = ops.shape[1] // microbatches * pp
-    count = (ops.shape[1] - 2 * int(warmup.max())) // length
-    starts = warmup[:, None] + length * (count - 3) + np.arange(3 * length)[None, :]
-    window = ends[:, np.take_along_axis(ops, starts, axis=1)]
-    cycles = window.reshape(len(ends), pp, 3, length)
-    shifts = np.diff(cycles, axis=2).reshape(len(ends), -1)
-    low, high = shifts.min(axis=1), shifts.max(axis=1)
-    settled = high - low <= PERIODIC_TOLERANCE * ends.max(axis=1)
-    return np.asarray((low + high) / 2) if settled.all() else None
-
-
-@lru_cache(maxsize=256)
-def steady_window(
-    schedule: str, pp: int, vpp: int, microbatches: int, relative: RelativeSeconds = EQUAL
-) -> tuple[IntColumn, IntColumn]:
-    """Forward passes before each rank's first backward, and the ops of each rank in order."""
-    ops = program(schedule, pp, vpp, microbatches, relative)
-    return np.argmax(ops.kind != Op.FORWARD, axis=1), op_index(ops)
+    waves = waves_of(program)
+    shape = program.kind.shape
+    ends = np.zeros(program.kind.size)
+    found = op_ends(waves, seconds, np.array([p2p]))[0, :-1]
+    ends[: len(found)] = found
+    seconds_of_op = np.zeros(program.kind.size)
+    durations = seconds.by_kind[0]
+    for wave in waves:
+        seconds_of_op[wave.op] = durations[wave.duration]
+    end = ends.reshape(shape)
+    return Timeline(program, end - seconds_of_op.reshape(shape), end)

@@ -27,7 +27,17 @@ def program(
     name: str, pp: int, vpp: int, num_microbatches: int, relative: RelativeSeconds = EQUAL
 ) -> Program:
     """Ops of every rank under the named schedule, for passes of some relative durations."""
-    return SCHEDULES[name].program(Shape(pp, vpp, num_microbatches), relative)
+    return program_for(name, Shape(pp, vpp, num_microbatches), relative)
+
+
+def program_for(name: str, shape: Shape, relative: RelativeSeconds = EQUAL) -> Program:
+    """Ops of every rank under the named schedule.
+
+    Raises:
+        SpecError: The schedule does not run in this shape.
+    """
+    SCHEDULES[name].refuse(name, shape)
+    return SCHEDULES[name].program(shape, relative)
 
 
 def held_passes(name: str, num_microbatches: int, layers: IntMatrix) -> FloatColumn:

@@ -1,4 +1,4 @@
-"""Interleaved 1F1B: each rank holds `vpp` virtual stages and walks them in groups of `pp`."""
+"""Interleaved 1F1B: each rank walks its `vpp` virtual stages in groups of micro batches."""
 
 from __future__ import annotations
 
@@ -7,47 +7,60 @@ import sys
 import numpy as np
 
 from costmodel.schedules.bounds import whole_backward_bound
-from costmodel.schedules.program import (
-    IntMatrix,
-    PassOrder,
-    Program,
-    RelativeSeconds,
-    Shape,
-    alternating_held,
-    one_forward_one_backward,
-)
-from costmodel.schedules.schedule import Schedule
-from costmodel.table import FloatColumn, IntColumn
+from costmodel.schedules.frames import alternating_held, chunked_order, one_forward_one_backward
+from costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
+from costmodel.schedules.schedule import Schedule, ShapeRule
+from costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 
-def order(shape: Shape) -> PassOrder:
-    """Groups of `pp` micro batches through chunk 0, 1, ...; backward from the last chunk.
+def rounds(pp: IntColumn, num_microbatches: IntColumn) -> IntColumn:
+    """Groups that the micro batches of a step fall into, unless stated.
 
-    Source: Narayanan et al., SC 2021, arXiv:2104.04473, section 2.2.2, figure 4; needs
-    `num_microbatches` to be a multiple of `pp`.
+    Source: torch.distributed.pipelining `schedules.py`, `ScheduleInterleaved1F1B.__init__`.
     """
-    pp, vpp, num_microbatches = shape
-    index = np.arange(num_microbatches * vpp)
-    group, inside = np.divmod(index, pp * vpp)
-    chunk, member = np.divmod(inside, pp)
-    microbatch = group * pp + member
-    return PassOrder(chunk, microbatch, vpp - 1 - chunk, microbatch)
+    return np.asarray(np.maximum(1, num_microbatches // pp))
 
 
-def warmup(pp: int, vpp: int) -> IntColumn:
-    """Forward passes of each rank before its first backward. Source: as `order`."""
-    return 2 * (pp - 1 - np.arange(pp)) + (vpp - 1) * pp
+def group_size(shape: Shape) -> int:
+    """Micro batches that go through one virtual stage in a row. Source: as `rounds`."""
+    return shape.microbatch_group_size or shape.num_microbatches // max(
+        1, shape.num_microbatches // shape.pp
+    )
+
+
+def splits_unevenly(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:
+    """Do the micro batches fall into groups of unequal size? Source: as `rounds`."""
+    return np.asarray(num_microbatches % rounds(pp, num_microbatches) != 0)
+
+
+WHOLE_GROUPS = ShapeRule(
+    "num_microbatches must be a multiple of num_microbatches // pp, so that groups are equal",
+    splits_unevenly,
+)
+
+
+def warmup(pp: int, vpp: int, group: int) -> IntColumn:
+    """Forward passes of each rank before its first backward.
+
+    Source: Narayanan et al., SC 2021, arXiv:2104.04473, section 2.2.2; the group as in Megatron
+    Core `schedules.py`, get_pp_rank_microbatches.
+    """
+    return 2 * (pp - 1 - np.arange(pp)) + (vpp - 1) * group
 
 
 def program(shape: Shape, relative: RelativeSeconds) -> Program:
     """Ops of every rank."""
-    return one_forward_one_backward(order(shape), warmup(shape.pp, shape.vpp), shape)
+    group = group_size(shape)
+    first = warmup(shape.pp, shape.vpp, group)
+    return one_forward_one_backward(chunked_order(shape, group), first, shape)
 
 
 def held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
     """Passes in flight. Source: as `alternating_held`."""
     pp, vpp = layers.shape
-    return alternating_held(order(Shape(pp, vpp, num_microbatches)), warmup(pp, vpp), layers)
+    shape = Shape(pp, vpp, num_microbatches)
+    group = group_size(shape)
+    return alternating_held(chunked_order(shape, group), warmup(pp, vpp, group), layers, group)
 
 
 SCHEDULE = Schedule(
@@ -57,5 +70,7 @@ SCHEDULE = Schedule(
     rounds_to_fill=2,
     least_vpp=2,
     most_vpp=sys.maxsize,
+    rules=(WHOLE_GROUPS,),
+    options=frozenset({"microbatch_group_size"}),
     repeats=True,
 )

@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.schedules.bounds import Work
-from costmodel.schedules.program import (
-    IntMatrix,
-    PassOrder,
-    Program,
-    RelativeSeconds,
-    Shape,
-    alternating_held,
-    one_forward_one_backward,
-)
+from costmodel.schedules.frames import PassOrder, alternating_held, one_forward_one_backward
+from costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
 from costmodel.schedules.schedule import Schedule
 from costmodel.table import FloatColumn, IntColumn
 
@@ -37,7 +30,7 @@ def program(shape: Shape, relative: RelativeSeconds) -> Program:
 
 def held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
     """Passes in flight. Source: as `alternating_held`."""
-    return alternating_held(order(num_microbatches), warmup(len(layers)), layers)
+    return alternating_held(order(num_microbatches), warmup(len(layers)), layers, 1)
 
 
 def bound(work: Work) -> FloatColumn:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
+from costmodel.table import BoolColumn, IntColumn
 
 IntMatrix = NDArray[np.int64]
+Placement = Literal["loop", "v"]
+"""Rank of a virtual stage: `stage % pp`, or there and back again: 0, 1, ..., 1, 0, 0, 1, ..."""
 
 
 class Op(IntEnum):
     """Kinds of op. The gradient of a stage's input is sent when BACKWARD or WHOLE ends."""
 
+    NONE = -1
+    """Nothing: fills the row of a rank that has fewer ops than others."""
     FORWARD = 0
     BACKWARD = 1
     """Gradient of the input only (B); the gradient of the weights follows."""
@@ -25,6 +29,14 @@ class Op(IntEnum):
     """Gradient of the weights (W); frees the activations."""
     WHOLE = 3
     """Both gradients in one op (BW); frees the activations."""
+    VOCAB_FORWARD = 4
+    """A rank's share of the output layer, forward; its stage is the number of the rank."""
+    VOCAB_BACKWARD = 5
+    """Gradients of a rank's share of the output layer."""
+    OFFLOAD = 6
+    """Copy of the activations of one pass to the host, on the rank's copy lane."""
+    RELOAD = 7
+    """Copy back."""
 
 
 class Shape(NamedTuple):
@@ -33,6 +45,13 @@ class Shape(NamedTuple):
     pp: int
     vpp: int
     num_microbatches: int
+    microbatch_group_size: int | None = None
+    """Micro batches that go through one virtual stage in a row; null: as the schedule does."""
+    memory_limit: int | None = None
+    """Activations a rank may hold, of one micro batch through one virtual stage each; null: as
+    the schedule does."""
+    sequence_chunks: int = 1
+    """Parts that the sequence of one micro batch is cut in."""
 
 
 class RelativeSeconds(NamedTuple):
@@ -51,74 +70,107 @@ EQUAL = RelativeSeconds(16, 16, 16, 0)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Ops of every rank in issue order; matrices have shape (rank, position)."""
+    """Ops of every rank in issue order; matrices have shape (row, position).
+
+    Row r is rank r. With `copy_lanes`, row pp + r is the lane that copies rank r's activations to
+    the host and back, beside its passes.
+    """
 
     kind: IntMatrix
     """Members of `Op`."""
     stage: IntMatrix
-    """Virtual stage."""
+    """Virtual stage; in the second copy of a model, counted on from the first."""
     microbatch: IntMatrix
+    """Micro batch; with sequence chunks, micro batch * sequence_chunks + chunk."""
     num_stages: int
+    """Virtual stages of one copy of the model."""
     num_microbatches: int
+    copies: int = 1
+    """Copies of the model: micro batches walk the second one in the opposite direction."""
+    sequence_chunks: int = 1
+    barriers: int = 0
+    """Barriers between the output layer's shares and the backward pass: 0 where one rank holds it
+    whole, 1 or 2 where each rank holds a share."""
+    copy_lanes: bool = False
 
     @property
     def pp(self) -> int:
         """Pipeline ranks."""
-        return len(self.stage)
+        return len(self.stage) // (1 + self.copy_lanes)
+
+    @property
+    def passes(self) -> int:
+        """Passes through one virtual stage: micro batches, or chunks of them."""
+        return self.num_microbatches * self.sequence_chunks
+
+    @property
+    def all_stages(self) -> int:
+        """Virtual stages of all copies of the model."""
+        return self.num_stages * self.copies
+
+    @property
+    def lengths(self) -> IntColumn:
+        """Ops of each row."""
+        return np.asarray((self.kind != Op.NONE).sum(axis=1))
+
+    @property
+    def starts_pass(self) -> BoolColumn:
+        """Does the op start to hold activations?"""
+        return np.asarray(self.kind == Op.FORWARD)
 
     @property
     def frees(self) -> BoolColumn:
         """Does the op free the activations of its pass?"""
-        return np.asarray(self.kind >= Op.WEIGHT)
+        return np.asarray((self.kind == Op.WEIGHT) | (self.kind == Op.WHOLE))
+
+    @property
+    def computes(self) -> BoolColumn:
+        """Is the op a pass through a virtual stage?"""
+        return np.asarray((self.kind >= Op.FORWARD) & (self.kind <= Op.WHOLE))
 
     @property
     def rank_of_stage(self) -> IntColumn:
-        """The rank every virtual stage lives on."""
-        rank = np.zeros(self.num_stages, dtype=np.int64)
-        rank[self.stage] = np.arange(self.pp)[:, None]
+        """The rank every virtual stage lives on; -1 where no rank runs it."""
+        rank = np.full(self.all_stages, -1, dtype=np.int64)
+        row, position = np.nonzero(self.computes)
+        rank[self.stage[row, position]] = row
         return rank
 
 
-@dataclass(frozen=True, slots=True)
-class PassOrder:
-    """Order of the forward passes of any rank, and of its backward passes.
+class Pass(NamedTuple):
+    """One op of one rank."""
 
-    `forward_chunk[i]` and `forward_microbatch[i]` are the chunk (which of the rank's virtual
-    stages) and the micro batch of the i-th forward pass.
-    """
-
-    forward_chunk: IntColumn
-    forward_microbatch: IntColumn
-    backward_chunk: IntColumn
-    backward_microbatch: IntColumn
+    kind: Op
+    stage: int
+    microbatch: int
 
 
-def one_forward_one_backward(order: PassOrder, warmup: IntColumn, shape: Shape) -> Program:
-    """Program that runs `warmup[rank]` forward passes, alternates, then drains.
-
-    Source: Narayanan et al., PipeDream-Flush, arXiv:2006.09503, section 2; the same frame carries
-    the interleaved schedule of Narayanan et al., SC 2021, arXiv:2104.04473, section 2.2.2.
-    """
-    pp, vpp, _ = shape
-    passes = len(order.forward_chunk)
-    position = np.arange(2 * passes)[None, :]
-    first = np.minimum(warmup, passes)[:, None]
-    steady = position - first
-    in_steady = (steady >= 0) & (steady < 2 * (passes - first))
-    is_backward = np.where(in_steady, steady % 2 == 1, position >= first)
-    forward_index = np.where(in_steady, first + steady // 2, np.minimum(position, passes - 1))
-    backward_index = np.where(in_steady, steady // 2, np.maximum(position - passes, 0))
-    index = np.where(is_backward, backward_index, forward_index)
-    chunk = np.where(is_backward, order.backward_chunk[index], order.forward_chunk[index])
-    microbatch = np.where(
-        is_backward, order.backward_microbatch[index], order.forward_microbatch[index]
-    )
+def program_of(
+    rows: Sequence[Sequence[Pass]],
+    num_stages: int,
+    num_microbatches: int,
+    *,
+    copies: int = 1,
+    sequence_chunks: int = 1,
+    barriers: int = 0,
+) -> Program:
+    """Program from the ops of each rank, in order; rows may differ in length."""
+    longest = max(len(row) for row in rows)
+    matrix = np.zeros((3, len(rows), longest), dtype=np.int64)
+    matrix[0] = int(Op.NONE)
+    for rank, row in enumerate(rows):
+        if row:
+            matrix[:, rank, : len(row)] = np.array(row, dtype=np.int64).T
+    kind, stage, microbatch = matrix
     return Program(
-        kind=np.where(is_backward, int(Op.WHOLE), int(Op.FORWARD)),
-        stage=chunk * pp + np.arange(pp)[:, None],
-        microbatch=microbatch,
-        num_stages=pp * vpp,
-        num_microbatches=passes // vpp,
+        kind,
+        stage,
+        microbatch,
+        num_stages,
+        num_microbatches,
+        copies=copies,
+        sequence_chunks=sequence_chunks,
+        barriers=barriers,
     )
 
 
@@ -129,42 +181,15 @@ def single_stage_program(kinds: Sequence[Sequence[int]], num_microbatches: int) 
     """
     kind = np.array(kinds, dtype=np.int64)
     microbatch = np.zeros_like(kind)
-    for one in Op:
+    for one in (Op.FORWARD, Op.BACKWARD, Op.WEIGHT, Op.WHOLE):
         same = kind == one
         microbatch[same] = (np.cumsum(same, axis=1) - 1)[same]
     stage = np.broadcast_to(np.arange(len(kind))[:, None], kind.shape)
     return Program(kind, stage, microbatch, len(kind), num_microbatches)
 
 
-def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
-    """Passes in flight on each rank when it holds most layers; shape (rank, chunk).
-
-    `layers` has shape (rank, chunk). A pass is in flight from its forward op to the op that frees
-    its activations. Source: derived, counted op by op.
-    """
-    change = np.where(program.frees, -1, np.where(program.kind == Op.FORWARD, 1, 0))
-    chunks = np.arange(layers.shape[1])
-    chunk = program.stage // program.pp
-    passes = np.cumsum(change[..., None] * (chunk[..., None] == chunks), axis=1)
-    fullest = np.argmax(np.einsum("rpc,rc->rp", passes, layers), axis=1)
-    return np.asarray(passes[np.arange(program.pp), fullest], dtype=np.float64)
-
-
-def alternating_held(order: PassOrder, warmup: IntColumn, layers: IntMatrix) -> FloatColumn:
-    """As `held_along` for `one_forward_one_backward`, without its program.
-
-    After the warm-up every forward pass is followed by a backward pass, so only the moments behind
-    a forward pass count; they repeat every `pp * vpp` passes.
-    Source: derived from the order of passes; tested against the program.
-    """
-    pp, vpp = layers.shape
-    passes = len(order.forward_chunk)
-    chunks = np.arange(vpp)
-    zero = np.zeros((1, vpp), dtype=np.int64)
-    started = np.concatenate([zero, np.cumsum(order.forward_chunk[:, None] == chunks, axis=0)])
-    finished = np.concatenate([zero, np.cumsum(order.backward_chunk[:, None] == chunks, axis=0)])
-    warmed = np.minimum(warmup + 1, passes)
-    moment = np.minimum(np.arange(pp * vpp)[None, :], (passes - warmed)[:, None])
-    held = started[warmed[:, None] + moment] - finished[moment]
-    fullest = np.argmax(np.einsum("rmc,rc->rm", held, layers), axis=1)
-    return np.asarray(held[np.arange(pp), fullest], dtype=np.float64)
+def placed(placement: Placement, pp: int, vpp: int) -> IntMatrix:
+    """Virtual stage that is each rank's chunk 0, 1, ...; shape (rank, chunk). Source: derived."""
+    rank, chunk = np.arange(pp)[:, None], np.arange(vpp)[None, :]
+    back = (chunk % 2 == 1) & (placement == "v")
+    return np.asarray(chunk * pp + np.where(back, pp - 1 - rank, rank))

@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from costmodel.errors import SpecError
 from costmodel.schedules.bounds import Work
-from costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
-from costmodel.table import FloatColumn
+from costmodel.schedules.program import IntMatrix, Placement, Program, RelativeSeconds, Shape
+from costmodel.table import BoolColumn, FloatColumn, IntColumn
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRule:
+    """Where a schedule does not run."""
+
+    says: str
+    """What it needs, and what to change; shown to the user."""
+    broken: Callable[[IntColumn, IntColumn, IntColumn], BoolColumn]
+    """(pp, vpp, num_microbatches) -> is the rule broken?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +36,49 @@ class Schedule:
     """Seconds no simulated run goes below."""
     rounds_to_fill: int
     """After this many times pp micro batches no rank ever holds more. Source: derived, tested."""
+    placement: Placement = "loop"
+    """Which virtual stages share a rank."""
     least_vpp: int = 1
     most_vpp: int = 1
     """Virtual stages on one rank it runs with."""
+    rules: tuple[ShapeRule, ...] = ()
+    """What else it needs of pp, vpp and the number of micro batches."""
+    options: frozenset[str] = frozenset()
+    """Fields of `Shape` beyond the first three that it reads."""
     splits_backward: bool = False
     """Weight gradients are ops of their own."""
     adapts: bool = False
     """The order depends on relative durations; otherwise the program ignores them."""
     repeats: bool = False
     """Between warm-up and drain every rank repeats the same ops, `pp` micro batches a cycle."""
+
+    def refuse(self, name: str, shape: Shape) -> None:
+        """Check a shape.
+
+        Raises:
+            SpecError: The schedule does not run in this shape, with the rule it breaks.
+        """
+        pp, vpp, m = shape.pp, shape.vpp, shape.num_microbatches
+        if min(pp, vpp, m, shape.sequence_chunks) < 1:
+            raise SpecError("pp, vpp, num_microbatches and sequence_chunks are at least 1")
+        if not self.least_vpp <= vpp <= self.most_vpp:
+            raise SpecError(f"{name} runs {self.vpp_text()}, not vpp={vpp}: change vpp")
+        given = {
+            "microbatch_group_size": shape.microbatch_group_size is not None,
+            "memory_limit": shape.memory_limit is not None,
+            "sequence_chunks": shape.sequence_chunks > 1,
+        }
+        for option, stated in given.items():
+            if stated and option not in self.options:
+                raise SpecError(f"{name} has no {option}: leave it out")
+        columns = np.array([pp]), np.array([vpp]), np.array([m])
+        for rule in self.rules:
+            if rule.broken(*columns).any():
+                where = f"pp={pp}, vpp={vpp}, num_microbatches={m}"
+                raise SpecError(f"{name} does not run with {where}: {rule.says}")
+
+    def vpp_text(self) -> str:
+        """Virtual stages it runs with, for a message."""
+        if self.least_vpp == self.most_vpp:
+            return f"with vpp={self.least_vpp}"
+        return f"with vpp >= {self.least_vpp}"

@@ -30,6 +30,7 @@ from costmodel.schedules.schedule import Schedule
 from costmodel.table import FloatColumn
 
 F, B, W = int(Op.FORWARD), int(Op.BACKWARD), int(Op.WEIGHT)
+PASSES = (Op.FORWARD, Op.BACKWARD, Op.WEIGHT)
 Kinds = list[list[int]]
 """Kinds of the ops of each rank, in order; every kind walks the micro batches in turn."""
 
@@ -156,7 +157,7 @@ def timed(kinds: Kinds, relative: RelativeSeconds) -> tuple[int, int]:
     Source: longest path through the order and data edges.
     """
     last, p2p = len(kinds) - 1, relative.p2p
-    ends: tuple[list[list[int]], ...] = tuple([[] for _ in kinds] for _ in Op)
+    ends: tuple[list[list[int]], ...] = tuple([[] for _ in kinds] for _ in PASSES)
     position, clock = [0] * len(kinds), [0] * len(kinds)
     moved = True
     while moved:

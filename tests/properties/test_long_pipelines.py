@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.timeline import StageSeconds, makespan_seconds, rank_end_seconds, waves
+from costmodel.steady import rank_end_seconds, waves
+from costmodel.timeline import StageSeconds, makespan_seconds
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,16 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from costmodel.schedules import SCHEDULES, held_passes, program
-from costmodel.schedules.program import Op, RelativeSeconds, Shape, held_along
+from costmodel.schedules.memory import held_along
+from costmodel.schedules.program import Op, RelativeSeconds, Shape
 from costmodel.schedules.zero_bubble import candidates, handcrafted, timed
 from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.timeline import (
-    StageSeconds,
-    first_start_seconds,
-    makespan_seconds,
-    rank_end_seconds,
-    waves,
-)
+from costmodel.steady import rank_end_seconds, waves
+from costmodel.timeline import StageSeconds, first_start_seconds, makespan_seconds
 
 FORWARD, BACKWARD = 1.0, 2.0
 ZERO_BUBBLE = {"zb-1p": 1, "zb-2p": 2}

@@ -1,0 +1,35 @@
+"""Activations in flight along a program: its order alone decides, not its clock."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.schedules.program import IntMatrix, Op, Program
+from costmodel.table import FloatColumn, IntColumn
+
+
+def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
+    """Passes in flight on each rank when it holds most layers; shape (rank, chunk).
+
+    `layers` has shape (rank, chunk). A pass is in flight from its forward op to the op that frees
+    its activations. Source: derived, counted op by op.
+    """
+    change = program.starts_pass.astype(np.int64) - program.frees
+    chunks = np.arange(layers.shape[1])
+    chunk = program.stage // program.pp
+    passes = np.cumsum(change[..., None] * (chunk[..., None] == chunks), axis=1)
+    fullest = np.argmax(np.einsum("rpc,rc->rp", passes, layers), axis=1)
+    return np.asarray(passes[np.arange(program.pp), fullest], dtype=np.float64)
+
+
+def peak_activations(program: Program, *, at_input_grad: bool = False) -> FloatColumn:
+    """Most activations each rank ever holds, of one micro batch through one virtual stage each.
+
+    They are freed at the end of the weight gradient, or `at_input_grad`, at the end of the input
+    gradient. Without copies to the host. Source: derived, counted op by op.
+    """
+    rows = slice(program.pp)
+    freeing = Op.BACKWARD if at_input_grad else Op.WEIGHT
+    frees: IntColumn = (program.kind == freeing) | (program.kind == Op.WHOLE)
+    held = np.cumsum(program.starts_pass.astype(np.int64) - frees, axis=1)
+    return np.asarray(held[rows].max(axis=1) / program.sequence_chunks)
