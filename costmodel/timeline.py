@@ -129,21 +129,27 @@ class Timeline:
 
     @property
     def peak_activations(self) -> FloatColumn:
+        """Most activations each rank holds. Source: as `peaks`, freed by the weight gradient."""
+        return self.peaks(Op.WEIGHT)
+
+    def peaks(self, freeing: Op) -> FloatColumn:
         """Most activations each rank holds, of one micro batch through one virtual stage each.
 
-        Held from the start of the forward pass to the end of the weight gradient; copied ones
-        leave when their copy ends and are back when the copy back starts. Source: derived.
+        Held from the start of the forward pass to the end of the `freeing` op, or of the whole
+        backward pass; copied ones leave when their copy ends and are back when the copy back
+        starts. Source: derived.
         """
         ops = self.program
         gives = ops.starts_pass | (ops.kind == Op.RELOAD)
-        takes = ops.frees | (ops.kind == Op.OFFLOAD)
+        takes = (ops.kind == freeing) | (ops.kind == Op.WHOLE) | (ops.kind == Op.OFFLOAD)
         rank = np.broadcast_to(np.arange(len(ops.kind))[:, None] % ops.pp, ops.kind.shape)
         when = np.concatenate([self.start[gives], self.end[takes]])
         change = np.repeat([1, -1], [gives.sum(), takes.sum()])
         where = np.concatenate([rank[gives], rank[takes]])
-        order = np.lexsort((change, when))
-        held = np.cumsum(change[order, None] * (where[order, None] == np.arange(ops.pp)), axis=0)
-        return np.asarray(held.max(axis=0) / ops.sequence_chunks)
+        order = np.lexsort((change, when, where))
+        held = np.cumsum(change[order])  # back at 0 where a rank ends and the next begins
+        starts = np.searchsorted(where[order], np.arange(ops.pp))
+        return np.asarray(np.maximum.reduceat(held, starts) / ops.sequence_chunks)
 
 
 def run(program: Program, seconds: StageSeconds, p2p: float = 0.0) -> Timeline:

@@ -8,7 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from costmodel.schedules import interleaved, one_f_one_b, zero_bubble
+from costmodel.schedules import (
+    bidirectional,
+    breadth_first,
+    controllable_memory,
+    dualpipe_v,
+    gpipe,
+    grouped_interleaved,
+    interleaved,
+    one_f_one_b,
+    sequence_chunked,
+    two_bp,
+    vocabulary_parallel,
+    wave,
+    zb_h1,
+    zb_h2,
+    zb_v,
+    zero_bubble,
+)
 from costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
 from costmodel.schedules.schedule import Schedule
 from costmodel.table import FloatColumn
@@ -19,6 +36,22 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         "interleaved": interleaved.SCHEDULE,
         "zb-1p": zero_bubble.SAME_MEMORY,
         "zb-2p": zero_bubble.TWICE_THE_MEMORY,
+        "zb-h1": zb_h1.SCHEDULE,
+        "zb-h2": zb_h2.SCHEDULE,
+        "zb-auto": zero_bubble.UNDER_A_LIMIT,
+        "zb-v": zb_v.SCHEDULE,
+        "v-half": controllable_memory.V_HALF,
+        "v-min": controllable_memory.V_MIN,
+        "dualpipe-v": dualpipe_v.SCHEDULE,
+        "hanayo": wave.SCHEDULE,
+        "gpipe": gpipe.SCHEDULE,
+        "breadth-first": breadth_first.SCHEDULE,
+        "grouped-interleaved": grouped_interleaved.SCHEDULE,
+        "2bp": two_bp.SCHEDULE,
+        "chimera": bidirectional.SCHEDULE,
+        "seq-1f1b": sequence_chunked.SCHEDULE,
+        "vocab-1f1b": vocabulary_parallel.ONE_BARRIER,
+        "vocab-1f1b-2": vocabulary_parallel.TWO_BARRIERS,
     }
 )
 

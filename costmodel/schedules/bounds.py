@@ -104,3 +104,18 @@ def split_backward_bound(work: Work, in_flight: IntColumn) -> FloatColumn:
     last = ((work.rank == 0) * seconds.weight).max(axis=0)
     path = seconds.reach + before + m * input_pair + seconds.home + last
     return np.asarray(np.maximum(own, path).max(axis=0))
+
+
+def split_chunks_bound(work: Work) -> FloatColumn:
+    """Bound of a schedule with split backward passes, for any virtual stages on a rank.
+
+    A rank's last B follows all its F and B, and goes home from its first virtual stage at least:
+
+        T >= before_F + m (F + B + W)        T >= before_F + m (F + B) + before_B
+
+    Source: derived; counted from a rank's own first pass, the first loses before_F, and the second
+    starts and ends on rank 0.
+    """
+    seconds, m = work.seconds, work.microbatches
+    path = seconds.reach + m * (seconds.pair - seconds.weight) + seconds.home
+    return np.asarray(np.maximum(earliest_ends(seconds, m), path).max(axis=0))

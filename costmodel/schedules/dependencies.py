@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from costmodel.errors import SpecError
+from costmodel.schedules.offload import AHEAD
 from costmodel.schedules.program import IntMatrix, Op, Program
 from costmodel.table import BoolColumn, IntColumn
 
@@ -50,7 +51,7 @@ def sources(program: Program) -> IntMatrix:
     if program.barriers:
         inputs.extend(_across_ranks(program, where))
     if program.copy_lanes:
-        inputs.append(_copied(program, where))
+        inputs.extend(_copied(program, where))
     found = np.stack(inputs)
     missing = np.argwhere(found < NOTHING)
     if len(missing):
@@ -126,13 +127,18 @@ def _across_ranks(program: Program, where: IntMatrix) -> list[IntMatrix]:
     return result
 
 
-def _copied(program: Program, where: IntMatrix) -> IntMatrix:
-    """A copied pass comes back after it left, and before its backward pass."""
+def _copied(program: Program, where: IntMatrix) -> list[IntMatrix]:
+    """A copied pass comes back after it left, before its backward pass, and not too early."""
     kind, stage, microbatch = program.kind, program.stage, program.microbatch
     backward = (kind == Op.BACKWARD) | (kind == Op.WHOLE)
     back = np.maximum(where[Op.RELOAD, stage, microbatch], NOTHING)
     left = where[Op.OFFLOAD, stage, microbatch]
-    return np.where(backward, back, np.where(kind == Op.RELOAD, left, NOTHING))
+    served = where[Op.BACKWARD, stage, microbatch]
+    early = served - 1 - AHEAD
+    early = np.where(served % kind.shape[1] > AHEAD, early, NOTHING)
+    returns = kind == Op.RELOAD
+    order = np.where(backward, back, np.where(returns, left, NOTHING))
+    return [order, np.where(returns, early, NOTHING)]
 
 
 def op_text(program: Program, row: int, position: int) -> str:

@@ -89,3 +89,29 @@ def alternating_held(
     held = started[warmed[:, None] + moment] - finished[moment]
     fullest = np.argmax(np.einsum("rmc,rc->rm", held, layers), axis=1)
     return np.asarray(held[np.arange(pp), fullest], dtype=np.float64)
+
+
+def weights_behind(order: PassOrder, warmup: IntColumn, lag: IntColumn, shape: Shape) -> Program:
+    """Program that runs `warmup[rank]` forward passes, then F, B and W in turn.
+
+    B sends the gradient of the input; W of the same pass follows `lag[rank]` turns later.
+    Source: Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, section 2, figures 2, 3.
+    """
+    passes = len(order.forward_chunk)
+    index = np.arange(passes)[None, :]
+    first = np.minimum(warmup, passes)[:, None]
+    turns = np.stack([index - first, index + 0 * first, index + lag[:, None]], axis=1)
+    when = (3 * turns + np.arange(3)[None, :, None]).reshape(shape.pp, -1)
+    kind, number = np.divmod(np.argsort(when, axis=1), passes)
+    forward = kind == 0
+    chunk = np.where(forward, order.forward_chunk[number], order.backward_chunk[number])
+    microbatch = np.where(
+        forward, order.forward_microbatch[number], order.backward_microbatch[number]
+    )
+    return Program(
+        kind=np.array([Op.FORWARD, Op.BACKWARD, Op.WEIGHT])[kind],
+        stage=chunk * shape.pp + np.arange(shape.pp)[:, None],
+        microbatch=microbatch,
+        num_stages=shape.pp * shape.vpp,
+        num_microbatches=shape.num_microbatches,
+    )

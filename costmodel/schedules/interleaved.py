@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 
+from costmodel.errors import SpecError
 from costmodel.schedules.bounds import whole_backward_bound
 from costmodel.schedules.frames import alternating_held, chunked_order, one_forward_one_backward
 from costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
@@ -22,10 +23,21 @@ def rounds(pp: IntColumn, num_microbatches: IntColumn) -> IntColumn:
 
 
 def group_size(shape: Shape) -> int:
-    """Micro batches that go through one virtual stage in a row. Source: as `rounds`."""
-    return shape.microbatch_group_size or shape.num_microbatches // max(
-        1, shape.num_microbatches // shape.pp
-    )
+    """Micro batches that go through one virtual stage in a row. Source: as `rounds`.
+
+    Raises:
+        SpecError: The group given deadlocks; the rule is that of Megatron Core `schedules.py`,
+            forward_backward_pipelining_with_interleaving.
+    """
+    pp, m, group = shape.pp, shape.num_microbatches, shape.microbatch_group_size
+    if group is None:
+        return m // max(1, m // pp)
+    if not pp <= group <= m or 0 < m % group < pp:
+        raise SpecError(
+            f"microbatch_group_size={group} must lie between pp={pp} and num_microbatches={m}, and "
+            "the last group must hold at least pp micro batches: change it"
+        )
+    return group
 
 
 def splits_unevenly(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:

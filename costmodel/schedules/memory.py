@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 import numpy as np
 
-from costmodel.schedules.program import IntMatrix, Op, Program
+from costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds, Shape
 from costmodel.table import FloatColumn, IntColumn
 
 
@@ -33,3 +36,18 @@ def peak_activations(program: Program, *, at_input_grad: bool = False) -> FloatC
     frees: IntColumn = (program.kind == freeing) | (program.kind == Op.WHOLE)
     held = np.cumsum(program.starts_pass.astype(np.int64) - frees, axis=1)
     return np.asarray(held[rows].max(axis=1) / program.sequence_chunks)
+
+
+def held_by(
+    program: Callable[[Shape, RelativeSeconds], Program],
+) -> Callable[[int, IntMatrix], FloatColumn]:
+    """`held_along` for a schedule whose order ignores relative durations."""
+
+    @lru_cache(maxsize=64)
+    def built(pp: int, vpp: int, num_microbatches: int) -> Program:
+        return program(Shape(pp, vpp, num_microbatches), EQUAL)
+
+    def held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
+        return held_along(built(*layers.shape, num_microbatches), layers)
+
+    return held

@@ -12,6 +12,9 @@ from costmodel.schedules.bounds import Work
 from costmodel.schedules.program import IntMatrix, Placement, Program, RelativeSeconds, Shape
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
 
+ALL_MICROBATCHES = 1 << 32
+"""`rounds_to_fill` of a schedule that holds every micro batch of a step, however many."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeRule:
@@ -42,7 +45,8 @@ class Schedule:
     most_vpp: int = 1
     """Virtual stages on one rank it runs with."""
     rules: tuple[ShapeRule, ...] = ()
-    """What else it needs of pp, vpp and the number of micro batches."""
+    """What else it needs of pp, vpp and the number of micro batches; a stated microbatch group
+    size takes their place, and the program checks it."""
     options: frozenset[str] = frozenset()
     """Fields of `Shape` beyond the first three that it reads."""
     splits_backward: bool = False
@@ -72,7 +76,7 @@ class Schedule:
             if stated and option not in self.options:
                 raise SpecError(f"{name} has no {option}: leave it out")
         columns = np.array([pp]), np.array([vpp]), np.array([m])
-        for rule in self.rules:
+        for rule in () if shape.microbatch_group_size else self.rules:
             if rule.broken(*columns).any():
                 where = f"pp={pp}, vpp={vpp}, num_microbatches={m}"
                 raise SpecError(f"{name} does not run with {where}: {rule.says}")

@@ -9,6 +9,7 @@ Source: Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, sections 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
 from heapq import heappop, heappush
 from itertools import product
@@ -17,7 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.errors import SpecError
 from costmodel.schedules.bounds import Work, split_backward_bound
+from costmodel.schedules.frames import weights_behind
+from costmodel.schedules.one_f_one_b import order
 from costmodel.schedules.program import (
     IntMatrix,
     Op,
@@ -49,17 +53,15 @@ class Taste(NamedTuple):
 def handcrafted(pp: int, num_microbatches: int, depth: int) -> Kinds:
     """ZB-H1 (depth 1: p micro batches at most) and ZB-H2 (depth 2: 2p - 1).
 
-    `depth` (p - 1 - r) forward passes, then F and B in turn, and W `depth` r passes behind B.
+    `depth` (p - 1 - r) forward passes, then F, B and W in turn, W `depth` r turns behind B.
     Source: Qi et al., section 2, figures 2 and 3.
     """
-    result = []
-    for rank in range(pp):
-        warmup = min(num_microbatches, depth * (pp - 1 - rank))
-        kinds = [F] * warmup
-        for i in range(num_microbatches):
-            kinds += [F] * (warmup + i < num_microbatches) + [B] + [W] * (i >= depth * rank)
-        result.append(kinds + [W] * min(num_microbatches, depth * rank))
-    return result
+    rank, shape = np.arange(pp), Shape(pp, 1, num_microbatches)
+    warmup = depth * (pp - 1 - rank)
+    kinds: Kinds = weights_behind(
+        order(num_microbatches), warmup, depth * rank, shape
+    ).kind.tolist()
+    return kinds
 
 
 class Greedy:
@@ -215,6 +217,21 @@ def bound(work: Work, *, times: int) -> FloatColumn:
     return split_backward_bound(work, times * work.pp)
 
 
+def limited_program(shape: Shape, relative: RelativeSeconds) -> Program:
+    """Ops of every rank when no rank may hold more than `memory_limit` micro batches; default pp.
+
+    Raises:
+        SpecError: The limit leaves no room for one micro batch.
+    """
+    limit = shape.pp if shape.memory_limit is None else shape.memory_limit
+    if limit < 1:
+        raise SpecError(
+            f"zb-auto does not run with memory_limit={limit}: every rank holds one micro batch at "
+            "least; set memory_limit to 1 or more"
+        )
+    return single_stage_program(best_order(shape, limit, relative), shape.num_microbatches)
+
+
 def _limited(times: int) -> Schedule:
     """The schedule whose ranks hold up to `times` what 1F1B holds on its first."""
     return Schedule(
@@ -232,3 +249,6 @@ SAME_MEMORY = _limited(1)
 TWICE_THE_MEMORY = _limited(2)
 """ZB-2p: twice the memory of 1F1B, 2p micro batches. Source: Qi et al., section 4.1; the memory of
 table 4 is that of 2p micro batches, not of the 2p - 1 of ZB-H2."""
+
+UNDER_A_LIMIT = replace(SAME_MEMORY, program=limited_program, options=frozenset({"memory_limit"}))
+"""ZB-auto: the memory that is stated, or that of 1F1B. Source: Qi et al., section 3.1."""

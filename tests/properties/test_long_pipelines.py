@@ -5,28 +5,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costmodel.schedules import SCHEDULES
 from costmodel.steady import rank_end_seconds, waves
 from costmodel.timeline import StageSeconds, makespan_seconds
 
+REPEATING = [name for name, schedule in SCHEDULES.items() if schedule.repeats]
 
-@settings(max_examples=60, deadline=None)
+
+@pytest.mark.parametrize("schedule", REPEATING)
+@settings(max_examples=30, deadline=None)
 @given(
-    shape=st.tuples(st.integers(1, 6), st.integers(1, 3)),
+    shape=st.tuples(st.integers(1, 6), st.integers(0, 2)),
     microbatches=st.tuples(st.integers(7, 24), st.integers(0, 5)),
     seed=st.integers(0, 2**32 - 1),
     p2p=st.sampled_from([0.0, 0.01, 0.5, 3.0]),
 )
-def test_a_shortened_run_ends_when_the_whole_run_does(shape, microbatches, seed, p2p):
-    (pp, vpp), (groups, rest) = shape, microbatches
-    schedule = "interleaved" if vpp > 1 else "1f1b"
-    microbatches = groups * pp + (rest % pp if vpp == 1 else 0)
+def test_a_shortened_run_ends_when_the_whole_run_does(schedule, shape, microbatches, seed, p2p):
+    (pp, more), (groups, rest) = shape, microbatches
+    one = SCHEDULES[schedule]
+    vpp = min(one.least_vpp + more, one.most_vpp)
+    whole_groups = vpp > 1 and one.placement == "loop"
+    microbatches = groups * pp + (0 if whole_groups else rest % pp)
     random = np.random.default_rng(seed)
-    forward, backward = random.uniform(0.5, 2.0, (2, 3, pp * vpp))
-    stages = StageSeconds(forward, backward, np.zeros_like(forward))
+    forward, sent, weight = random.uniform(0.5, 2.0, (3, 3, pp * vpp))
+    stages = StageSeconds(forward, sent + weight, weight)
     latency = np.full(3, p2p)
     whole = makespan_seconds(waves(schedule, pp, vpp, microbatches), stages, latency)
     short = rank_end_seconds(schedule, (pp, vpp), microbatches, stages, p2p=latency)
     assert short.max(axis=1) == pytest.approx(whole, rel=1e-9)
+
+
+def test_groups_of_another_size_than_the_pipeline_run_whole():
+    """119 micro batches on 16 ranks are 7 groups of 17; 103 would be no whole groups."""
+    one = np.ones((1, 32))
+    stages = StageSeconds(one, 2 * one, 0 * one)
+    seconds = rank_end_seconds("interleaved", (16, 2), 119, stages, p2p=np.zeros(1))
+    assert seconds.max() == makespan_seconds(waves("interleaved", 16, 2, 119), stages, np.zeros(1))
 
 
 def test_equal_stages_settle_in_the_shortest_run():
