@@ -15,6 +15,13 @@ class Budget(Protocol):
         """Take note of progress: share of the work done and the smallest bound left."""
 
 
+class Deadline(Protocol):
+    """When a solver has to answer with what it has."""
+
+    def seconds_left(self) -> float:
+        """Seconds until then; infinite without a limit."""
+
+
 class Unlimited:
     """No limit, no listener."""
 

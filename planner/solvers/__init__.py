@@ -1,0 +1,1 @@
+"""Optimisers behind the planner. Solver libraries are imported here alone, when they are needed."""
