@@ -15,7 +15,7 @@ QUIET_SECONDS = 1.0
 
 
 class Clock:
-    """A `planner.budget.Budget` on the real clock."""
+    """A `planner.budget.Budget`, and a `Deadline`, on the real clock."""
 
     def __init__(self, limit_s: float | None) -> None:
         self._start = time.monotonic()
@@ -30,6 +30,10 @@ class Clock:
     def spent(self) -> bool:
         """Is the limit over?"""
         return self._limit_s is not None and self.seconds >= self._limit_s
+
+    def seconds_left(self) -> float:
+        """Until the limit; infinite without one."""
+        return float("inf") if self._limit_s is None else max(0.0, self._limit_s - self.seconds)
 
     def report(self, done: float, bound_s: float) -> None:
         """Move the bar, on a terminal and after a while."""

@@ -51,16 +51,16 @@ class Document:
             raise self.error(reason, first["loc"]) from error
 
 
-def read_document(path: Path) -> Document:
-    """Read a JSON or YAML file that holds a mapping.
+def read_document(path: Path, *, entries: str = "") -> Document:
+    """Read a JSON or YAML file that holds a mapping, or a list to be filed under `entries`.
 
     Raises:
         FileError: It cannot be read or parsed, or holds something else.
     """
     text = read_text(path)
     if path.suffix.lower() in (".yaml", ".yml"):
-        return _yaml(path, text)
-    return Document(path, _json(path, text))
+        return _yaml(path, text, entries)
+    return Document(path, _json(path, text, entries))
 
 
 def read_json(path: Path) -> tuple[str, Document]:
@@ -73,7 +73,7 @@ def read_json(path: Path) -> tuple[str, Document]:
     return text, Document(path, _json(path, text))
 
 
-def _json(path: Path, text: str) -> dict[str, object]:
+def _json(path: Path, text: str, entries: str = "") -> dict[str, object]:
     try:
         values: object = json.loads(
             text,
@@ -87,7 +87,11 @@ def _json(path: Path, text: str) -> dict[str, object]:
         raise FileError(f"{path}: {error}") from error
     except RecursionError as error:
         raise FileError(f"{path}: {NESTED_TOO_DEEPLY}") from error
-    return _mapping(path, values)
+    return _mapping(path, _filed(values, entries))
+
+
+def _filed(values: object, entries: str) -> object:
+    return {entries: values} if entries and isinstance(values, list) else values
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -149,11 +153,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _yaml(path: Path, text: str) -> Document:
+def _yaml(path: Path, text: str, entries: str = "") -> Document:
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
-        values = _mapping(path, loader.construct_document(root) if root is not None else None)
+        found = loader.construct_document(root) if root is not None else None
+        values = _mapping(path, _filed(found, entries))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else f"{path}"

@@ -24,13 +24,13 @@ def write(text: str) -> None:
         sys.stdout.flush()
 
 
-def show(*parts: RenderableType) -> None:
+def show(*parts: RenderableType, width: int = WIDTH) -> None:
     """Print parts one below the other, an empty line between them; colour on a terminal only."""
     page = io.StringIO()
     console = Console(
         file=page,
         force_terminal=True if _is_terminal() else None,
-        width=WIDTH,
+        width=width,
         highlight=False,
         markup=False,
         emoji=False,

@@ -27,6 +27,8 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "import": Entry("cli.commands.import_profile", "Read a profile of another tool."),
         "calibrate": Entry("cli.commands.calibrate", "Correct the estimate by measured steps."),
         "validate": Entry("cli.commands.validate", "Compare predictions with measured runs."),
+        "schedule": Entry("cli.commands.schedule", "Time and proof of a pipeline schedule."),
+        "simulate": Entry("cli.commands.simulate", "Run the schedule of a plan on a clock."),
         "export": Entry("cli.commands.export", "Write the launch script of a plan."),
         "catalog": Entry("cli.commands.catalog", "Show known GPUs, models and clusters."),
         "doctor": Entry("cli.commands.doctor", "Check installation, runtime or a profile."),

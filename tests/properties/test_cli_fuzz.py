@@ -76,6 +76,7 @@ SLIPS = st.one_of(
 )
 WORDS = st.one_of(
     st.sampled_from(["search", "estimate", "export", "catalog", "gpus", "models", "clusters"]),
+    st.sampled_from(["schedule", "simulate", "--kind", "all", "1f1b", "--pp", "--from-csv"]),
     st.sampled_from(["doctor", "completion", "bash", "--help", "--json", "--version", "--", "-x"]),
     st.sampled_from(["--template", "--schema", "gpt2", "h100-sxm", "--model", "--output-dir"]),
     st.text(max_size=10),

@@ -1,0 +1,139 @@
+"""`plan schedule`: what a pipeline schedule takes, and what no other could beat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.clock import Clock
+from cli.files import read_text
+from cli.help import example
+from cli.output import show, show_json
+from cli.parameters import finite
+from cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
+from cli.schedule_options import (
+    ALL,
+    Durations,
+    Sizes,
+    Way,
+    duration_options,
+    size_options,
+    way_options,
+)
+from cli.schedule_outputs import Outputs, output_options
+from costmodel.errors import PlanError, SpecError
+from costmodel.schedules.program import Program, Shape
+from planner.exporters.torch_schedule_csv import program_of_csv
+from planner.pipelines import Pipeline
+from planner.schedules import (
+    Ranking,
+    Scored,
+    imported,
+    ranked,
+    scheduled,
+    synthesised,
+    vpp_of,
+)
+
+SYNTHESIS_SECONDS = 30.0
+
+
+@click.command(
+    "schedule",
+    epilog=example(
+        "plan schedule --kind zb-h1 --pp 4 --num-microbatches 8 \\",
+        "  --forward 3 --input-grad 4 --weight-grad 2",
+    ),
+)
+@way_options
+@size_options
+@duration_options
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    callback=finite,
+    default=SYNTHESIS_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Of --synthesise: answer with what is found by then.",
+)
+@output_options
+def command(
+    way: Way, sizes: Sizes, durations: Durations, outputs: Outputs, time_limit: float
+) -> None:
+    """Time and proof of a pipeline schedule.
+
+    Durations are those of one micro batch through one virtual stage, in any unit. Prints the
+    makespan, how far it is from the best possible, the timeline and the activations held. With
+    `--kind all` the schedules that run with this vpp are ranked, and files hold the fastest.
+    """
+    outputs.check()
+    if way.from_csv:
+        program = _read(way.from_csv)
+        pipeline = _pipeline_of(program, sizes, durations)
+        _answer(imported(program, pipeline), pipeline, outputs)
+        return
+    shape = sizes.shape(way)
+    pipeline = durations.pipeline(shape, split_backward=sizes.split_backward)
+    if way.kind == ALL:
+        _answer_all(ranked(pipeline, sizes.placement), outputs)
+    elif way.kind:
+        _answer(scheduled(way.kind, pipeline, sizes.placement), pipeline, outputs)
+    else:
+        with Clock(time_limit) as clock:
+            found = synthesised(pipeline, sizes.placement, clock)
+        _answer(found, pipeline, outputs)
+
+
+def _answer(scored: Scored, pipeline: Pipeline, outputs: Outputs) -> None:
+    outputs.write(scored.timeline)
+    if outputs.as_json:
+        show_json(schedule_json(scored))
+    else:
+        show(*schedule_page(scored, pipeline, outputs.width), width=max(100, outputs.width))
+
+
+def _answer_all(ranking: Ranking, outputs: Outputs) -> None:
+    if not ranking.schedules:
+        raise _nothing_runs(ranking)
+    outputs.write(ranking.schedules[0].timeline)
+    if outputs.as_json:
+        show_json(ranking_json(ranking))
+    else:
+        show(*ranking_page(ranking))
+
+
+def _nothing_runs(ranking: Ranking) -> SpecError:
+    lean = [(one.needs, one.kind) for one in ranking.refused if one.needs]
+    if not lean:
+        reasons = "; ".join(one.reason for one in ranking.refused)
+        return SpecError(f"no schedule runs in this shape: {reasons}")
+    needs, kind = min(lean)
+    return SpecError(
+        f"no schedule runs with this memory: the leanest, {kind}, needs --memory-limit {needs}; "
+        "--synthesise looks for others"
+    )
+
+
+def _read(path: Path) -> Program:
+    try:
+        return program_of_csv(read_text(path))
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from error
+
+
+def _pipeline_of(program: Program, sizes: Sizes, durations: Durations) -> Pipeline:
+    """What is stated of a program that a file holds; sizes must agree with it."""
+    vpp = vpp_of(program)
+    found = {"pp": program.pp, "vpp": vpp, "num_microbatches": program.num_microbatches}
+    for name, value in found.items():
+        stated = getattr(sizes, name)
+        if stated not in (None, value):
+            option = f"--{name.replace('_', '-')}"
+            raise SpecError(f"{option} is {stated}, the file has {value}: leave {option} out")
+    for name in ("microbatch_group_size", "sequence_chunks"):
+        if getattr(sizes, name) not in (None, 1):
+            raise PlanError(f"--{name.replace('_', '-')} makes a schedule: leave it out")
+    shape = Shape(program.pp, vpp, program.num_microbatches, memory_limit=sizes.memory_limit)
+    return durations.pipeline(shape, stages=program.num_stages, split_backward=sizes.split_backward)

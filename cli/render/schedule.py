@@ -1,0 +1,151 @@
+"""One pipeline schedule, or all of them, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.output import section
+from cli.render.grid import Column, grid
+from cli.render.text import DOT, percent
+from cli.render.timeline import timeline_text
+from planner.pipelines import Pipeline
+from planner.schedules import Ranking, Scored, better
+
+EXACT = 6
+"""Digits of a time in a unit that only the user knows."""
+
+
+def amount(value: float) -> str:
+    """A time in the user's unit."""
+    return f"{value:.{EXACT}g}"
+
+
+def schedule_page(scored: Scored, pipeline: Pipeline, width: int) -> Iterator[RenderableType]:
+    """The answer, the picture, the memory, and what would be better."""
+    yield Group(Text(headline(scored), style="bold"), proof_text(scored))
+    yield timeline_text(scored.timeline, width)
+    yield _memory(scored)
+    advice = [
+        f"{hint.change}: {amount(hint.makespan)}{_saved(scored, hint.makespan)}"
+        for hint in better(scored, pipeline)
+    ]
+    if advice:
+        yield section("Could be better", *advice)
+
+
+def headline(scored: Scored) -> str:
+    """Name, time, bubble and distance from the best in one line."""
+    return DOT.join(
+        (
+            scored.kind,
+            f"makespan {amount(scored.makespan)}",
+            f"bubble {percent(scored.timeline.bubble_fraction)}",
+            gap_text(scored),
+        )
+    )
+
+
+def gap_text(scored: Scored) -> str:
+    """How far from the best it is at most."""
+    if scored.optimal:
+        return "proved optimal"
+    return f"at most {percent(scored.gap_fraction)} above the best possible"
+
+
+def proof_text(scored: Scored) -> str:
+    """What is proved, in a sentence."""
+    bound = f"ends before {amount(scored.lower_bound)}"
+    return f"No order of these passes, on these ranks and with this memory, {bound}."
+
+
+def _saved(scored: Scored, makespan: float) -> str:
+    change = makespan / scored.makespan - 1
+    return f" ({change:+.1%})".replace("%", " %")
+
+
+def _memory(scored: Scored) -> RenderableType:
+    """Peaks of every rank; neighbours that look alike share a row."""
+    rows = []
+    pairs = zip(scored.peaks, scored.peaks_at_input_grad, strict=True)
+    for pair, group in groupby(enumerate(pairs), key=lambda item: item[1]):
+        ranks = [rank for rank, _ in group]
+        name = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+        rows.append((name, f"{pair[0]:g}", f"{pair[1]:g}"))
+    columns = (
+        Column("rank", numeric=False),
+        Column("activations held"),
+        Column("freed at the input gradient"),
+    )
+    unit = "Most activations at once, of one micro batch through one virtual stage each"
+    return Group(Text(unit, style="bold"), grid(columns, rows))
+
+
+def schedule_json(scored: Scored) -> Mapping[str, object]:
+    """The document of `plan schedule --json`."""
+    program = scored.program
+    return {
+        "makespan": scored.makespan,
+        "max_stage_span": scored.timeline.max_stage_span,
+        "bubble_fraction": scored.timeline.bubble_fraction,
+        "lower_bound": scored.lower_bound,
+        "gap_fraction": scored.gap_fraction,
+        "optimal": scored.optimal,
+        "peak_activations": [_whole(peak) for peak in scored.peaks],
+        "peak_activations_released_at_input_grad": [
+            _whole(peak) for peak in scored.peaks_at_input_grad
+        ],
+        "kind": scored.kind,
+        "pp": program.pp,
+        "vpp": scored.vpp,
+        "num_microbatches": program.num_microbatches,
+        "placement": scored.placement,
+        "runs_on": list(scored.runs_on),
+    }
+
+
+def _whole(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
+
+
+def ranking_page(ranking: Ranking) -> Iterator[RenderableType]:
+    """The fastest, the table of all, and what does not run."""
+    yield Text(headline(ranking.schedules[0]), style="bold")
+    yield _table(ranking)
+    if ranking.refused:
+        columns = (Column("does not run", numeric=False), Column("why", numeric=False))
+        yield grid(columns, ((one.kind, one.reason) for one in ranking.refused))
+
+
+def _table(ranking: Ranking) -> RenderableType:
+    columns = (
+        Column("schedule", numeric=False),
+        Column("makespan"),
+        Column("bubble"),
+        Column("to best"),
+        Column("held"),
+        Column("runs on", numeric=False),
+    )
+    rows = (
+        (
+            one.kind,
+            amount(one.makespan),
+            percent(one.timeline.bubble_fraction),
+            "proved" if one.optimal else f"<= {percent(one.gap_fraction)}",
+            f"{max(one.peaks):g}",
+            ", ".join(one.runs_on) or "no runtime",
+        )
+        for one in ranking.schedules
+    )
+    return grid(columns, rows)
+
+
+def ranking_json(ranking: Ranking) -> Mapping[str, object]:
+    """The document of `plan schedule --kind all --json`."""
+    return {
+        "schedules": [schedule_json(one) for one in ranking.schedules],
+        "refused": [{"kind": one.kind, "reason": one.reason} for one in ranking.refused],
+    }

@@ -1,0 +1,114 @@
+"""The step of a plan on the clock, as text, as JSON and as lanes of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.render.chrome_trace import COMPUTE, NETWORK, Extra
+from cli.render.grid import Column, grid
+from cli.render.schedule import gap_text
+from cli.render.text import DOT, percent, seconds, seconds_like
+from cli.render.timeline import timeline_text
+from planner.simulation import Simulation
+
+
+def simulation_page(simulation: Simulation, width: int) -> Iterator[RenderableType]:
+    """The answer, the picture, every rank, and the sum."""
+    scored = simulation.scored
+    yield Text(
+        DOT.join(
+            (
+                scored.kind,
+                f"pipeline {seconds(scored.makespan)} of a step of "
+                f"{seconds(simulation.step_time_s)}",
+                f"bubble {percent(scored.timeline.bubble_fraction)}",
+                gap_text(scored),
+            )
+        ),
+        style="bold",
+    )
+    yield timeline_text(scored.timeline, width)
+    yield _ranks(simulation)
+    yield _sum(simulation)
+
+
+def _ranks(simulation: Simulation) -> RenderableType:
+    makespan = simulation.scored.makespan
+    starts = simulation.scored.timeline.start[:, 0]
+    columns = [Column(name) for name in ("rank", "busy", "of it", "first op", "last op", "traffic")]
+    rows = (
+        (
+            f"{rank}",
+            seconds_like(busy, makespan),
+            percent(busy / makespan if makespan else 0.0),
+            seconds_like(float(starts[rank]), makespan),
+            seconds_like(end, makespan),
+            seconds_like(traffic, makespan),
+        )
+        for rank, (busy, end, traffic) in enumerate(
+            zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
+        )
+    )
+    return Group(Text("Pipeline ranks", style="bold"), grid(columns, rows))
+
+
+def _sum(simulation: Simulation) -> RenderableType:
+    whole = simulation.step_time_s
+    parts = {
+        "pipeline": simulation.scored.makespan,
+        "data-parallel traffic behind it": simulation.dp_comm,
+        "optimizer": simulation.optimizer,
+        "stragglers, data loading and other overhead": simulation.overhead,
+        "step": whole,
+    }
+    columns = (Column("The step", numeric=False), Column("time"))
+    return grid(columns, ((name, seconds_like(value, whole)) for name, value in parts.items()))
+
+
+def simulation_json(simulation: Simulation) -> Mapping[str, object]:
+    """The document of `plan simulate --json`."""
+    scored = simulation.scored
+    starts = simulation.scored.timeline.start[:, 0]
+    ranks = zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
+    return {
+        "schedule": scored.kind,
+        "pp": scored.program.pp,
+        "vpp": scored.vpp,
+        "num_microbatches": scored.program.num_microbatches,
+        "makespan_s": scored.makespan,
+        "bubble_fraction": scored.timeline.bubble_fraction,
+        "lower_bound_s": scored.lower_bound,
+        "gap_fraction": scored.gap_fraction,
+        "optimal": scored.optimal,
+        "pipeline_ranks": [
+            {
+                "rank": rank,
+                "busy_s": busy,
+                "first_start_s": float(starts[rank]),
+                "last_end_s": end,
+                "dp_traffic_s": traffic,
+                "peak_activations": scored.peaks[rank],
+            }
+            for rank, (busy, end, traffic) in enumerate(ranks)
+        ],
+        "dp_comm_s": simulation.dp_comm,
+        "optimizer_s": simulation.optimizer,
+        "overhead_s": simulation.overhead,
+        "step_time_s": simulation.step_time_s,
+    }
+
+
+def step_end(simulation: Simulation) -> Sequence[Extra]:
+    """Traffic of every rank behind its passes, and the optimizer when all have sent."""
+    ranks = range(simulation.scored.program.pp)
+    sent = zip(ranks, simulation.ends.tolist(), simulation.traffic, strict=True)
+    start = max(simulation.traffic_end, float(np.max(simulation.ends)))
+    updates = [Extra(r, COMPUTE, "optimizer", start, simulation.optimizer) for r in ranks]
+    return [
+        *(Extra(rank, NETWORK, "gradients and weights", end, t) for rank, end, t in sent if t),
+        *(update for update in updates if update.seconds),
+    ]

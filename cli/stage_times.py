@@ -1,0 +1,73 @@
+"""The file of `--stage-times`: durations of every virtual stage's passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from cli.documents import Document, read_document
+from costmodel.errors import SpecError
+from costmodel.spec.base import Spec
+from planner.pipelines import StageTimes
+
+ENTRIES = "stages"
+Duration = Annotated[float, Field(ge=0, strict=True)]
+
+
+class Entry(Spec):
+    """One virtual stage."""
+
+    forward: Duration
+    input_grad: Duration
+    weight_grad: Duration
+
+
+class Entries(Spec):
+    """Virtual stages in order."""
+
+    stages: tuple[Entry, ...]
+
+
+class Columns(Spec):
+    """One list for each pass."""
+
+    forward: tuple[Duration, ...]
+    input_grad: tuple[Duration, ...]
+    weight_grad: tuple[Duration, ...]
+
+
+def read_stage_times(path: Path, stages: int) -> tuple[StageTimes, ...]:
+    """Durations of `stages` virtual stages, in order.
+
+    Raises:
+        FileError: The file cannot be read, has another number of entries, or one is wrong.
+    """
+    document = read_document(path, entries=ENTRIES)
+    found = _entries(document) if ENTRIES in document.values else _columns(document)
+    if len(found) != stages:
+        raise document.error(
+            f"{len(found)} entries, but pp * vpp = {stages} virtual stages: state one for each"
+        )
+    try:
+        return tuple(one.checked(f"entry {number}") for number, one in enumerate(found))
+    except SpecError as error:
+        raise document.error(str(error)) from error
+
+
+def _entries(document: Document) -> tuple[StageTimes, ...]:
+    found = document.validated(Entries).stages
+    return tuple(StageTimes(one.forward, one.input_grad, one.weight_grad) for one in found)
+
+
+def _columns(document: Document) -> tuple[StageTimes, ...]:
+    found = document.validated(Columns)
+    lengths = {len(found.forward), len(found.input_grad), len(found.weight_grad)}
+    if len(lengths) > 1:
+        raise document.error(
+            f"forward has {len(found.forward)} entries, input_grad {len(found.input_grad)}, "
+            f"weight_grad {len(found.weight_grad)}: make the lists equally long"
+        )
+    rows = zip(found.forward, found.input_grad, found.weight_grad, strict=True)
+    return tuple(StageTimes(*row) for row in rows)

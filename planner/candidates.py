@@ -1,0 +1,40 @@
+"""The alternatives of a written plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from costmodel.errors import SpecError
+
+
+def with_candidate(text: str, number: int) -> str:
+    """A plan document whose best layout is another one of its table.
+
+    Raises:
+        SpecError: The plan has no table, or none of this rank in it.
+    """
+    document: object = json.loads(text)
+    if not isinstance(document, dict):
+        raise SpecError("no plan: expected an object; `plan search --output` writes plans")
+    listed = dict(_ranked(document.get("candidates")))
+    if number not in listed:
+        known = ", ".join(map(str, listed)) or "none"
+        raise SpecError(f"no candidate {number}: the plan lists {known}")
+    return json.dumps({**document, "best": listed[number]})
+
+
+def _ranked(candidates: object) -> Iterator[tuple[int, dict[str, object]]]:
+    """Rank and entry of every alternative."""
+    for entry in candidates if isinstance(candidates, list) else ():
+        rank = entry.get("rank") if isinstance(entry, dict) else None
+        if isinstance(rank, int):
+            yield rank, entry
+
+
+def written_step_time(text: str) -> float:
+    """Seconds of a step of the best layout as the document says; NaN if it does not."""
+    value: object = json.loads(text)
+    for key in ("best", "estimate", "step_time_s"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return float(value) if isinstance(value, int | float) else float("nan")

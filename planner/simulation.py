@@ -1,0 +1,92 @@
+"""A layout's pipeline on the clock: every pass of every rank, then what ends the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.calibrated import NOTHING, Measured, machine_for
+from costmodel.estimate import price
+from costmodel.explicit import explicit
+from costmodel.runtimes import traits_of
+from costmodel.schedules import SCHEDULES, program_for
+from costmodel.schedules.program import EQUAL, Shape
+from costmodel.simulation import virtual_stage_seconds
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.steady import relative_seconds
+from costmodel.table import FloatColumn, LayoutTable
+from costmodel.timeline import StageSeconds
+from planner.answer import check
+from planner.pipelines import require_size
+from planner.schedules import Scored, score
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """One step; seconds as a run would take them."""
+
+    scored: Scored
+    """The schedule, with the seconds of every pass."""
+    traffic: tuple[float, ...]
+    """Of each rank: gradient reduction and parameter gather that outlast its passes."""
+    optimizer: float
+    """Optimizer step of all ranks, with what is offloaded."""
+    step_time_s: float
+    """What `plan estimate` says of the step."""
+
+    @property
+    def ends(self) -> FloatColumn:
+        """End of each rank's last pass."""
+        rows = slice(self.scored.program.pp)
+        return np.asarray(self.scored.timeline.end[rows].max(axis=1))
+
+    @property
+    def busy(self) -> FloatColumn:
+        """Seconds in which each rank computes."""
+        rows = slice(self.scored.program.pp)
+        return np.asarray(self.scored.timeline.seconds[rows].sum(axis=1))
+
+    @property
+    def traffic_end(self) -> float:
+        """When the last rank has sent: the optimizer starts."""
+        return float((self.ends + np.array(self.traffic)).max())
+
+    @property
+    def dp_comm(self) -> float:
+        """What the traffic adds to the makespan."""
+        return max(0.0, self.traffic_end - self.scored.makespan)
+
+    @property
+    def overhead(self) -> float:
+        """What no term explains."""
+        explained = self.scored.makespan + self.dp_comm + self.optimizer
+        return self.step_time_s - explained
+
+
+def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulation:
+    """Run a layout's schedule with the seconds of the estimate.
+
+    Raises:
+        SpecError: The layout breaks a rule, or its schedule has too many ops to be kept.
+    """
+    check(job, layout)
+    machine, traits = machine_for(job, measured), traits_of(job)
+    table = LayoutTable.of([layout])
+    priced = price(job, machine, traits, table, merged=False)
+    shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
+    seconds = virtual_stage_seconds(job, priced, np.array([0]))
+    p2p = priced.seconds.p2p[:1]
+    adapts = SCHEDULES[layout.schedule].adapts
+    program = program_for(
+        layout.schedule, shape, relative_seconds(seconds, p2p)[0] if adapts else EQUAL
+    )
+    speed = machine.speed
+    passes = StageSeconds(seconds.forward / speed, seconds.backward / speed, seconds.weight / speed)
+    return Simulation(
+        scored=score(layout.schedule, program, passes, float(p2p[0]) / speed),
+        traffic=tuple((np.broadcast_to(priced.traffic, (layout.pp, 1))[:, 0] / speed).tolist()),
+        optimizer=float(priced.update[0]) / speed,
+        step_time_s=explicit(job, machine, traits, table)[0].step_time_s,
+    )
