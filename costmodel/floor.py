@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.blocks import blocks, distinct_keys
+from costmodel.blocks import Blocks, blocks, distinct_keys
 from costmodel.estimate import p2p_seconds, with_overhead
 from costmodel.machine import Machine
 from costmodel.rules import num_microbatches
 from costmodel.runtimes.base import RuntimeTraits
+from costmodel.schedules import SCHEDULES
 from costmodel.spec.job import Job
+from costmodel.spec.model import ModelSpec
 from costmodel.table import FloatColumn, LayoutTable
 
 
@@ -23,24 +25,50 @@ def floor_seconds(
         m (F + B) + the way to the rank,
 
     and the way to rank r sends r messages and crosses r stages, of which only the first may be
-    empty, in both directions.
+    empty, in both directions where every schedule waits for the whole backward pass on its way
+    home. A schedule that sends input gradients first leaves the way there; one that counts a step
+    from each rank's own first pass leaves neither.
     Source: derived; property-tested against `estimate.price`.
     """
     keys, key = distinct_keys(table)
     kinds = blocks(job, machine, traits, keys)
-    model = job.model
-    dense = kinds.dense.forward.total + kinds.dense.backward.total
-    moe = kinds.moe.forward.total + kinds.moe.backward.total
-    total = model.num_dense_layers * dense + model.num_moe_layers * moe
-    for count, end in (
-        (1, kinds.embedding),
-        (1, kinds.head),
-        (model.num_nextn_predict_layers, kinds.mtp),
-    ):
-        total = total + count * (end.forward.total + end.backward.total)
-    layer = np.minimum(dense, moe) if model.num_dense_layers and model.moe else moe
+    there, home = ways(traits)
     hops = (table.pp - 1) / 2
     crossed = hops * np.maximum(0, table.pp - 2) / table.pp
-    way = crossed * layer[key] + hops * 2 * p2p_seconds(job, machine, traits, table)
+    messages = (there + home) * p2p_seconds(job, machine, traits, table)
+    way = crossed * _crossing(job.model, kinds, traits)[key] + hops * messages
+    total = _whole_model(job.model, kinds)
     pipeline = num_microbatches(job, table) * total[key] / table.pp + way
     return with_overhead(machine, pipeline)
+
+
+def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
+    """Forward and backward of one micro batch through all blocks. Source: derived, their sum."""
+    modules = model.num_nextn_predict_layers
+    counts = model.num_dense_layers, model.num_moe_layers, 1, 1, modules
+    return np.asarray(
+        sum(
+            count * (block.forward.total + block.backward.total)
+            for count, block in zip(counts, kinds.by_kind, strict=True)
+        )
+    )
+
+
+def _crossing(model: ModelSpec, kinds: Blocks, traits: RuntimeTraits) -> FloatColumn:
+    """Seconds of the cheapest layer in the directions that every schedule counts.
+
+    Source: as `floor_seconds`.
+    """
+    there, home = ways(traits)
+    both = (kinds.dense, kinds.moe) if model.num_dense_layers and model.moe else (kinds.moe,)
+    passes = [there * one.forward.total + home * one.backward.total for one in both]
+    return np.asarray(np.min(passes, axis=0))
+
+
+def ways(traits: RuntimeTraits) -> tuple[bool, bool]:
+    """Do all schedules of the runtime count the way to a rank, and all of the way home?
+
+    Source: as `floor_seconds`.
+    """
+    split = any(SCHEDULES[name].splits_backward for name in traits.schedules)
+    return not traits.unsynchronised, not (split or traits.unsynchronised)

@@ -1,19 +1,21 @@
 """How layers fill virtual stages, and stages fill pipeline ranks.
 
 Ranks that hold the same blocks form a class. Within a class the last rank starts last (it decides
-time) and the first rank holds most micro batches (it decides memory), so a few classes stand for
-all ranks exactly.
+time) and the rank that holds most micro batches decides memory, so a few classes stand for all
+ranks exactly. Where no rank of a class holds most of every chunk, each that may is a class.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from costmodel.errors import SpecError
-from costmodel.schedules import held_passes
+from costmodel.schedules import SCHEDULES, held_passes
+from costmodel.schedules.program import placed
 from costmodel.spec.job import Job
 from costmodel.splits import layers_per_stage
 from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
@@ -72,7 +74,7 @@ class RankClasses:
     """Dense layers a micro batch crosses before it reaches that rank."""
     moe_before: FloatColumn
     mtp_held: FloatColumn
-    """MTP modules whose activations the first rank of the class holds at its fullest moment."""
+    """MTP modules whose activations the fullest rank of the class holds at its fullest moment."""
     largest_stage: FloatColumn
     """Layers of its largest virtual stage."""
     dense_again: FloatColumn
@@ -81,7 +83,7 @@ class RankClasses:
     dense_again_before: FloatColumn
     moe_again_before: FloatColumn
     dense_whole_held: FloatColumn
-    """(class, N) Dense layers held whole by the first rank of the class: not recomputed."""
+    """(class, N) Dense layers held whole by the fullest rank of the class: not recomputed."""
     moe_whole_held: FloatColumn
     block_inputs_held: FloatColumn
     """(class, N) Layer inputs held when the first N layers of each stage are recomputed."""
@@ -120,16 +122,18 @@ def rank_classes(
     decoder: Decoder, schedule: str, shape: tuple[int, int], microbatches: int, *, merged: bool
 ) -> RankClasses:
     """Coefficients of one pipeline shape (pp, vpp); `merged=False` makes every rank a class."""
-    pp, vpp = shape
-    stages = stage_layers(decoder, pp * vpp)
-    kinds = [_by_rank(column, pp) for column in stages.by_kind]
-    first, last = _classes(np.concatenate(kinds, axis=1) if merged else np.arange(pp)[:, None])
+    stage = placed(SCHEDULES[schedule].placement, *shape)
+    stages = stage_layers(decoder, stage.size)
+    kinds = [column[stage] for column in stages.by_kind]
+    layers = stages.layers[stage]
+    passes = held_passes(schedule, microbatches, layers)
+    told_apart = np.concatenate(kinds, axis=1) if merged else np.arange(len(stage))[:, None]
+    fullest, last = _classes(told_apart, _by_chunk(kinds, passes))
     dense, moe, embedding, head, mtp = (kind[last].sum(axis=1, dtype=np.float64) for kind in kinds)
-    layers = _by_rank(stages.layers, pp)
-    held = held_passes(schedule, microbatches, layers)[first]
+    held = passes[fullest]
     limit = np.arange(int(layers.max()) + 1)
     again = _recomputed(decoder, stages, limit)
-    dense_again, moe_again = (_by_rank(column, pp) for column in again)
+    dense_again, moe_again = (column[stage] for column in again)
     groups = -(-stages.layers[:, None] // np.maximum(limit, 1)) * (limit > 0)
     return RankClasses(
         dense=dense,
@@ -141,15 +145,15 @@ def rank_classes(
         dense_before=_before(stages.dense, last),
         moe_before=_before(stages.moe, last),
         mtp_held=held[:, -1] * mtp,
-        largest_stage=layers[first].max(axis=1).astype(np.float64),
+        largest_stage=layers[last].max(axis=1).astype(np.float64),
         dense_again=dense_again[last].sum(axis=1, dtype=np.float64),
         moe_again=moe_again[last].sum(axis=1, dtype=np.float64),
         dense_again_before=_before(again[0], last),
         moe_again_before=_before(again[1], last),
-        dense_whole_held=_held(held, (kinds[0][..., None] - dense_again)[first]),
-        moe_whole_held=_held(held, (kinds[1][..., None] - moe_again)[first]),
-        block_inputs_held=_held(held, (dense_again + moe_again)[first]),
-        uniform_inputs_held=_held(held, _by_rank(groups, pp)[first]),
+        dense_whole_held=_held(held, (kinds[0][..., None] - dense_again)[fullest]),
+        moe_whole_held=_held(held, (kinds[1][..., None] - moe_again)[fullest]),
+        block_inputs_held=_held(held, (dense_again + moe_again)[fullest]),
+        uniform_inputs_held=_held(held, groups[stage][fullest]),
     )
 
 
@@ -165,16 +169,35 @@ def layers_again(
     return dense.T, moe.T
 
 
-def _classes(told_apart: IntColumn) -> tuple[IntColumn, IntColumn]:
-    """First and last member of every class of equal rows."""
-    _, first, inverse = np.unique(told_apart, axis=0, return_index=True, return_inverse=True)
-    _, from_end = np.unique(inverse.ravel()[::-1], return_index=True)
-    return np.asarray(first), np.asarray(len(told_apart) - 1 - from_end)
+def _classes(told_apart: IntColumn, passes: FloatColumn) -> tuple[IntColumn, IntColumn]:
+    """Fullest and last member of every class of equal rows, by its passes in flight.
+
+    A class is there once for each member that may be the fullest; all of them with its last one.
+    """
+    _, inverse = np.unique(told_apart, axis=0, return_inverse=True)
+    members = [np.flatnonzero(inverse.ravel() == number) for number in range(inverse.max() + 1)]
+    fullest = [some[_undominated(passes[some])] for some in members]
+    last = [np.full(len(most), some[-1]) for most, some in zip(fullest, members, strict=True)]
+    return np.concatenate(fullest), np.concatenate(last)
 
 
-def _by_rank(column: IntColumn, pp: int) -> IntColumn:
-    """Reshape a column over stages to (rank, chunk, ...): stage `s` is chunk `s // pp`."""
-    return np.swapaxes(column.reshape(-1, pp, *column.shape[1:]), 0, 1)
+def _by_chunk(kinds: Sequence[IntColumn], passes: FloatColumn) -> FloatColumn:
+    """Passes in flight as far as they tell ranks apart: their sum where all chunks are alike."""
+    dense, moe, _, _, mtp = kinds
+    even = (np.ptp(dense, axis=1) == 0) & (np.ptp(moe, axis=1) == 0) & (mtp[:, -1] == 0)
+    alike = even & ((dense[:, 0] == 0) | (moe[:, 0] == 0))
+    total = np.zeros_like(passes)
+    total[:, 0] = passes.sum(axis=1)
+    return np.where(alike[:, None], total, passes)
+
+
+def _undominated(passes: FloatColumn) -> IntColumn:
+    """Rows such that every other has no more passes of any chunk than one of them."""
+    kept: list[int] = []
+    for row in np.lexsort((np.arange(len(passes)), -passes.sum(axis=1))).tolist():
+        if not kept or not (passes[kept] >= passes[row]).all(axis=1).any():
+            kept.append(row)
+    return np.array(kept)
 
 
 def _before(column: IntColumn, ranks: IntColumn) -> FloatColumn:

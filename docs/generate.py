@@ -18,6 +18,7 @@ from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
 from page_parts import Lines, documented, table
 from profile_pages import profile_page, schema_text
+from schedule_pages import schedules_page
 
 from cli.main import plan
 from costmodel import explicit, uncertainty
@@ -133,6 +134,11 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("estimate.memory.pipeline_ranks[]", "One pipeline rank.", explicit.RankMemory),
     ("estimate.uncertainty", "How far the step time may be off.", uncertainty.Interval),
     ("certificate", "What was searched and what is proven.", plans.Certificate),
+    (
+        "other_schedules[]",
+        "The best layout under a schedule that the runtime does not execute.",
+        plans.OtherSchedule,
+    ),
     ("provenance.sources[]", "Where a number of the machine comes from.", plans.Source),
     ("training", "The job, apart from how it is laid out.", training.TrainingSpec),
     ("model", "A decoder-only transformer.", model.ModelSpec),
@@ -161,6 +167,7 @@ def json_page() -> Lines:
         yield from (f"## {path}", "", text, "", *table(("key", "meaning"), rows))
     yield from _validate_sections()
     yield from _calibration_sections()
+    yield from _schedule_sections()
     yield from ("## Schema of a cluster file", "")
     yield "YAML or JSON; [your own cluster](../how-to/my-cluster.md) explains it by example."
     schema = json.dumps(cluster.ClusterSpec.model_json_schema(), indent=2)
@@ -204,6 +211,16 @@ def _calibration_sections() -> Lines:
         yield from (f"### {path}", "", text, "", *table(("key", "meaning"), _fields(owner)))
 
 
+def _schedule_sections() -> Lines:
+    """Keys of `plan schedule --json` and of `plan simulate --json`."""
+    yield from ("## plan schedule --json", "")
+    yield "`--kind all` prints `schedules`, a list of these by makespan, and `refused`, a list of"
+    yield "`kind` and `reason`. Times are in the unit of the durations."
+    yield from ("", *table(("key", "meaning"), _extra("schedule")))
+    yield from ("## plan simulate --json", "", *table(("key", "meaning"), _extra("simulate")))
+    yield from ("### pipeline_ranks[]", "", *table(("key", "meaning"), _extra("simulated_rank")))
+
+
 def _extra(owner: str) -> list[tuple[str, str]]:
     prefix = f"{owner}."
     return [
@@ -228,6 +245,7 @@ PAGES: Mapping[str, Callable[[], Lines]] = {
     "gpus.md": gpus_page,
     "constants.md": constants_page,
     "runtimes.md": runtimes_page,
+    "schedules.md": schedules_page,
     "json.md": json_page,
     "profile.md": profile_page,
 }

@@ -11,13 +11,14 @@ from headlines_figure import Figure, Headline, Runs
 from headlines_moe import experts
 from headlines_scaling import megascale
 from headlines_torchtitan import torchtitan
+from headlines_zero_bubble import zero_bubble
 
 from costmodel.spec.measured_run import MeasuredRun
 
 PAGE = Path(__file__).with_name("headlines.md")
 HEAD = "<!-- Written by docs/accuracy.py (`make accuracy`): edit docs/headlines*.py instead. -->"
 COLUMNS = ("", "published", "predicted", "error", "tolerance", "reached")
-ALL = (sc21, selective, experts, megascale, torchtitan)
+ALL = (sc21, selective, experts, megascale, torchtitan, zero_bubble)
 
 
 def headlines(runs: Iterable[MeasuredRun]) -> tuple[Headline, ...]:

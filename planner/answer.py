@@ -16,9 +16,12 @@ from planner.constraints import broken_rules, legality_rules
 from planner.exporters import EXPORTERS
 from planner.feasibility import nearest_changes
 from planner.options import SearchOptions
+from planner.other_schedules import other_schedules
 from planner.plan import Candidate, Certificate, Infeasible, Plan, Source
 from planner.search import Found, Limits, Search
 
+NO_FILES = "no launch files are written for"
+"""A note of plans that cannot be exported starts so."""
 __all__ = ["SearchOptions", "check", "estimate", "notes", "search"]
 
 
@@ -37,11 +40,6 @@ def search(
             spent before anything was found.
     """
     options = options or SearchOptions()
-    if job.runtime not in EXPORTERS:
-        raise SpecError(
-            f"no launch files can be written for {job.runtime}: search for --runtime "
-            f"{' or '.join(EXPORTERS)}, or price a layout with `plan estimate`"
-        )
     _check_positions(job)
     machine = machine_for(job, measured)
     choices = [choice.rule() for choice in options.choices]
@@ -56,7 +54,7 @@ def search(
     if found.finalists is None:
         return _infeasible(job, machine, options, found, budget)
     plan = _plan(job, machine, options, found, found.finalists)
-    return plan.model_copy(update={"notes": notes(job, measured)})
+    return plan.model_copy(update={"notes": (*_without_files(job), *notes(job, measured))})
 
 
 def estimate(
@@ -121,6 +119,7 @@ def _plan(
         ),
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         sources=_sources(machine),
+        other_schedules=other_schedules(job, machine, best.layout, options.memory_margin),
     )
 
 
@@ -179,6 +178,13 @@ def _check_positions(job: Job) -> None:
             f"seq_length = {sequence} exceeds the {longest} learned positions of "
             f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
         )
+
+
+def _without_files(job: Job) -> tuple[str, ...]:
+    """A plan for a runtime without exporter says so."""
+    if job.runtime in EXPORTERS:
+        return ()
+    return (f"{NO_FILES} {job.runtime}: `plan export` knows {' and '.join(EXPORTERS)}",)
 
 
 def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:

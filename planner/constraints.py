@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -22,10 +22,21 @@ MEMORY = "memory"
 
 
 def legality_rules(job: Job) -> tuple[Rule, ...]:
-    """What mathematics and the runtime forbid."""
-    axes = [rule for rules in AXES.values() for rule in rules]
+    """What mathematics and the runtime forbid.
+
+    What a runtime asks of a schedule is more than the schedule does, so it is asked first.
+    """
     traits = traits_of(job)
-    return (*axes, executes_schedule(traits), *traits.rules)
+    axes = [rule for rules in AXES.values() for rule in rules]
+    (own, rest), (stricter, others) = _of_schedules(axes), _of_schedules(traits.rules)
+    return (*rest, *stricter, *own, executes_schedule(traits), *others)
+
+
+def _of_schedules(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:
+    """Rules that read the schedule, and the others."""
+    every = list(rules)
+    some = [rule for rule in every if "schedule" in rule.columns]
+    return some, [rule for rule in every if "schedule" not in rule.columns]
 
 
 def broken_rules(job: Job, table: LayoutTable) -> tuple[tuple[Rule, ...], ...]:

@@ -17,7 +17,7 @@ from costmodel.params import num_active_parameters, num_parameters
 from costmodel.spec.base import Spec
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
+from costmodel.spec.layout import Layout, Schedule
 from costmodel.spec.model import ModelSpec
 from costmodel.spec.training import TrainingSpec
 from costmodel.stages import decoder_of, stage_layers
@@ -68,6 +68,22 @@ class Source(Spec):
     source: str
 
 
+class OtherSchedule(Spec):
+    """The chosen layout under a schedule that the runtime does not execute."""
+
+    schedule: Schedule
+    vpp: int
+    """Virtual stages on one rank: those of the layout, or the nearest number the schedule takes."""
+    step_time_s: float | None
+    """Under the cost model of the job's runtime, with all ranks waiting for the last at the end;
+    null: not simulated, because it does not fit."""
+    peak_reserved_bytes: float
+    """Fullest rank, as in `estimate.memory`."""
+    fits: bool
+    executed_by: tuple[str, ...]
+    """Runtimes that execute it."""
+
+
 class Plan(Spec):
     """A chosen layout, its estimate, the alternatives, and the proof."""
 
@@ -79,6 +95,8 @@ class Plan(Spec):
     certificate: Certificate
     refused: dict[str, int]
     sources: tuple[Source, ...]
+    other_schedules: tuple[OtherSchedule, ...] = ()
+    """What other schedules would make of the best layout, fastest first."""
     notes: tuple[str, ...] = ()
 
 
@@ -185,6 +203,7 @@ def plan_json(plan: Plan) -> Json:
         "candidates": [candidate_json(job, c) for c in plan.candidates],
         "certificate": plan.certificate.model_dump(mode="json"),
         "refused": plan.refused,
+        "other_schedules": [other.model_dump(mode="json") for other in plan.other_schedules],
         "provenance": {
             "runtime_version": plan.runtime_version,
             "memory_margin": plan.memory_margin,

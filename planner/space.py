@@ -1,7 +1,7 @@
 """The grid of candidates: every value of every axis, as a tree of three levels.
 
     node      tp, cp, pp, dp, ep, etp, micro batch, sequence parallelism
-    skeleton  node with virtual stages (and the schedule that runs them) and ZeRO stage
+    skeleton  node with virtual stages, a schedule that runs them, and ZeRO stage
     layout    skeleton with a policy: what layers recompute and what is offloaded
 
 Rules are applied as soon as the columns they read are known; a row refused early counts for all
@@ -14,13 +14,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from costmodel.rules import Rule
 from costmodel.runtimes import traits_of
 from costmodel.runtimes.base import RuntimeTraits
+from costmodel.schedules import SCHEDULES
 from costmodel.spec.job import Job
+from costmodel.spec.layout import SCHEDULE_NAMES, Schedule
 from costmodel.splits import EMPTY_ENDS
 from costmodel.table import (
     BLOCK,
@@ -49,6 +52,15 @@ def micro_batch_sizes(global_batch_size: int) -> tuple[int, ...]:
     powers = {1 << n for n in range(LARGEST_MICRO_BATCH.bit_length())}
     sizes = powers | set(divisors(global_batch_size))
     return tuple(sorted(s for s in sizes if s <= LARGEST_MICRO_BATCH))
+
+
+class Staging(NamedTuple):
+    """What makes a skeleton of a node, by the columns of a table."""
+
+    vpp: int
+    schedule: int
+    """Its place in `SCHEDULE_NAMES`."""
+    zero_stage: int
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,23 @@ class Space:
             return divisors(layers // pp)
         return tuple(range(1, (layers + EMPTY_ENDS) // pp + 1))
 
+    def stagings(self, pp: int) -> tuple[Staging, ...]:
+        """Every vpp with every schedule that runs it and every ZeRO stage.
+
+        One rank has nothing to schedule: it runs 1F1B. Where the runtime makes ZeRO-2 and 3 to
+        ZeRO-1 under a pipeline, they would be the same layouts again.
+        """
+        names: tuple[Schedule, ...] = self.traits.schedules if pp > 1 else ("1f1b",)
+        same = pp > 1 and self.traits.whole_under_pipeline
+        return tuple(
+            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage)
+            for vpp in self.virtual_stages(pp)
+            for name in names
+            if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
+            for zero_stage in self.traits.zero_stages
+            if not (same and zero_stage >= 2)
+        )
+
     def largest_stage(self, pp: int, vpp: int) -> int:
         """Layers of the largest virtual stage: the most that block recomputation can take."""
         return -(-self.job.model.num_hidden_layers // (pp * vpp))
@@ -128,9 +157,8 @@ class Space:
 
     def layouts_below(self, pp: IntColumn) -> IntColumn:
         """Layouts below a node, by its pp."""
-        zero_stages = len(self.traits.zero_stages)
         values = {
-            p: zero_stages * sum(self.num_policies(p, vpp) for vpp in self.virtual_stages(p))
+            p: sum(self.num_policies(p, staging.vpp) for staging in self.stagings(p))
             for p in set(pp.tolist())
         }
         return np.array([values[p] for p in pp.tolist()], dtype=np.int64)
@@ -228,9 +256,7 @@ def skeletons(space: Space, sieve: Sieve, parents: LayoutTable) -> Rows:
     pairs = list(zip(table.pp.tolist(), table.vpp.tolist(), strict=True))
     sizes = {pair: space.num_policies(*pair) for pair in set(pairs)}
     weight = np.array([sizes[pair] for pair in pairs], dtype=np.int64)
-    stages = np.array([space.traits.zero_stages])
-    rows = _cross(Rows(table, weight * stages.size), ("zero_stage",), stages)
-    return sieve(rows, NODE_COLUMNS, SKELETON_COLUMNS)
+    return sieve(Rows(table, weight), NODE_COLUMNS, SKELETON_COLUMNS)
 
 
 def policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
@@ -263,9 +289,10 @@ def _cross(rows: Rows, names: tuple[str, ...], values: IntColumn) -> Rows:
 
 
 def _with_stages(space: Space, table: LayoutTable) -> LayoutTable:
-    """Every row with every vpp of its pp, and the schedule that runs it."""
-    values = {pp: space.virtual_stages(pp) for pp in set(table.pp.tolist())}
+    """Every row with every staging of its pp."""
+    values = {pp: space.stagings(pp) for pp in set(table.pp.tolist())}
     counts = np.array([len(values[pp]) for pp in table.pp.tolist()], dtype=np.int64)
     rows = np.repeat(np.arange(len(table)), counts)
-    vpp = np.array([v for pp in table.pp.tolist() for v in values[pp]], dtype=np.int64)
-    return table.take(rows).replaced(vpp=vpp, schedule=(vpp > 1).astype(np.int64))
+    every = [staging for pp in table.pp.tolist() for staging in values[pp]]
+    columns = np.array(every, dtype=np.int64).reshape(-1, len(Staging._fields)).T
+    return table.take(rows).replaced(**dict(zip(Staging._fields, columns, strict=True)))

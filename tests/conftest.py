@@ -11,6 +11,7 @@ from costmodel.catalog.models import preset
 from costmodel.runtimes import traits_of
 from costmodel.spec.cluster import parse_cluster
 from costmodel.spec.job import Job
+from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
 from costmodel.spec.training import TrainingSpec
 from costmodel.table import FULL, SELECTIVE, LayoutTable, module_bits
@@ -114,6 +115,18 @@ def legal(job, table):
     for rule in rules:
         table = table.take(~rule.broken(job, table))
     return table
+
+
+@pytest.fixture(scope="session")
+def under_any_schedule():
+    """(job, table, rng) -> the rows under random schedules, as far as those run them."""
+
+    def make(job, table, rng):
+        table = table.take(table.pp > 1)
+        codes = rng.integers(len(SCHEDULE_NAMES), size=len(table))
+        return legal(job, table.replaced(schedule=codes))
+
+    return make
 
 
 @pytest.fixture(scope="session")

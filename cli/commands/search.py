@@ -158,7 +158,7 @@ def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
 def _next(plan: Plan, destination: Destination) -> str:
     """The export, or why the runtime cannot have it."""
     for note in plan.notes:
-        if note.startswith(f"{plan.job.runtime} cannot express"):
+        if note.startswith((f"{plan.job.runtime} cannot express", answer.NO_FILES)):
             return note
     path = str(destination.output or "plan.json")
     export = f"plan export {shlex.quote(path)} --launcher torchrun --output-dir launch"

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from cli.render.grid import Column, grid
-from cli.render.text import SHORT_MODULES, gib, percent, recompute_text, seconds_like
+from cli.render.text import (
+    SHORT_MODULES,
+    gib,
+    percent,
+    recompute_text,
+    seconds_like,
+    usual_schedule,
+)
 from costmodel.spec.layout import Layout
 from costmodel.uncertainty import near_tie_fraction
 from planner.plan import Candidate, Plan
@@ -43,6 +50,11 @@ _FIELDS = (
     _Field("dp", lambda layout: f"{layout.dp}", _always),
     _Field("ep", lambda layout: f"{layout.ep}", _experts),
     _Field("etp", lambda layout: f"{layout.etp}", _experts),
+    _Field(
+        "schedule",
+        lambda layout: layout.schedule,
+        _any(lambda layout: layout.schedule != usual_schedule(layout)),
+    ),
     _Field("mbs", lambda layout: f"{layout.micro_batch_size}", _always),
     _Field(
         "sp",

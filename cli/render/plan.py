@@ -14,7 +14,7 @@ from cli.render.grid import Column, grid
 from cli.render.headline import headline, job_line
 from cli.render.memory_bar import memory_table
 from cli.render.terms import largest_cost, terms_table
-from cli.render.text import gib, layout_line, percent, plural, seconds
+from cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
 from costmodel.explicit import Estimate
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
@@ -22,6 +22,8 @@ from planner.constraints import MEMORY, legality_rules
 from planner.plan import Plan
 
 SHOWN_RULES = 5
+SHOWN_OTHERS = 2
+"""Other schedules; `other_schedules` of the plan document has all."""
 
 
 def plan_page(plan: Plan) -> Iterator[RenderableType]:
@@ -31,6 +33,7 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     yield Group(job_line(plan.job), certificate_text(plan))
     yield Group(terms_table(best.estimate), Text(binding_text(plan)))
     yield Group(alternatives_table(plan), *legend(plan))
+    yield from others_part(plan)
     yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
     yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
     if plan.notes:
@@ -84,6 +87,26 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     columns = (Column("refused"), Column("rule", numeric=False), Column("why", numeric=False))
     head = f"Refused: {sum(refused.values()):,} of {plural(space, 'layout')}"
     yield Group(Text(head, style="bold"), grid(columns, rows))
+
+
+def others_part(plan: Plan) -> Iterator[RenderableType]:
+    """What schedules of other runtimes would give for the same degrees: the two fastest."""
+    if not plan.other_schedules:
+        return
+    step = plan.best.estimate.step_time_s
+    runtime = plan.job.runtime
+    timed = ((o, o.step_time_s) for o in plan.other_schedules if o.step_time_s is not None)
+    faster = [(other, time) for other, time in timed if time < step][:SHOWN_OTHERS]
+    if not faster:
+        yield Text(f"No schedule that {runtime} lacks would make this layout faster and fit.")
+        return
+    lines = [
+        f"  {other.schedule} with vpp {other.vpp}: {seconds_like(time, step)} a step, "
+        f"{percent(1 - time / step)} less; {gib(other.peak_reserved_bytes)} GiB; "
+        f"on {', '.join(other.executed_by)}"
+        for other, time in faster
+    ]
+    yield Group(Text(f"This layout under schedules {runtime} lacks", style="bold"), *lines)
 
 
 def notes_part(notes: tuple[str, ...]) -> RenderableType:

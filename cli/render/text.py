@@ -75,6 +75,8 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     """A layout in one line: what differs from nothing is said."""
     degrees = ["tp", "pp", "vpp", "cp", "dp", *(("ep", "etp") if model.moe else ())]
     parts = [f"{name} {getattr(layout, name)}" for name in degrees]
+    if layout.schedule != usual_schedule(layout):
+        parts.append(layout.schedule)
     parts.append(f"mbs {layout.micro_batch_size}")
     if layout.sequence_parallel:
         parts.append("SP")
@@ -83,6 +85,11 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     if layout.offload.optimizer:
         parts.append(f"offload {percent(layout.offload.optimizer, 0)} of optimizer")
     return DOT.join(parts)
+
+
+def usual_schedule(layout: Layout) -> str:
+    """The schedule a layout has where none is named."""
+    return "interleaved" if layout.vpp > 1 else "1f1b"
 
 
 def zero_text(layout: Layout) -> str:
@@ -118,6 +125,6 @@ def layout_argument(layout: Layout) -> str:
         parts.append(f"recompute_num_layers={layout.recompute_num_layers}")
     if layout.offload.optimizer:
         parts.append(f"offload={layout.offload.optimizer:g}")
-    if layout.schedule != ("interleaved" if layout.vpp > 1 else "1f1b"):
+    if layout.schedule != usual_schedule(layout):
         parts.append(f"schedule={layout.schedule}")
     return ",".join(parts)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from costmodel.rules import Rule, num_microbatches, rule
 from costmodel.schedules import SCHEDULES
+from costmodel.schedules.schedule import ShapeRule
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.splits import EMPTY_ENDS
@@ -42,6 +45,8 @@ def _vpp_text(name: str) -> str:
     least, most = SCHEDULES[name].least_vpp, SCHEDULES[name].most_vpp
     if least == most:
         return f"{name} with vpp={least}"
+    if least == 1:
+        return f"{name} with any vpp"
     return f"{name} with vpp > {least - 1}"
 
 
@@ -73,21 +78,31 @@ def recompute_within_stage(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.recompute_num_layers > largest)
 
 
-@rule(
-    "interleaved_needs_whole_groups",
-    "schedule dp micro_batch_size pp",
-    "the interleaved schedule needs micro batches >= pp in multiples of pp: "
-    "lower micro_batch_size or dp, or use vpp=1",
-    "Megatron Core schedules.py:1161-1180, microbatch group size of a virtual stage",
-)
-def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
-    """Interleaving walks groups of pp micro batches."""
-    m = num_microbatches(job, table)
-    return np.asarray((table.schedule == 1) & ((m < table.pp) | (m % table.pp != 0)))
+def shape_rules(name: str) -> Iterator[Rule]:
+    """What a schedule needs of pp, vpp and the number of micro batches, as rules of layouts."""
+    code = SCHEDULE_NAMES.index(name)
+    for number, needed in enumerate(SCHEDULES[name].rules, start=1):
+
+        def broken(job: Job, table: LayoutTable, needed: ShapeRule = needed) -> BoolColumn:
+            """A schedule runs in the shapes it is written for."""
+            rows = np.flatnonzero(table.schedule == code)
+            result: BoolColumn = np.zeros(len(table), dtype=bool)
+            if len(rows):
+                some = table.take(rows)
+                result[rows] = needed.broken(some.pp, some.vpp, num_microbatches(job, some))
+            return result
+
+        yield Rule(
+            name=f"{name.replace('-', '_')}_shape" + (f"_{number}" if number > 1 else ""),
+            columns=frozenset({"schedule", "vpp", "pp", "dp", "micro_batch_size"}),
+            broken=broken,
+            says=f"{name}: {needed.says}",
+            source=f"costmodel/schedules: {name}",
+        )
 
 
 RULES: tuple[Rule, ...] = (
-    interleaved_needs_whole_groups,
+    *(one for name in SCHEDULE_NAMES for one in shape_rules(name)),
     stages_hold_layers,
     vpp_needs_pp,
     schedule_matches_vpp,

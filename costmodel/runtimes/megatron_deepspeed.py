@@ -28,5 +28,6 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     gradient_bytes=2,
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["unfused"],
+    schedules=("1f1b",),  # runtime/pipe/schedule.py, TrainSchedule
     footprint=Footprint(outside_bytes=DEVICE_OVERHEAD_BYTES),
 )

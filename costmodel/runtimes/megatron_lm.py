@@ -12,15 +12,16 @@ from itertools import combinations
 
 import numpy as np
 
-from costmodel.rules import rule
+from costmodel.rules import num_microbatches, rule
 from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
 from costmodel.runtimes.footprint import Footprint
 from costmodel.runtimes.megatron_lm_features import unsupported_feature
 from costmodel.spec.job import Job
-from costmodel.spec.layout import RECOMPUTE_MODULES
+from costmodel.spec.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES
 from costmodel.spec.model import ModelSpec
 from costmodel.table import UNIFORM, BoolColumn, LayoutTable, module_bits
 
+INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 VERSION = "d98e8a64 (2026-08-22)"
 
 
@@ -172,6 +173,19 @@ def low_precision_alignment(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "interleaved_needs_whole_groups",
+    "schedule dp micro_batch_size pp",
+    "the interleaved schedule needs micro batches >= pp in multiples of pp: "
+    "lower micro_batch_size or dp, or use vpp=1",
+    "S:1161-1180, microbatch group size of a virtual stage",
+)
+def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
+    """Interleaving walks groups of pp micro batches."""
+    m = num_microbatches(job, table)
+    return np.asarray((table.schedule == INTERLEAVED) & ((m < table.pp) | (m % table.pp != 0)))
+
+
+@rule(
     "offload_needs_distributed_optimizer",
     "zero_stage offload_optimizer",
     "optimizer offload needs the distributed optimizer: use zero_stage=1",
@@ -205,6 +219,7 @@ MEGATRON_LM = RuntimeTraits(
     offload_fractions=(0.0, 0.25, 0.5, 0.75, 1.0),
     recompute_subsets=recompute_subsets,
     rules=(
+        interleaved_needs_whole_groups,
         tp_divides_qkv,
         expert_bias_needs_whole_experts,
         sinks_under_context_parallelism,

@@ -10,7 +10,11 @@ from dataclasses import replace
 
 from costmodel.runtimes.footprint import PLAIN
 from costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
+from costmodel.runtimes.megatron_lm import interleaved_needs_whole_groups
+from costmodel.spec.layout import Schedule
 
+SPLIT: tuple[Schedule, ...] = ("zb-1p", "zb-2p", "zb-v", "v-half", "v-min")
+"""Schedules with split backward passes."""
 MEGATRON_ZERO_BUBBLE = replace(
     MEGATRON_DEEPSPEED,
     name="megatron-zero-bubble",
@@ -18,6 +22,8 @@ MEGATRON_ZERO_BUBBLE = replace(
     footprint=PLAIN,
     gradient_bytes=4,
     gradient_message_bytes=4,
-    schedules=("1f1b", "interleaved", "zb-1p", "zb-2p"),
-    unsynchronised=("zb-1p", "zb-2p"),
+    # --enable-zero-bubble, --zero-bubble-v-schedule, --zero-bubble-v-schedule-mem-setup
+    schedules=("1f1b", "interleaved", *SPLIT),
+    unsynchronised=SPLIT,  # --enable-optimizer-post-validation
+    rules=(interleaved_needs_whole_groups,),
 )

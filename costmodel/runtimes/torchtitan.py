@@ -9,6 +9,23 @@ from __future__ import annotations
 
 from costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
 from costmodel.runtimes.footprint import Footprint
+from costmodel.spec.layout import Schedule
+
+SCHEDULES: tuple[Schedule, ...] = (
+    "1f1b",
+    "interleaved",
+    "gpipe",
+    "breadth-first",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "v-half",
+    "v-min",
+    "dualpipe-v",
+)
+"""Schedules it executes: the classes of torch.distributed.pipelining by name
+(`pipeline_parallel_schedule`), and from a table of their ops (`pipeline_parallel_schedule_csv`)
+ZB-H1 of one virtual stage a rank, ZB-H2, V-Half and V-Min."""
 
 TORCHTITAN = RuntimeTraits(
     name="torchtitan",
@@ -24,5 +41,6 @@ TORCHTITAN = RuntimeTraits(
     gradient_bytes=4,
     gradient_message_bytes=4,
     head_bytes_per_logit=EAGER_HEAD_BYTES,
+    schedules=SCHEDULES,
     footprint=Footprint(low_precision="cast", sharded_weights_are_master=True),
 )

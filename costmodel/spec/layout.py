@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, PositiveInt, model_validator
 
 from costmodel.spec.base import Spec
 
 Recompute = Literal["none", "selective", "full"]
-Schedule = Literal["1f1b", "interleaved", "zb-1p", "zb-2p"]
+Schedule = Literal[
+    "1f1b",
+    "interleaved",
+    "zb-1p",
+    "zb-2p",
+    "gpipe",
+    "breadth-first",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "v-half",
+    "v-min",
+    "dualpipe-v",
+]
 
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
-SCHEDULE_NAMES: tuple[Schedule, ...] = ("1f1b", "interleaved", "zb-1p", "zb-2p")
+SCHEDULE_NAMES: tuple[Schedule, ...] = get_args(Schedule)
+"""Schedules a layout may name; their places are codes, so new ones go to the end."""
 RECOMPUTE_METHODS: tuple[Literal["uniform", "block"] | None, ...] = (None, "uniform", "block")
 RECOMPUTE_MODULES = (
     "core_attn",

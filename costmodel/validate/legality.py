@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from costmodel.axes import AXES
+from costmodel.runtimes import traits_of
 from costmodel.table import LayoutTable
 from costmodel.validate.cases import Case
 
@@ -16,13 +17,16 @@ RESTRICTIONS = frozenset(
     }
 )
 """Rules of the axes that a run may break: the formulas price it all the same."""
+SHAPES = frozenset({"interleaved_needs_whole_groups"})
+"""Rules of runtimes without which a schedule has no program of theirs."""
 
 
 def impossible(case: Case) -> str | None:
     """Degrees that cannot hold together, checked before arrays of their size are made."""
     table = LayoutTable.of([case.layout])
-    for axis in AXES.values():
-        for one in axis:
-            if one.name not in RESTRICTIONS and one.broken(case.job, table)[0]:
-                return f"{one.name}: {one.says}"
+    needed = [one for axis in AXES.values() for one in axis if one.name not in RESTRICTIONS]
+    needed += [one for one in traits_of(case.job).rules if one.name in SHAPES]
+    for one in needed:
+        if one.broken(case.job, table)[0]:
+            return f"{one.name}: {one.says}"
     return None

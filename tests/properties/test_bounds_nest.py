@@ -20,12 +20,19 @@ JOBS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "cluster", "batch", "sequence"), JOBS)
-def test_node_skeleton_layout_and_simulation_bound_each_other(
-    make_job, model, cluster, batch, sequence
-):
-    job = make_job(model, cluster, batch, sequence)
-    machine, traits = machine_of(job.cluster, "bf16"), runtime("megatron-lm")
+@pytest.mark.parametrize(
+    "case",
+    [
+        *((*job, "megatron-lm") for job in JOBS),
+        ("llama3-8b", "2x8:h100-sxm", 64, 4096, "torchtitan"),
+        ("deepseek-v3", "4x8:h100-sxm", 64, 4096, "torchtitan"),
+        ("small-moe", "2x4:a100-sxm-40gb", 24, 2048, "megatron-zero-bubble"),
+    ],
+)
+def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
+    model, cluster, batch, sequence, name = case
+    job = make_job(model, cluster, batch, sequence).model_copy(update={"runtime": name})
+    machine, traits = machine_of(job.cluster, "bf16"), runtime(name)
     space, sieve = Space(job), Sieve(job, legality_rules(job))
     random = np.random.default_rng(7)
     roots = nodes(space, sieve).table

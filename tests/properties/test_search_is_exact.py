@@ -42,13 +42,22 @@ def every_legal_layout(job):
     return whole.take(legal)
 
 
-@pytest.mark.parametrize(("model", "cluster", "batch"), JOBS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        *((*job, "megatron-lm") for job in JOBS),
+        ("small-dense", "1x8:h100-sxm", 16, "torchtitan"),
+        ("small-moe", "1x4:h100-sxm", 8, "torchtitan"),
+        ("small-dense", "1x4:h100-sxm", 8, "megatron-zero-bubble"),
+    ],
+)
 @pytest.mark.parametrize("memory_gib", [80, 3, 1.6])
-def test_the_search_finds_what_brute_force_finds(make_job, model, cluster, batch, memory_gib):
-    job = make_job(model, cluster, batch)
+def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
+    model, cluster, batch, name = case
+    job = make_job(model, cluster, batch).model_copy(update={"runtime": name})
     group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    machine, traits = machine_of(job.cluster, "bf16"), runtime("megatron-lm")
+    machine, traits = machine_of(job.cluster, "bf16"), runtime(name)
     table = every_legal_layout(job)
     priced = price(job, machine, traits, table)
     fits = priced.memory.used <= machine.memory_bytes * 0.95
@@ -63,8 +72,9 @@ def test_the_search_finds_what_brute_force_finds(make_job, model, cluster, batch
     assert plan.best.estimate.step_time_s == pytest.approx(simulated.min(), rel=1e-12)
 
 
-def test_a_grid_is_counted_to_the_last_layout(make_job):
-    job = make_job("small-moe", "1x8:h100-sxm", 16)
+@pytest.mark.parametrize("name", ["megatron-lm", "torchtitan", "megatron-zero-bubble"])
+def test_a_grid_is_counted_to_the_last_layout(make_job, name):
+    job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"runtime": name})
     space, rules = Space(job), legality_rules(job)
     sieve = Sieve(job, rules)
     roots = nodes(space, sieve)

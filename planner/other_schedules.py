@@ -1,0 +1,74 @@
+"""What schedules that the runtime does not execute would make of a layout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.axes import AXES
+from costmodel.estimate import price
+from costmodel.explicit import step_seconds
+from costmodel.machine import Machine
+from costmodel.runtimes import RUNTIMES, traits_of
+from costmodel.schedules import SCHEDULES
+from costmodel.spec.job import Job
+from costmodel.spec.layout import SCHEDULE_NAMES, Layout, Schedule
+from costmodel.table import LayoutTable
+from planner.plan import OtherSchedule
+
+
+def other_schedules(
+    job: Job, machine: Machine, layout: Layout, memory_margin: float
+) -> tuple[OtherSchedule, ...]:
+    """The same degrees under every schedule the runtime lacks, fastest first, then by memory.
+
+    Passes cost what they cost on the job's runtime, and every rank waits for the others at the end
+    of a step. Schedules that do not run in this shape are left out; without a pipeline all are.
+    What does not fit is not simulated.
+    """
+    if layout.pp == 1:
+        return ()
+    traits = traits_of(job)
+    layouts = [under(job, layout, name) for name in SCHEDULE_NAMES if name not in traits.schedules]
+    table = LayoutTable.of([layout, *layouts]).take(np.arange(1, len(layouts) + 1))
+    for rule in (rule for rules in AXES.values() for rule in rules):
+        table = table.take(~rule.broken(job, table))
+    if not len(table):
+        return ()
+    used = price(job, machine, traits, table).memory.used
+    fits = used <= machine.memory_bytes * (1 - memory_margin)
+    seconds = np.full(len(table), np.inf)
+    if fits.any():
+        seconds[fits] = step_seconds(job, machine, traits, table.take(fits))
+    order = np.lexsort((used, seconds)).tolist()
+    return tuple(_other(table.row(row), seconds[row], used[row]) for row in order)
+
+
+def _other(layout: Layout, seconds: float, used_bytes: float) -> OtherSchedule:
+    fits = bool(np.isfinite(seconds))
+    return OtherSchedule(
+        schedule=layout.schedule,
+        vpp=layout.vpp,
+        step_time_s=float(seconds) if fits else None,
+        peak_reserved_bytes=float(used_bytes),
+        fits=fits,
+        executed_by=executed_by(layout.schedule),
+    )
+
+
+def executed_by(schedule: Schedule) -> tuple[str, ...]:
+    """Runtimes that execute a schedule."""
+    return tuple(name for name, traits in RUNTIMES.items() if schedule in traits.schedules)
+
+
+def under(job: Job, layout: Layout, schedule: Schedule) -> Layout:
+    """The layout under another schedule, with the nearest number of virtual stages it runs with.
+
+    No stage recomputes more layers than it then holds.
+    """
+    most, least = SCHEDULES[schedule].most_vpp, SCHEDULES[schedule].least_vpp
+    vpp = max(least, min(layout.vpp, most))
+    largest = -(-job.model.num_hidden_layers // (layout.pp * vpp))
+    number = layout.recompute_num_layers
+    again = min(number, largest) if number else None
+    changed = {"schedule": schedule, "vpp": vpp, "recompute_num_layers": again}
+    return layout.model_copy(update=changed)
