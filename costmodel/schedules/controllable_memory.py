@@ -9,6 +9,7 @@ Source: Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.153
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,8 +18,19 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from costmodel.schedules.bounds import split_chunks_bound
-from costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
+from costmodel.schedules.line import Line
+from costmodel.schedules.memory import peak_activations
+from costmodel.schedules.program import (
+    EQUAL,
+    IntMatrix,
+    Pass,
+    Program,
+    RelativeSeconds,
+    Shape,
+    placed,
+)
 from costmodel.schedules.schedule import Schedule
+from costmodel.schedules.squeeze import squeezed
 from costmodel.schedules.v_filler import FIRST_BACK, INTERVAL, TURNS, Blocks, Filler, Room, Rows
 from costmodel.table import FloatColumn
 
@@ -60,6 +72,13 @@ class Style:
     recipes: tuple[Recipe, ...]
 
 
+SHORT = 6
+"""Times p micro batches that choose the recipe of a longer step.
+
+Source: assumed; three times what fills the pipeline.
+"""
+
+
 def half_limit(pp: int) -> int:
     """Half of the 2p passes of 1F1B, and a little. Source: Qi et al., section 3; counted."""
     return pp + 2 - pp % 2
@@ -67,9 +86,8 @@ def half_limit(pp: int) -> int:
 
 def half_blocks(pp: int, gap: int) -> Blocks:
     """Slots of V-Half. Source: Qi et al., section 3; the gap is searched, see `Recipe`."""
-    return [
-        (2 * i, 3 * pp - 2 - i, 3 * pp - 1 + gap + 2 * i, 6 * pp - 2 + gap - i) for i in range(pp)
-    ]
+    up, back, home = 3 * pp - 2, 3 * pp - 1 + gap, 6 * pp - 2 + gap
+    return [(2 * i, up - i, back + 2 * i, home - i) for i in range(pp)]
 
 
 def third_limit(pp: int) -> int:
@@ -140,8 +158,8 @@ def _room(recipe: Recipe, limit: int, blocks: Blocks) -> Room:
 
 def _again(style: Style, shape: Shape, relative: RelativeSeconds, patience: int = 0) -> Filler:
     """A run that follows an order; only the memory limits it."""
-    limit = style.limit(shape.pp)
-    return Filler(shape, Room(limit, [limit] * shape.pp), relative, patience)
+    room = Room(style.limit(shape.pp), [style.limit(shape.pp)] * shape.pp)
+    return Filler(shape, room, relative, patience)
 
 
 def filled(style: Style, recipe: Recipe, shape: Shape, relative: RelativeSeconds) -> Filler:
@@ -160,18 +178,11 @@ def filled(style: Style, recipe: Recipe, shape: Shape, relative: RelativeSeconds
     return _again(style, shape, relative).follow(first.rows)
 
 
-SHORT = 6
-"""Times p micro batches that choose the recipe of a longer step.
-
-Source: assumed; three times what fills the pipeline.
-"""
-
-
 @lru_cache(maxsize=64)
 def runs(style: Style, shape: Shape, relative: RelativeSeconds) -> list[tuple[Recipe, Filler]]:
     """Recipes that come to their end, the soonest first, and their runs.
 
-    The order that is best for equal passes is always among them.
+    The order that is best for equal passes is among them.
     """
     tried = [(recipe, filled(style, recipe, shape, relative)) for recipe in style.recipes]
     if relative != EQUAL:
@@ -179,6 +190,44 @@ def runs(style: Style, shape: Shape, relative: RelativeSeconds) -> list[tuple[Re
         tried.append((recipe, _again(style, shape, relative).follow(equal.rows)))
     complete = [(recipe, run) for recipe, run in tried if run.complete]
     return sorted(complete, key=lambda pair: pair[1].makespan)
+
+
+MOST_SQUEEZED = 1_600
+"""Ops of a step whose best orders are squeezed: some tenths of a second. Source: measured."""
+BEST_SQUEEZED = 4
+"""Orders that are squeezed. Source: tried."""
+
+
+def squeezed_program(style: Style, shape: Shape, relative: RelativeSeconds) -> Program:
+    """The recipes' best order, or, in a step too short to tell longer ones from, it squeezed."""
+    line = _line(style, shape, relative)
+    first, *others = [run for _, run in runs(style, shape, relative)][:BEST_SQUEEZED]
+    ops = INTERVAL * shape.pp * shape.num_microbatches
+    if ops > MOST_SQUEEZED or shape.num_microbatches >= SHORT * shape.pp:
+        return first.program()
+    dense = (squeezed(line, _passes(run)) for run in (first, *others))
+    tried = sorted(dense, key=lambda one: one.makespan)
+    programs = (line.program(one.order) for one in tried if one.makespan < first.makespan)
+    fitting = (one for one in programs if (peak_activations(one) <= line.limit).all())
+    return next(fitting, first.program())
+
+
+def _line(style: Style, shape: Shape, relative: RelativeSeconds) -> Line:
+    stages, limit = placed("v", shape.pp, shape.vpp), style.limit(shape.pp)
+    durations = [[float(seconds)] * stages.size for seconds in relative[:3]]
+    return Line(stages.tolist(), shape.num_microbatches, durations, float(relative.p2p), limit)
+
+
+def _passes(run: Filler) -> list[Pass]:
+    """The ops of a run as they started; every kind walks the micro batches in turn."""
+    stages = placed("v", run.shape.pp, run.shape.vpp).tolist()
+    count: Counter[tuple[int, int]] = Counter()
+    result = []
+    for rank, number in run.sequence:
+        turn = TURNS[number]
+        result.append(Pass(turn.kind, stages[rank][turn.chunk], count[rank, number]))
+        count[rank, number] += 1
+    return result
 
 
 def stretched(rows: Rows, pp: int, times: int) -> Rows | None:
@@ -208,14 +257,14 @@ def program_of_style(style: Style, shape: Shape, relative: RelativeSeconds) -> P
     short = shape._replace(num_microbatches=min(m, SHORT * pp + m % pp))
     best = runs(style, short, relative)
     if short == shape:
-        return best[0][1].program()
+        return squeezed_program(style, shape, relative)
     rows = stretched(best[0][1].rows, pp, (m - short.num_microbatches) // pp)
     if rows is not None:
         whole = _again(style, shape, relative).follow(rows)
         if whole.complete:
             return whole.program()
-    whole_runs = (filled(style, recipe, shape, relative) for recipe, _ in best)
-    return next(run for run in whole_runs if run.complete).program()
+    filled_runs = (filled(style, recipe, shape, relative) for recipe, _ in best)
+    return next(run for run in filled_runs if run.complete).program()
 
 
 def _schedule(style: Style) -> Schedule:

@@ -49,6 +49,8 @@ class Filler:
         self.seconds = [relative[turn.kind] for turn in TURNS]
         ranks = range(shape.pp)
         self.rows: Rows = [[] for _ in ranks]
+        self.sequence: list[tuple[int, int]] = []
+        """Rank and number of every op, as they started."""
         self.clock = [0] * shape.pp
         self.arrivals: list[list[list[int]]] = [[[] for _ in range(WAY)] for _ in ranks]
         """When the inputs of each rank's passes arrive, as far as they have been sent."""
@@ -140,6 +142,7 @@ class Filler:
     def _start(self, rank: int, now: int, op: int) -> int:
         """Run an op; returns its end."""
         self.rows[rank].append(op)
+        self.sequence.append((rank, op))
         end = self.clock[rank] = now + self.seconds[op]
         if op >= WAY:
             self.pending[rank].remove(op)

@@ -10,15 +10,16 @@ Mathematics 57, 1995.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from costmodel.schedules.line import FORWARD, KINDS, OPS, WEIGHT
 from costmodel.schedules.program import Pass
 from planner.budget import Deadline
 from planner.solvers.bounds import residence
-from planner.solvers.instance import FORWARD, KINDS, OPS, WEIGHT, Instance
+from planner.solvers.instance import Instance
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -170,7 +171,7 @@ class Model:
         self.model.add(gap >= self.durations[one.kind][one.stage])
         self.model.add(gap <= self.period - self.durations[other.kind][other.stage])
 
-    def _holds(self, chosen: Place, stages: list[int]) -> None:
+    def _holds(self, chosen: Place, stages: Sequence[int]) -> None:
         """When a forward pass starts, the rank has room for it."""
         held: list[cp_model.LinearExprT] = []
         for stage in stages:

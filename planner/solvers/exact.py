@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
+from costmodel.schedules.line import FORWARD, KINDS, OPS, WEIGHT, Order
 from costmodel.schedules.program import Pass, Program
 from planner.budget import Deadline
-from planner.solvers.instance import FORWARD, KINDS, OPS, WEIGHT, Instance, Order
+from planner.solvers.instance import Instance
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from costmodel.errors import SpecError
 from costmodel.schedules.dependencies import waves_of
+from costmodel.schedules.line import BACKWARD, Line
 from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import Op, Pass, Placement, Program, placed, program_of
+from costmodel.schedules.program import Op, Pass, Placement, Program, placed
 from costmodel.timeline import StageSeconds, Timeline, run
-
-FORWARD, BACKWARD, WEIGHT = int(Op.FORWARD), int(Op.BACKWARD), int(Op.WEIGHT)
-KINDS = (FORWARD, BACKWARD, WEIGHT)
-OPS = (Op.FORWARD, Op.BACKWARD, Op.WEIGHT)
-Order = list[list[Pass]]
-"""Ops of each rank, in issue order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,78 +67,15 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Instance:
+class Instance(Line):
     """A problem with its stages placed; durations in seconds or in any other unit."""
 
     problem: Problem
     placement: Placement
-    durations: tuple[tuple[float, ...], ...]
-    """Of F, B and W of every virtual stage; shape (kind, stage)."""
-    p2p: float
-
-    @property
-    def pp(self) -> int:
-        """Pipeline ranks."""
-        return self.problem.pp
-
-    @property
-    def num_stages(self) -> int:
-        """Virtual stages."""
-        return self.problem.pp * self.problem.vpp
-
-    @property
-    def num_microbatches(self) -> int:
-        """Micro batches of a step."""
-        return self.problem.num_microbatches
-
-    @property
-    def limit(self) -> int:
-        """Activations a rank may hold; more than there are say nothing."""
-        return min(self.problem.limit, self.problem.vpp * self.num_microbatches)
-
-    @cached_property
-    def stages(self) -> list[list[int]]:
-        """Virtual stages of every rank, in the order of the pipeline."""
-        return [
-            sorted(row)
-            for row in placed(self.placement, self.problem.pp, self.problem.vpp).tolist()
-        ]
-
-    @cached_property
-    def rank_of(self) -> list[int]:
-        """Rank of every virtual stage."""
-        pairs = [(stage, rank) for rank, row in enumerate(self.stages) for stage in row]
-        return [rank for _, rank in sorted(pairs)]
-
-    def source(self, kind: int, stage: int) -> tuple[int, int] | None:
-        """Kind and stage of the op whose output an op needs."""
-        if kind == WEIGHT:
-            return BACKWARD, stage
-        if kind == BACKWARD:
-            last = stage == self.num_stages - 1
-            return (FORWARD, stage) if last else (BACKWARD, stage + 1)
-        return (FORWARD, stage - 1) if stage > 0 else None
-
-    def consumers(self, kind: int, stage: int) -> list[tuple[int, int]]:
-        """Kinds and stages of the ops that need the output of an op."""
-        around = [(FORWARD, stage + 1), (BACKWARD, stage), (BACKWARD, stage - 1), (WEIGHT, stage)]
-        return [
-            (other, at)
-            for other, at in around
-            if 0 <= at < self.num_stages and self.source(other, at) == (kind, stage)
-        ]
-
-    def latency(self, stage: int, other: int) -> float:
-        """Seconds of a message between two stages. Source: derived."""
-        return self.p2p if self.rank_of[stage] != self.rank_of[other] else 0.0
 
     def timeline(self, program: Program) -> Timeline:
         """A program on the clock, with the true durations."""
         return run(program, self.problem.seconds, self.problem.p2p)
-
-    def program(self, order: Order) -> Program:
-        """The program that runs ops in a given order."""
-        return program_of(order, self.num_stages, self.num_microbatches)
 
     def starts(self, timeline: Timeline) -> dict[Pass, float]:
         """When every F, B and W starts, each behind what it needs.
@@ -167,6 +98,14 @@ class Instance:
             found[op] = start
         return found
 
+    def sequence(self, timeline: Timeline) -> list[Pass]:
+        """Every F, B and W of a program, by start; those that take no time follow their needs."""
+        timed = [
+            (start, op.kind, -op.stage if op.kind == BACKWARD else op.stage, op)
+            for op, start in self.starts(timeline).items()
+        ]
+        return [op for *_, op in sorted(timed)]
+
     def fits(self, program: Program) -> bool:
         """Does no rank ever hold more than it may?"""
         return bool((peak_activations(program) <= self.limit).all())
@@ -177,4 +116,13 @@ def instance(problem: Problem, placement: Placement) -> Instance:
     seconds = problem.seconds
     parts = seconds.forward, seconds.backward - seconds.weight, seconds.weight
     durations = tuple(tuple(np.maximum(part[0], 0.0).tolist()) for part in parts)
-    return Instance(problem, placement, durations, problem.p2p)
+    stages = placed(placement, problem.pp, problem.vpp)
+    return Instance(
+        stages=[sorted(row) for row in stages.tolist()],
+        num_microbatches=problem.num_microbatches,
+        durations=durations,
+        p2p=problem.p2p,
+        limit=min(problem.limit, problem.vpp * problem.num_microbatches),
+        problem=problem,
+        placement=placement,
+    )

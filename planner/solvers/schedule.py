@@ -14,7 +14,9 @@ import numpy as np
 
 from costmodel.errors import SpecError
 from costmodel.schedules import SCHEDULES
+from costmodel.schedules.line import KINDS
 from costmodel.schedules.program import Placement, Program, RelativeSeconds, Shape
+from costmodel.schedules.squeeze import squeezed
 from costmodel.steady import relative_seconds
 from costmodel.timeline import Timeline
 from planner.budget import Deadline
@@ -22,8 +24,7 @@ from planner.solvers.bounds import lower_bound
 from planner.solvers.cyclic import steady_states, unrolled
 from planner.solvers.exact import solved
 from planner.solvers.greedy import listed, tastes
-from planner.solvers.instance import KINDS, Instance, Problem, instance
-from planner.solvers.squeeze import sequence_of, squeezed
+from planner.solvers.instance import Instance, Problem, instance
 from planner.solvers.units import in_positive_units, in_units
 
 __all__ = ["Problem", "Synthesis", "synthesise"]
@@ -144,8 +145,8 @@ def _by_rule_of_thumb(best: Best, deadline: Deadline) -> None:
     for timeline in sorted(found, key=lambda one: one.makespan)[:SQUEEZED]:
         if best.proved() or deadline.seconds_left() <= 0:
             return
-        sequence = sequence_of(of, timeline)
-        best.offer(of.program(squeezed(of, sequence)), "squeezed")
+        sequence = of.sequence(timeline)
+        best.offer(of.program(squeezed(of, sequence).order), "squeezed")
 
 
 def _rough(of: Instance) -> Iterator[tuple[Program, str]]:
@@ -168,7 +169,7 @@ def _by_period(best: Best, deadline: Deadline) -> None:
         return
     longest = ceil(units.timeline(best.timeline.program).makespan / of.num_microbatches) + 1
     for found in steady_states(units, longest, deadline):
-        best.offer(of.program(squeezed(of, unrolled(units, found))), "periodic")
+        best.offer(of.program(squeezed(of, unrolled(units, found)).order), "periodic")
         if best.proved():
             return
 

@@ -194,7 +194,7 @@ def test_an_estimate_tells_what_it_assumes_as_a_search_does():
 def test_search_never_imports_torch():
     program = (
         "import sys; from cli.main import run; run(sys.argv[1:]); "
-        "sys.exit('torch' in sys.modules or 'pulp' in sys.modules)"
+        "sys.exit('torch' in sys.modules or 'ortools' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "search", *TINY], capture_output=True, check=False

@@ -14,13 +14,13 @@ from costmodel.schedules import program_for
 from costmodel.schedules.dependencies import checked
 from costmodel.schedules.memory import peak_activations
 from costmodel.schedules.program import Shape
+from costmodel.schedules.squeeze import squeezed
 from costmodel.timeline import StageSeconds, run
 from planner.solvers.cyclic import shortest_period, steady, unrolled
 from planner.solvers.exact import solved
 from planner.solvers.greedy import listed, tastes
 from planner.solvers.instance import instance
 from planner.solvers.schedule import Problem, synthesise
-from planner.solvers.squeeze import sequence_of, squeezed
 from planner.solvers.units import common_unit, in_units
 
 
@@ -92,7 +92,7 @@ def test_rules_of_thumb_never_deadlock_and_squeezing_never_slows_down(asked):
     of = instance(asked, asked.placements[-1])
     for taste in list(tastes(of.limit, asked.vpp))[::9]:
         rough = of.program(listed(of, taste))
-        dense = of.program(squeezed(of, sequence_of(of, of.timeline(rough))))
+        dense = of.program(squeezed(of, of.sequence(of.timeline(rough))).order)
         for program in (rough, dense):
             assert of.fits(checked(program))
         assert of.timeline(dense).makespan <= of.timeline(rough).makespan * (1 + 1e-9)
@@ -140,7 +140,7 @@ def test_a_steady_state_repeats_within_the_memory():
     found = steady(of, shortest_period(of), 20.0)
     assert found.offset
     sequence = unrolled(of, found)
-    dense = of.program(squeezed(of, sequence))
+    dense = of.program(squeezed(of, sequence).order)
     assert of.fits(checked(dense))
     last = max(start + of.durations[op.kind][op.stage] for op, start in found.offset.items())
     assert of.timeline(dense).makespan <= 11 * found.period + last

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
+from costmodel.schedules.line import FORWARD, OPS, WEIGHT, Line, Order
 from costmodel.schedules.program import Pass
-from costmodel.timeline import Timeline
-from planner.solvers.instance import FORWARD, OPS, WEIGHT, Instance, Order
 
 MOST_ROUNDS = 8
 """Times there and back; few schedules gain from more than three. Source: measured."""
@@ -63,7 +62,7 @@ class Rank:
 class Squeeze:
     """One pass over all ops, in the direction of time or against it."""
 
-    def __init__(self, of: Instance, *, against: bool) -> None:
+    def __init__(self, of: Line, *, against: bool) -> None:
         self.of, self.against = of, against
         self.takes, self.gives = (WEIGHT, FORWARD) if against else (FORWARD, WEIGHT)
         self.ranks = [Rank(of.limit) for _ in range(of.pp)]
@@ -107,8 +106,18 @@ class Squeeze:
         return [source] if source is not None else []
 
 
-def squeezed(of: Instance, sequence: Sequence[Pass]) -> Order:
-    """Order after squeezing a sequence there and back until that gains nothing."""
+class Squeezed(NamedTuple):
+    """An order, and when it ends."""
+
+    order: Order
+    makespan: float
+
+
+def squeezed(of: Line, sequence: Sequence[Pass]) -> Squeezed:
+    """Order after squeezing a sequence there and back until that gains nothing.
+
+    `sequence` holds every op once, as they start in a schedule that fits the memory.
+    """
     slots = Squeeze(of, against=False).place(sequence)
     best = max(slot.end for slot in slots)
     for _ in range(MOST_ROUNDS):
@@ -122,16 +131,10 @@ def squeezed(of: Instance, sequence: Sequence[Pass]) -> Order:
     rows: Order = [[] for _ in range(of.pp)]
     for slot in slots:
         rows[of.rank_of[slot.op.stage]].append(slot.op)
-    return rows
+    return Squeezed(rows, best)
 
 
 def other_way(slots: list[Slot]) -> list[Pass]:
     """Ops that end last go first; where they take no time, those placed last."""
     by_end = sorted(slots, key=lambda slot: (slot.end, slot.start))
     return [slot.op for slot in reversed(by_end)]
-
-
-def sequence_of(of: Instance, timeline: Timeline) -> list[Pass]:
-    """Every F, B and W of a program, by start; those that take no time follow what they need."""
-    starts = of.starts(timeline)
-    return sorted(starts, key=starts.__getitem__)
