@@ -16,6 +16,7 @@ from planner.pipelines import (
     Extras,
     Pipeline,
     StageTimes,
+    freed_bytes,
     require_size,
     stage_seconds,
 )
@@ -181,7 +182,8 @@ class Durations:
         )
         times = self._stages(stages or shape.pp * shape.vpp)
         copied = (self.offload_chunks or shape.vpp) if self.offload else 0
-        return Pipeline(shape, stage_seconds(times, extras), self.p2p, split_backward, copied)
+        seconds, freed = stage_seconds(times, extras), freed_bytes(times)
+        return Pipeline(shape, seconds, self.p2p, split_backward, copied, freed)
 
     def _stages(self, count: int) -> tuple[StageTimes, ...]:
         stated = (self.forward, self.input_grad, self.weight_grad)

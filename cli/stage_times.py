@@ -22,6 +22,8 @@ class Entry(Spec):
     forward: Duration
     input_grad: Duration
     weight_grad: Duration
+    input_grad_frees_bytes: Duration = 0.0
+    weight_grad_frees_bytes: Duration = 0.0
 
 
 class Entries(Spec):
@@ -36,6 +38,8 @@ class Columns(Spec):
     forward: tuple[Duration, ...]
     input_grad: tuple[Duration, ...]
     weight_grad: tuple[Duration, ...]
+    input_grad_frees_bytes: tuple[Duration, ...] = ()
+    weight_grad_frees_bytes: tuple[Duration, ...] = ()
 
 
 def read_stage_times(path: Path, stages: int) -> tuple[StageTimes, ...]:
@@ -58,16 +62,14 @@ def read_stage_times(path: Path, stages: int) -> tuple[StageTimes, ...]:
 
 def _entries(document: Document) -> tuple[StageTimes, ...]:
     found = document.validated(Entries).stages
-    return tuple(StageTimes(one.forward, one.input_grad, one.weight_grad) for one in found)
+    return tuple(StageTimes(**one.model_dump()) for one in found)
 
 
 def _columns(document: Document) -> tuple[StageTimes, ...]:
-    found = document.validated(Columns)
-    lengths = {len(found.forward), len(found.input_grad), len(found.weight_grad)}
-    if len(lengths) > 1:
-        raise document.error(
-            f"forward has {len(found.forward)} entries, input_grad {len(found.input_grad)}, "
-            f"weight_grad {len(found.weight_grad)}: make the lists equally long"
-        )
-    rows = zip(found.forward, found.input_grad, found.weight_grad, strict=True)
-    return tuple(StageTimes(*row) for row in rows)
+    found = document.validated(Columns).model_dump()
+    stated = {name: column for name, column in found.items() if column}
+    if len({len(column) for column in stated.values()}) > 1:
+        counts = ", ".join(f"{name} has {len(column)}" for name, column in stated.items())
+        raise document.error(f"{counts} entries: make the lists equally long")
+    rows = zip(*stated.values(), strict=True)
+    return tuple(StageTimes(**dict(zip(stated, row, strict=True))) for row in rows)

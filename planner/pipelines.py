@@ -48,6 +48,10 @@ class StageTimes:
     forward: float
     input_grad: float
     weight_grad: float
+    input_grad_frees_bytes: float = 0.0
+    """Activations of one micro batch that only the input gradient needs."""
+    weight_grad_frees_bytes: float = 0.0
+    """Activations of one micro batch that are held until the end of the weight gradient."""
 
     def checked(self, where: str) -> StageTimes:
         """The durations, if they are durations.
@@ -116,6 +120,12 @@ def stage_seconds(stages: Sequence[StageTimes], extras: Extras) -> StageSeconds:
     return StageSeconds(forward, sent + weight, weight, others)
 
 
+def freed_bytes(stages: Sequence[StageTimes]) -> tuple[tuple[float, float], ...]:
+    """What the input and the weight gradient of every stage free; empty if nothing is stated."""
+    pairs = tuple((one.input_grad_frees_bytes, one.weight_grad_frees_bytes) for one in stages)
+    return pairs if any(map(any, pairs)) else ()
+
+
 def _cut(seconds: FloatColumn, shares: FloatColumn) -> FloatMatrix:
     """Seconds of each chunk of each stage, one row. Source: derived."""
     return np.asarray(np.outer(seconds, shares).reshape(1, -1))
@@ -149,6 +159,8 @@ class Pipeline:
     """Cut every whole backward pass in its two gradients, one right after the other."""
     copied_chunks: int = 0
     """Virtual stages of each rank, the first ones, whose activations wait on the host."""
+    frees_bytes: tuple[tuple[float, float], ...] = ()
+    """Activations of every stage that its input and its weight gradient free, if stated."""
 
     def __post_init__(self) -> None:
         require_duration("p2p", self.p2p)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 
@@ -13,7 +13,7 @@ from costmodel.errors import SpecError, UnsupportedError, unknown_name
 from costmodel.proof import program_lower_bound
 from costmodel.runtimes import RUNTIMES
 from costmodel.schedules import SCHEDULES
-from costmodel.schedules.memory import peak_activations
+from costmodel.schedules.memory import peak_activation_bytes, peak_activations
 from costmodel.schedules.offload import with_copies
 from costmodel.schedules.program import (
     Op,
@@ -57,6 +57,8 @@ class Scored:
     timeline: Timeline
     lower_bound: float
     """Seconds that no order of these passes on these ranks goes below, with this memory."""
+    peak_bytes: tuple[float, ...] = ()
+    """Bytes of activations each rank holds at most, where those of the stages are stated."""
 
     @property
     def program(self) -> Program:
@@ -158,6 +160,16 @@ class HoldsTooMuchError(SpecError):
         self.needs = ceil(most)
 
 
+def weighed(scored: Scored, pipeline: Pipeline) -> Scored:
+    """The schedule with the bytes its ranks hold, where those of the stages are stated."""
+    if not pipeline.frees_bytes:
+        return scored
+    if scored.program.copy_lanes:
+        raise SpecError("bytes of activations are not counted under --offload: leave one out")
+    peaks = peak_activation_bytes(scored.program, *np.array(pipeline.frees_bytes).T)
+    return replace(scored, peak_bytes=tuple(peaks.tolist()))
+
+
 def score(
     kind: str, program: Program, seconds: StageSeconds, p2p: float, *, memory: int | None = None
 ) -> Scored:
@@ -196,7 +208,8 @@ def scheduled(kind: str, pipeline: Pipeline, placement: Placement | None = None)
         shape = shape._replace(memory_limit=None)
     schedule.refuse(kind, shape)
     program = as_wanted(schedule.program(shape, pipeline.relative), pipeline)
-    return score(kind + suffix(pipeline), program, pipeline.seconds, pipeline.p2p, memory=limit)
+    scored = score(kind + suffix(pipeline), program, pipeline.seconds, pipeline.p2p, memory=limit)
+    return weighed(scored, pipeline)
 
 
 def as_wanted(program: Program, pipeline: Pipeline) -> Program:
@@ -266,7 +279,7 @@ def synthesised(pipeline: Pipeline, placement: Placement | None, deadline: Deadl
         deadline,
     )
     bound = _below(float(found.lower_bound), found.timeline.makespan)
-    return Scored(BY_SOLVER, found.timeline, bound)
+    return weighed(Scored(BY_SOLVER, found.timeline, bound), pipeline)
 
 
 def imported(program: Program, pipeline: Pipeline) -> Scored:
@@ -276,7 +289,8 @@ def imported(program: Program, pipeline: Pipeline) -> Scored:
         SpecError: It deadlocks or holds more than the memory limit.
     """
     program, limit = as_wanted(program, pipeline), pipeline.shape.memory_limit
-    return score(FROM_FILE, program, pipeline.seconds, pipeline.p2p, memory=limit)
+    scored = score(FROM_FILE, program, pipeline.seconds, pipeline.p2p, memory=limit)
+    return weighed(scored, pipeline)
 
 
 def synthesises(program: Program) -> bool:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cli.output import section
 from cli.render.grid import Column, grid
-from cli.render.text import DOT, percent
+from cli.render.text import DOT, gib, percent
 from cli.render.timeline import timeline_text
 from planner.pipelines import Pipeline
 from planner.schedules import Ranking, Scored, better
@@ -70,15 +70,18 @@ def _saved(scored: Scored, makespan: float) -> str:
 def _memory(scored: Scored) -> RenderableType:
     """Peaks of every rank; neighbours that look alike share a row."""
     rows = []
-    pairs = zip(scored.peaks, scored.peaks_at_input_grad, strict=True)
-    for pair, group in groupby(enumerate(pairs), key=lambda item: item[1]):
+    held = [f"{peak:g}" for peak in scored.peaks], [f"{p:g}" for p in scored.peaks_at_input_grad]
+    sizes = [gib(peak) for peak in scored.peak_bytes]
+    cells = zip(*held, *([sizes] if sizes else []), strict=True)
+    for row, group in groupby(enumerate(cells), key=lambda item: item[1]):
         ranks = [rank for rank, _ in group]
         name = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
-        rows.append((name, f"{pair[0]:g}", f"{pair[1]:g}"))
+        rows.append((name, *row))
     columns = (
         Column("rank", numeric=False),
         Column("activations held"),
         Column("freed at the input gradient"),
+        *([Column("GiB")] if sizes else []),
     )
     unit = "Most activations at once, of one micro batch through one virtual stage each"
     return Group(Text(unit, style="bold"), grid(columns, rows))
@@ -104,6 +107,7 @@ def schedule_json(scored: Scored) -> Mapping[str, object]:
         "num_microbatches": program.num_microbatches,
         "placement": scored.placement,
         "runs_on": list(scored.runs_on),
+        **({"peak_activation_bytes": list(scored.peak_bytes)} if scored.peak_bytes else {}),
     }
 
 

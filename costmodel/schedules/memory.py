@@ -38,6 +38,24 @@ def peak_activations(program: Program, *, at_input_grad: bool = False) -> FloatC
     return np.asarray(held[rows].max(axis=1) / program.sequence_chunks)
 
 
+def peak_activation_bytes(
+    program: Program, at_input_grad: FloatColumn, at_weight_grad: FloatColumn
+) -> FloatColumn:
+    """Most bytes of activations each rank ever holds; shape (rank,).
+
+    Both arguments hold bytes of one micro batch for each virtual stage: what the end of the input
+    gradient frees, and what the weight gradient still needs. A whole backward pass frees both.
+    Without copies to the host. Source: derived, counted op by op.
+    """
+    stage, kind = program.stage % program.num_stages, program.kind
+    early, late = at_input_grad[stage], at_weight_grad[stage]
+    whole = kind == Op.WHOLE
+    change = (kind == Op.FORWARD) * (early + late)
+    change = change - ((kind == Op.BACKWARD) | whole) * early - program.frees * late
+    held = np.cumsum(change, axis=1)[: program.pp].max(axis=1)
+    return np.asarray(held / program.sequence_chunks)
+
+
 def held_by(
     program: Callable[[Shape, RelativeSeconds], Program],
 ) -> Callable[[int, IntMatrix], FloatColumn]:

@@ -103,6 +103,21 @@ def test_activations_that_wait_on_the_host_take_no_memory():
     refused(schedule("--synthesise", *shape, "--offload", "1"), "--offload")
 
 
+def test_stages_that_state_bytes_are_weighed(tmp_path):
+    stage = {"forward": 1, "input_grad": 1, "weight_grad": 1}
+    held = {"input_grad_frees_bytes": 2**30, "weight_grad_frees_bytes": 2**31}
+    path = tmp_path / "stages.json"
+    path.write_text(json.dumps([{**stage, **held}] * 4))
+    asked = ("--kind", "zb-h1", *SIZES, "--stage-times", path)
+    document = schedule(*asked, "--json").json
+    held = document["peak_activations"], document["peak_activations_released_at_input_grad"]
+    for size, late, early in zip(document["peak_activation_bytes"], *held, strict=True):
+        assert 3 * 2**30 * early <= size <= 3 * 2**30 * late
+    assert document["peak_activation_bytes"][0] == 12 * 2**30
+    assert "12.0" in schedule(*asked).out
+    refused(schedule(*asked, "--offload", "1"), "--offload")
+
+
 def test_all_kinds_are_ranked():
     document = schedule("--kind", "all", *SIZES, "--vpp", "2", "--json").json
     assert list(document) == ["schedules", "refused"]

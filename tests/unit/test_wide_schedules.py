@@ -6,7 +6,7 @@ import pytest
 from costmodel.errors import SpecError
 from costmodel.schedules import SCHEDULES, program_for
 from costmodel.schedules.dependencies import checked
-from costmodel.schedules.memory import peak_activations
+from costmodel.schedules.memory import peak_activation_bytes, peak_activations
 from costmodel.schedules.offload import with_copies
 from costmodel.schedules.program import Op, Shape
 from costmodel.schedules.sequence_chunked import causal_shares
@@ -165,3 +165,23 @@ def test_no_legal_group_deadlocks():
                         continue
                     run(checked(program), seconds(program))
     assert refused
+
+
+def test_what_the_input_gradient_frees_weighs_less_than_what_waits_for_the_weight_gradient():
+    one, none = np.ones(4), np.zeros(4)
+    for name in ("zb-h1", "zb-2p", "1f1b"):
+        program = program_for(name, Shape(4, 1, 8))
+        late = peak_activation_bytes(program, none, one)
+        early = peak_activation_bytes(program, one, none)
+        np.testing.assert_array_equal(late, peak_activations(program))
+        np.testing.assert_array_equal(early, peak_activations(program, at_input_grad=True))
+        half = peak_activation_bytes(program, one / 2, one / 2)
+        assert (early <= half).all()
+        assert (half <= late).all()
+
+
+def test_stages_weigh_what_they_hold():
+    program = program_for("1f1b", Shape(4, 1, 8))
+    weights = np.array([1.0, 10.0, 100.0, 1000.0])
+    peaks = peak_activation_bytes(program, np.zeros(4), weights)
+    assert peaks.tolist() == [4, 30, 200, 1000]
