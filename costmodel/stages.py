@@ -182,7 +182,10 @@ def _classes(told_apart: IntColumn, passes: FloatColumn) -> tuple[IntColumn, Int
 
 
 def _by_chunk(kinds: Sequence[IntColumn], passes: FloatColumn) -> FloatColumn:
-    """Passes in flight as far as they tell ranks apart: their sum where all chunks are alike."""
+    """Passes in flight as far as they tell ranks apart: their sum where all chunks are alike.
+
+    Source: derived.
+    """
     dense, moe, _, _, mtp = kinds
     even = (np.ptp(dense, axis=1) == 0) & (np.ptp(moe, axis=1) == 0) & (mtp[:, -1] == 0)
     alike = even & ((dense[:, 0] == 0) | (moe[:, 0] == 0))

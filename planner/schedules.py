@@ -81,6 +81,11 @@ class Scored:
         return self.makespan <= self.lower_bound * EQUALS
 
     @property
+    def whole(self) -> bool:
+        """Are all its backward passes whole?"""
+        return not (self.program.kind == Op.BACKWARD).any()
+
+    @property
     def vpp(self) -> int:
         """Virtual stages of the rank that has most, of one copy of the model."""
         return vpp_of(self.program)
@@ -112,7 +117,8 @@ class Scored:
     @cached_property
     def runs_on(self) -> tuple[str, ...]:
         """Runtimes that execute it."""
-        named = tuple(name for name, traits in RUNTIMES.items() if self.kind in traits.schedules)
+        shape = self.program.pp, self.program.num_microbatches
+        named = tuple(name for name, one in RUNTIMES.items() if one.executes(self.kind, *shape))
         try:
             refuse_what_torch_lacks(self.program)
         except UnsupportedError:
@@ -128,6 +134,8 @@ class Refused:
     reason: str
     needs: int = 0
     """The memory limit it would run with; 0: something else is in the way."""
+    other_vpp: bool = False
+    """It runs with another number of virtual stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +231,13 @@ def as_wanted(program: Program, pipeline: Pipeline) -> Program:
 
 
 def suffix(pipeline: Pipeline) -> str:
-    """What is appended to the name of a schedule that `as_wanted` changed."""
-    changes = {"+split-backward": pipeline.splits_backward, "+offload": pipeline.copied_chunks > 0}
+    """What is appended to the name of a schedule that is not run as its runtimes run it."""
+    group = pipeline.shape.microbatch_group_size
+    changes = {
+        f"+groups-of-{group}": group is not None,
+        "+split-backward": pipeline.splits_backward,
+        "+offload": pipeline.copied_chunks > 0,
+    }
     return "".join(name for name, made in changes.items() if made)
 
 
@@ -245,7 +258,9 @@ def ranked(pipeline: Pipeline, placement: Placement | None = None) -> Ranking:
             reason = f"needs --memory-limit {error.needs}"
             refused.append(Refused(kind, reason, error.needs))
         except SpecError as error:
-            refused.append(Refused(kind, str(error)))
+            least, most = SCHEDULES[kind].least_vpp, SCHEDULES[kind].most_vpp
+            other = not least <= pipeline.shape.vpp <= most
+            refused.append(Refused(kind, str(error), other_vpp=other))
     order = sorted(schedules, key=lambda one: (one.makespan, max(one.peaks)))
     return Ranking(tuple(order), tuple(refused))
 

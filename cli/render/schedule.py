@@ -50,16 +50,17 @@ def headline(scored: Scored) -> str:
 
 
 def gap_text(scored: Scored) -> str:
-    """How far from the best it is at most."""
+    """How far from the best order of its passes it is at most."""
     if scored.optimal:
-        return "proved optimal"
-    return f"at most {percent(scored.gap_fraction)} above the best possible"
+        return "proved: no better order"
+    return f"at most {percent(scored.gap_fraction)} above the best order"
 
 
 def proof_text(scored: Scored) -> str:
     """What is proved, in a sentence."""
+    passes = "whole backward passes" if scored.whole else "these passes"
     bound = f"ends before {amount(scored.lower_bound)}"
-    return f"No order of these passes, on these ranks and with this memory, {bound}."
+    return f"No order of {passes}, on these ranks and with this memory, {bound}."
 
 
 def _saved(scored: Scored, makespan: float) -> str:
@@ -118,10 +119,28 @@ def _whole(value: float) -> float | int:
 def ranking_page(ranking: Ranking) -> Iterator[RenderableType]:
     """The fastest, the table of all, and what does not run."""
     yield Text(headline(ranking.schedules[0]), style="bold")
-    yield _table(ranking)
+    yield Group(_table(ranking), Text(ORDER))
     if ranking.refused:
         columns = (Column("does not run", numeric=False), Column("why", numeric=False))
-        yield grid(columns, ((one.kind, one.reason) for one in ranking.refused))
+        yield grid(columns, _folded(ranking))
+
+
+ORDER = (
+    "better order: by how much more than the fastest order of the same passes a schedule may take, "
+    "on the same ranks with the same memory"
+)
+
+
+def _folded(ranking: Ranking) -> Iterator[tuple[str, str]]:
+    """Schedules that do not run, and why; those that only want another vpp in one row."""
+    vpp = ranking.schedules[0].vpp
+    other = [one for one in ranking.refused if one.other_vpp]
+    if other:
+        names = ", ".join(one.kind for one in other)
+        yield "another vpp", f"{names}: not with vpp={vpp}"
+    for one in ranking.refused:
+        if not one.other_vpp:
+            yield one.kind, one.reason
 
 
 def _table(ranking: Ranking) -> RenderableType:
@@ -129,7 +148,7 @@ def _table(ranking: Ranking) -> RenderableType:
         Column("schedule", numeric=False),
         Column("makespan"),
         Column("bubble"),
-        Column("to best"),
+        Column("better order"),
         Column("held"),
         Column("runs on", numeric=False),
     )
@@ -138,7 +157,7 @@ def _table(ranking: Ranking) -> RenderableType:
             one.kind,
             amount(one.makespan),
             percent(one.timeline.bubble_fraction),
-            "proved" if one.optimal else f"<= {percent(one.gap_fraction)}",
+            "none" if one.optimal else f"<= {percent(one.gap_fraction)}",
             f"{max(one.peaks):g}",
             ", ".join(one.runs_on) or "no runtime",
         )

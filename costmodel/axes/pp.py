@@ -41,31 +41,6 @@ def vpp_needs_pp(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.vpp > 1) & (table.pp == 1))
 
 
-def _vpp_text(name: str) -> str:
-    least, most = SCHEDULES[name].least_vpp, SCHEDULES[name].most_vpp
-    if least == most:
-        return f"{name} with vpp={least}"
-    if least == 1:
-        return f"{name} with any vpp"
-    return f"{name} with vpp > {least - 1}"
-
-
-LEAST_VPP = np.array([SCHEDULES[name].least_vpp for name in SCHEDULE_NAMES])
-MOST_VPP = np.array([SCHEDULES[name].most_vpp for name in SCHEDULE_NAMES])
-
-
-@rule(
-    "schedule_matches_vpp",
-    "vpp schedule",
-    f"the schedule runs {', '.join(map(_vpp_text, SCHEDULE_NAMES))}: change vpp or schedule",
-    INTERLEAVED,
-)
-def schedule_matches_vpp(job: Job, table: LayoutTable) -> BoolColumn:
-    """Every schedule is written for a number of virtual stages."""
-    least, most = LEAST_VPP[table.schedule], MOST_VPP[table.schedule]
-    return np.asarray((table.vpp < least) | (table.vpp > most))
-
-
 @rule(
     "recompute_within_stage",
     "pp vpp recompute_num_layers",
@@ -76,6 +51,24 @@ def recompute_within_stage(job: Job, table: LayoutTable) -> BoolColumn:
     """A stage cannot recompute more layers than it holds."""
     largest = -(-job.model.num_hidden_layers // (table.pp * table.vpp))
     return np.asarray(table.recompute_num_layers > largest)
+
+
+def vpp_rule(name: str) -> Rule:
+    """A schedule is written for a number of virtual stages, as a rule of layouts."""
+    schedule, code = SCHEDULES[name], SCHEDULE_NAMES.index(name)
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """The layout has another number."""
+        outside = (table.vpp < schedule.least_vpp) | (table.vpp > schedule.most_vpp)
+        return np.asarray((table.schedule == code) & outside)
+
+    return Rule(
+        name=f"{name.replace('-', '_')}_vpp",
+        columns=frozenset({"vpp", "schedule"}),
+        broken=broken,
+        says=f"{name} runs {schedule.vpp_text()}: change vpp or schedule",
+        source=f"costmodel/schedules: {name}",
+    )
 
 
 def shape_rules(name: str) -> Iterator[Rule]:
@@ -102,9 +95,9 @@ def shape_rules(name: str) -> Iterator[Rule]:
 
 
 RULES: tuple[Rule, ...] = (
+    *(vpp_rule(name) for name in SCHEDULE_NAMES),
     *(one for name in SCHEDULE_NAMES for one in shape_rules(name)),
     stages_hold_layers,
     vpp_needs_pp,
-    schedule_matches_vpp,
     recompute_within_stage,
 )

@@ -93,6 +93,10 @@ class RuntimeTraits:
     """Keeps one buffer for each weight shape (Transformer Engine with fused accumulation)."""
     schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")
     """Schedules it executes."""
+    pipelines: bool = True
+    """Cuts layers among pipeline ranks at all."""
+    whole_groups: bool = False
+    """Interleaves groups of exactly pp micro batches."""
     unsynchronised: tuple[Schedule, ...] = ()
     """Schedules under which a rank starts its next step without waiting for the others: the norm
     of the gradients is checked after the optimizer step, and the step undone if need be."""
@@ -109,6 +113,12 @@ class RuntimeTraits:
     """What the graph of operations keeps and makes beyond that of fused kernels."""
     footprint: Footprint = PLAIN
     """Bytes that this runtime keeps and another does not."""
+
+    def executes(self, schedule: str, pp: int, num_microbatches: int) -> bool:
+        """Does it run a pipeline of this shape under the schedule, unless a model forbids it?"""
+        grouped = self.whole_groups and schedule == "interleaved"
+        whole = num_microbatches >= pp and num_microbatches % pp == 0
+        return schedule in self.schedules and (self.pipelines or pp == 1) and (whole or not grouped)
 
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""

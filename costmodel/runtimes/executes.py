@@ -23,6 +23,7 @@ def executes_schedule(traits: RuntimeTraits) -> Rule:
         name="runtime_executes_schedule",
         columns=frozenset({"schedule"}),
         broken=broken,
-        says=f"{traits.name} executes no schedule but {', '.join(traits.schedules)}: use one",
+        says=f"{traits.name} executes no schedule but {', '.join(traits.schedules)}: use one; "
+        "`plan schedule --kind NAME` says who executes another",
         source=f"{traits.name} {traits.version}",
     )

@@ -6,8 +6,25 @@ parameters, reduction and buffers in bf16; limit_all_gathers) and `llmfoundry/mo
 
 from __future__ import annotations
 
+import numpy as np
+
+from costmodel.rules import rule
 from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
 from costmodel.runtimes.footprint import Footprint
+from costmodel.spec.job import Job
+from costmodel.table import BoolColumn, LayoutTable
+
+
+@rule(
+    "data_parallel_only",
+    "tp pp cp",
+    "the runtime shards data parallel ranks and nothing else: use tp=pp=cp=1",
+    "mosaicml/llm-foundry and foundation-model-stack/fms-fsdp: torch FSDP over all ranks",
+)
+def data_parallel_only(job: Job, table: LayoutTable) -> BoolColumn:
+    """Neither layers nor sequences are cut."""
+    return np.asarray(table.tp * table.pp * table.cp > 1)
+
 
 LLM_FOUNDRY_FSDP = RuntimeTraits(
     name="llm-foundry-fsdp",
@@ -21,5 +38,8 @@ LLM_FOUNDRY_FSDP = RuntimeTraits(
     gradient_bytes=4,
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["fused"],  # loss_fn: fused_crossentropy
+    schedules=("1f1b",),
+    pipelines=False,
+    rules=(data_parallel_only,),
     footprint=Footprint(low_precision="cast", sharded_weights_are_master=True),
 )

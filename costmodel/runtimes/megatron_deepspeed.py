@@ -7,9 +7,26 @@ precision of the model).
 
 from __future__ import annotations
 
+import numpy as np
+
+from costmodel.rules import rule
 from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
 from costmodel.runtimes.footprint import Footprint
+from costmodel.spec.job import Job
+from costmodel.table import BoolColumn, LayoutTable
 from costmodel.units import GIB
+
+
+@rule(
+    "pipeline_engine_shards_no_gradients",
+    "zero_stage pp",
+    "DeepSpeed refuses ZeRO-2 and ZeRO-3 under pipeline parallelism: use zero_stage <= 1 or pp=1",
+    "microsoft/DeepSpeed runtime/pipe/engine.py, PipelineEngine.__init__",
+)
+def pipeline_engine_shards_no_gradients(job: Job, table: LayoutTable) -> BoolColumn:
+    """Gradients are accumulated whole over the micro batches of a step."""
+    return np.asarray((table.zero_stage >= 2) & (table.pp > 1))
+
 
 DEVICE_OVERHEAD_BYTES = 3.0 * GIB
 """Context, libraries and the communicators of all process groups.
@@ -29,5 +46,6 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["unfused"],
     schedules=("1f1b",),  # runtime/pipe/schedule.py, TrainSchedule
+    rules=(pipeline_engine_shards_no_gradients,),
     footprint=Footprint(outside_bytes=DEVICE_OVERHEAD_BYTES),
 )

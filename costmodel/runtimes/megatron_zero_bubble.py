@@ -24,6 +24,8 @@ MEGATRON_ZERO_BUBBLE = replace(
     gradient_message_bytes=4,
     # --enable-zero-bubble, --zero-bubble-v-schedule, --zero-bubble-v-schedule-mem-setup
     schedules=("1f1b", "interleaved", *SPLIT),
+    zero_stages=(0, 1),  # the fork predates Megatron-FSDP
     unsynchronised=SPLIT,  # --enable-optimizer-post-validation
+    whole_groups=True,
     rules=(interleaved_needs_whole_groups,),
 )

@@ -1,7 +1,8 @@
 """nanotron: FlashAttention-2, ZeRO-1, eager layers, fp32 gradient accumulation.
 
-Source: huggingface/nanotron `src/nanotron/optim/gradient_accumulator.py` (fp32 accumulation) and
-`src/nanotron/models/llama.py`.
+Source: huggingface/nanotron `src/nanotron/optim/gradient_accumulator.py` (fp32 accumulation),
+`src/nanotron/models/llama.py`, and `src/nanotron/parallel/pipeline_parallel/engine.py` (all forward
+then all backward, or 1F1B).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ NANOTRON = RuntimeTraits(
     overlaps_gradients=True,
     gradient_bytes=4,
     gradient_message_bytes=4,
+    schedules=("1f1b", "gpipe"),
+    zero_stages=(0, 1),
     head_bytes_per_logit=12.0,  # bf16 logits, fp32 copies of logits and gradient
     autograd=Autograd(activation_output=True),
     footprint=Footprint(

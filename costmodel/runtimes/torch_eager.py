@@ -51,6 +51,7 @@ TORCH_EAGER = RuntimeTraits(
     gradient_message_bytes=4,
     head_bytes_per_logit=EAGER_HEAD_BYTES,
     schedules=("1f1b",),
+    pipelines=False,
     zero_stages=(0,),
     recompute_subsets=recompute_subsets,
     rules=(one_rank,),

@@ -24,8 +24,8 @@ def broken(job, **fields):
         ({"dp": 8, "micro_batch_size": 3}, "micro_batch_divides_batch"),
         ({"pp": 7}, "stages_hold_layers"),
         ({"vpp": 2, "schedule": "interleaved"}, "vpp_needs_pp"),
-        ({"pp": 2, "vpp": 2}, "schedule_matches_vpp"),
-        ({"pp": 2, "vpp": 2, "schedule": "zb-1p"}, "schedule_matches_vpp"),
+        ({"pp": 2, "vpp": 2}, "1f1b_vpp"),
+        ({"pp": 2, "vpp": 2, "schedule": "zb-1p"}, "zb_1p_vpp"),
         ({"pp": 2, "schedule": "zb-2p"}, "runtime_executes_schedule"),
         (
             {"pp": 4, "dp": 16, "vpp": 2, "schedule": "interleaved"},

@@ -120,8 +120,8 @@ def test_a_slower_link_never_helps(name, pp, m, seed, slower):
 @pytest.mark.parametrize(
     ("layout", "broken"),
     [
-        ({"pp": 2, "vpp": 2, "schedule": "1f1b"}, "schedule_matches_vpp"),
-        ({"pp": 2, "vpp": 3, "schedule": "zb-v"}, "schedule_matches_vpp"),
+        ({"pp": 2, "vpp": 2, "schedule": "1f1b"}, "1f1b_vpp"),
+        ({"pp": 2, "vpp": 3, "schedule": "zb-v"}, "zb_v_vpp"),
         ({"pp": 4, "schedule": "zb-h2", "micro_batch_size": 4}, "zb_h2_shape"),
         ({"pp": 4, "vpp": 2, "schedule": "interleaved", "micro_batch_size": 2}, None),
         ({"pp": 4, "vpp": 2, "schedule": "zb-v", "micro_batch_size": 16}, None),
