@@ -13,14 +13,21 @@ from costmodel.earliest import AFTER, BACKWARD, BEFORE, FORWARD, FloatMatrix, Wa
 from costmodel.table import FloatColumn
 
 
-class Task(NamedTuple):
-    """An op of one rank, or any other work of it, and what surrounds it."""
+class Tasks(NamedTuple):
+    """Ops of one rank, or any other work of it, and what surrounds each; columns."""
 
-    head: float
+    heads: FloatColumn
     """Seconds before which it cannot start."""
-    seconds: float
-    tail: float
+    seconds: FloatColumn
+    tails: FloatColumn
     """Seconds that are left at least when it ends."""
+
+
+MOST_TASKS = 4_000
+"""Ops of a rank that are bounded by their best set; of more, by nested sets alone.
+
+Source: assumed; some hundredths of a second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Ends:
     tails: FloatMatrix
     """As of `earliest` on the walk backwards: of the k-th last end, what is left then."""
 
-    def tasks(self, stage: int) -> Iterator[Task]:
+    def tasks(self, stage: int) -> Iterator[Tasks]:
         """The ops of one stage. Source: derived; the k-th start is followed by the k-th end."""
         walk = self.walk
         for op, mirrored, seconds in (
@@ -42,8 +49,7 @@ class Ends:
             (AFTER, BEFORE, walk.after),
         ):
             heads, tails = self.heads[op, stage], self.tails[mirrored, stage, ::-1]
-            for head, tail in zip(heads.tolist(), tails.tolist(), strict=True):
-                yield Task(head, float(seconds[stage]), tail)
+            yield Tasks(heads, np.full(len(heads), seconds[stage]), tails)
 
     def releases(self, stage: int) -> FloatColumn:
         """Seconds left at least when a stage frees its k-th last activations.
@@ -72,30 +78,49 @@ def rank_bound(walks: list[Ends], rank: int, beside: float = 0.0) -> float:
     hosted = [(ends, int(s)) for ends in walks for s in np.flatnonzero(ends.walk.rank == rank)]
     if not hosted:
         return 0.0
-    tasks = [task for ends, stage in hosted for task in ends.tasks(stage)]
+    parts = [part for ends, stage in hosted for part in ends.tasks(stage)]
     if beside:
-        tasks.append(Task(min(task.head for task in tasks), beside, 0.0))
-    return max(one_machine_bound(tasks), memory_bound(hosted))
+        soonest = min(part.heads.min() for part in parts)
+        parts.append(Tasks(np.array([soonest]), np.array([beside]), np.zeros(1)))
+    tasks = Tasks(*map(np.concatenate, zip(*parts, strict=True)))
+    few = len(tasks.heads) <= MOST_TASKS
+    work = one_machine_bound(tasks) if few else nested_bound(tasks)
+    return max(work, memory_bound(hosted))
 
 
-def one_machine_bound(tasks: list[Task]) -> float:
+def nested_bound(tasks: Tasks) -> float:
+    """As `one_machine_bound`, over sets of all tasks whose heads, or tails, are long enough.
+
+    Source: derived; each of these sets is one of those that count there.
+    """
+    heads, seconds, tails = tasks
+    bounds = []
+    for ahead, behind in ((heads, tails), (tails, heads)):
+        order = np.argsort(-ahead, kind="stable")
+        least = np.minimum.accumulate(behind[order])
+        bounds.append((ahead[order] + np.cumsum(seconds[order]) + least).max())
+    return float(max(bounds))
+
+
+def one_machine_bound(tasks: Tasks) -> float:
     """Seconds in which one machine can do all tasks, if it may interrupt them.
 
     At any time it works on the task with the longest tail of those it may run. The result is the
     largest sum, over sets of tasks, of the shortest head, all work and the shortest tail.
     Source: Carlier, The one-machine sequencing problem, EJOR 11, 1982, section 3.
     """
-    waiting = sorted(tasks, reverse=True)
+    columns = (column.tolist() for column in tasks)
+    waiting = sorted(zip(*columns, strict=True), reverse=True)
     ready: list[tuple[float, float]] = []
     now = bound = 0.0
     while waiting or ready:
         if not ready:
-            now = max(now, waiting[-1].head)
-        while waiting and waiting[-1].head <= now:
-            task = waiting.pop()
-            heappush(ready, (-task.tail, task.seconds))
+            now = max(now, waiting[-1][0])
+        while waiting and waiting[-1][0] <= now:
+            _, seconds, behind = waiting.pop()
+            heappush(ready, (-behind, seconds))
         tail, left = heappop(ready)
-        stop = waiting[-1].head if waiting else now + left
+        stop = waiting[-1][0] if waiting else now + left
         if now + left > stop:
             heappush(ready, (tail, left - (stop - now)))
             now = stop

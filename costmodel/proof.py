@@ -24,6 +24,10 @@ NO_STAGE = -1
 """Fills the row of a rank that has fewer stages than others."""
 
 
+EQUALS = 1 + 1e-9
+"""Two times whose ratio is smaller differ by rounding alone. Source: assumed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a schedule has to keep to."""
@@ -123,15 +127,15 @@ def program_lower_bound(
     """Seconds that no schedule with a program's placement, passes and memory goes below.
 
     `memory_limit` is that of every rank, in activations of one micro batch through one virtual
-    stage; null: the most that any rank of the program holds. Every copy of a model keeps its micro
+    stage; null: the most that any rank of the program holds. Where activations wait on the host,
+    any number may be on their way, so no limit counts. Every copy of a model keeps its micro
     batches; chunks of a sequence count with the seconds of the shortest one, and once with all.
     Source: derived, docs/explanation/schedules.md.
     """
-    peak = float(peak_activations(program).max())
-    given = memory_limit is not None and not program.copy_lanes
-    memory = float(memory_limit or 0) if given else peak
-    splits = bool((program.kind == Op.WEIGHT).any())
-    limits = Limits(p2p, int(np.ceil(memory * program.sequence_chunks)), splits)
+    if memory_limit is None:
+        memory_limit = int(np.ceil(peak_activations(program).max()))
+    memory = None if program.copy_lanes else memory_limit * program.sequence_chunks
+    limits = Limits(p2p, memory, splits_backward=bool((program.kind == Op.WEIGHT).any()))
     walks = [
         ends_of(walk_of(stages, _shortest(seconds, program), passes, limits))
         for stages, passes in _copies(program)

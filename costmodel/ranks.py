@@ -57,10 +57,15 @@ def ranks_of(job: Job, table: LayoutTable, *, merged: bool = True) -> Ranks:
     """Coefficients of every row; `merged=False` keeps every rank apart, in order.
 
     Micro batches beyond a full pipeline change no coefficient, so their number is capped there and
-    few distinct pipeline shapes remain.
+    few distinct pipeline shapes remain; but not where it decides the size of unusual groups.
     """
-    full_pipeline = np.array([SCHEDULES[name].rounds_to_fill for name in SCHEDULE_NAMES])
-    capped = np.minimum(num_microbatches(job, table), full_pipeline[table.schedule] * table.pp)
+    named = [SCHEDULES[name] for name in SCHEDULE_NAMES]
+    full_pipeline = np.array([one.rounds_to_fill for one in named])
+    groups = np.array(["microbatch_group_size" in one.options for one in named])
+    microbatches = num_microbatches(job, table)
+    unusual = groups[table.schedule] & (table.vpp > 1) & (microbatches % table.pp != 0)
+    full = np.minimum(microbatches, full_pipeline[table.schedule] * table.pp)
+    capped = np.where(unusual, microbatches, full)
     first, shape = distinct(table.schedule, table.pp, table.vpp, capped)
     decoder = decoder_of(job)
     columns = (table.schedule, table.pp, table.vpp, capped)

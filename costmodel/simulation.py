@@ -14,7 +14,7 @@ from costmodel.schedules.program import EQUAL, RelativeSeconds
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.stages import decoder_of, layers_again, stage_layers
-from costmodel.steady import PATTERN_UNITS, UNITS, rank_end_seconds, relative_seconds
+from costmodel.steady import rank_end_seconds, relative_seconds, units_of
 from costmodel.table import FloatColumn, IntColumn, distinct
 from costmodel.timeline import StageSeconds, first_start_seconds
 
@@ -87,8 +87,7 @@ def _programs(
     if not SCHEDULES[schedule].adapts:
         yield EQUAL, np.arange(len(p2p))
         return
-    units = PATTERN_UNITS if SCHEDULES[schedule].repeats else UNITS
-    relative = relative_seconds(seconds, p2p, units)
+    relative = relative_seconds(seconds, p2p, units_of(schedule))
     for one in dict.fromkeys(relative):
         yield one, np.flatnonzero([other == one for other in relative])
 

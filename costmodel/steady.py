@@ -44,6 +44,11 @@ Source: measured on V-Half and V-Min, p = 4 and 8, 24 sets of durations: orders 
 """
 
 
+def units_of(schedule: str) -> int:
+    """Units of a forward and a backward pass that the order of a schedule is made for."""
+    return PATTERN_UNITS if SCHEDULES[schedule].repeats else UNITS
+
+
 def relative_seconds(
     seconds: StageSeconds, p2p: FloatColumn, units: int = UNITS
 ) -> list[RelativeSeconds]:

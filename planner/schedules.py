@@ -10,7 +10,7 @@ from math import ceil
 import numpy as np
 
 from costmodel.errors import SpecError, UnsupportedError, unknown_name
-from costmodel.proof import program_lower_bound
+from costmodel.proof import EQUALS, program_lower_bound
 from costmodel.runtimes import RUNTIMES
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.memory import peak_activation_bytes, peak_activations
@@ -29,8 +29,6 @@ from planner.pipelines import Pipeline, require_size
 
 MOST_HINTED = 200_000
 """Ops of a program that is run again to see what would be better; some seconds."""
-EQUALS = 1 + 1e-9
-"""Two times whose ratio is smaller differ by rounding alone. Source: assumed."""
 TORCH_CSV = "torch CSV"
 """torch's pipeline runtime, loading a schedule from a file."""
 BY_SOLVER, FROM_FILE = "synthesised", "csv"

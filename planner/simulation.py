@@ -15,7 +15,7 @@ from costmodel.schedules.program import EQUAL, Shape
 from costmodel.simulation import virtual_stage_seconds
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
-from costmodel.steady import relative_seconds
+from costmodel.steady import relative_seconds, units_of
 from costmodel.table import FloatColumn, LayoutTable
 from costmodel.timeline import StageSeconds
 from planner.answer import check
@@ -78,10 +78,9 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
     shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
     seconds = virtual_stage_seconds(job, priced, np.array([0]))
     p2p = priced.seconds.p2p[:1]
+    relative = relative_seconds(seconds, p2p, units_of(layout.schedule))[0]
     adapts = SCHEDULES[layout.schedule].adapts
-    program = program_for(
-        layout.schedule, shape, relative_seconds(seconds, p2p)[0] if adapts else EQUAL
-    )
+    program = program_for(layout.schedule, shape, relative if adapts else EQUAL)
     speed = machine.speed
     passes = StageSeconds(seconds.forward / speed, seconds.backward / speed, seconds.weight / speed)
     return Simulation(

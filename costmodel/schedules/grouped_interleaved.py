@@ -54,7 +54,7 @@ def program(shape: Shape, relative: RelativeSeconds) -> Program:
     return split_backward(frame, defer=False)
 
 
-def partial_first_group(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:
+def too_few(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:
     """Are there fewer micro batches than ranks? Source: derived; a group would not fill."""
     return np.asarray(num_microbatches < pp)
 
@@ -66,7 +66,7 @@ SCHEDULE = Schedule(
     rounds_to_fill=2,
     least_vpp=2,
     most_vpp=sys.maxsize,
-    rules=(ShapeRule("num_microbatches must be at least pp", partial_first_group),),
+    rules=(ShapeRule("num_microbatches must be at least pp", too_few),),
     options=frozenset({"microbatch_group_size"}),
     splits_backward=True,
 )

@@ -46,7 +46,8 @@ def splits_unevenly(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) 
 
 
 WHOLE_GROUPS = ShapeRule(
-    "num_microbatches must be a multiple of num_microbatches // pp, so that groups are equal",
+    "micro batches must fall into equal groups of pp or more, so num_microbatches must be a "
+    "multiple of num_microbatches // pp",
     splits_unevenly,
 )
 

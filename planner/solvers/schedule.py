@@ -13,6 +13,7 @@ from math import ceil, inf
 import numpy as np
 
 from costmodel.errors import SpecError
+from costmodel.proof import EQUALS
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.line import KINDS
 from costmodel.schedules.program import Placement, Program, RelativeSeconds, Shape
@@ -37,8 +38,9 @@ MOST_OPS = 800
 docs/decisions/0011-schedules-by-search.md."""
 SQUEEZED = 4
 """Rough orders that are squeezed. Source: assumed."""
-EQUALS = 1 + 1e-9
-"""Two times whose ratio is smaller differ by rounding alone. Source: assumed."""
+MOST_LISTED = 20_000
+"""Ops of a pipeline beyond which rules of thumb are tried only if no schedule of the registry fits;
+each takes seconds. Source: measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ def synthesise(problem: Problem, deadline: Deadline) -> Synthesis:
         for number, best in enumerate(searches):
             if best.bound * EQUALS < min(one.makespan for one in searches):
                 step(best, Part(part, 1 / (len(searches) - number)))
+    for best in searches:  # the rules of thumb that the first share of the time left out
+        _by_rule_of_thumb(best, deadline)
     return _answer(searches)
 
 
@@ -150,11 +154,21 @@ def _by_rule_of_thumb(best: Best, deadline: Deadline) -> None:
 
 
 def _rough(of: Instance) -> Iterator[tuple[Program, str]]:
-    """Orders that take no solver; the first always fits."""
+    """Orders that take no solver, those that are made fastest first; one at least fits."""
+    relative = relative_seconds(of.problem.seconds, np.array([of.problem.p2p]))[0]
+    named = sorted(SCHEDULES, key=lambda name: SCHEDULES[name].adapts)
+    fixed = [name for name in named if not SCHEDULES[name].adapts]
+    fits = False
+    for name in fixed:
+        program = _named(name, of, relative)
+        if program is not None:
+            fits |= of.fits(program)
+            yield program, name
+    if fits and len(KINDS) * of.num_stages * of.num_microbatches > MOST_LISTED:
+        return
     rules = tastes(of.limit, of.problem.vpp)
     yield of.program(listed(of, next(rules))), "greedy"
-    relative = relative_seconds(of.problem.seconds, np.array([of.problem.p2p]))[0]
-    for name in SCHEDULES:
+    for name in named[len(fixed) :]:
         program = _named(name, of, relative)
         if program is not None:
             yield program, name

@@ -12,8 +12,10 @@ from cli.render.plan import others_part
 from costmodel.errors import SpecError
 from costmodel.explicit import explicit
 from costmodel.machine import machine_of
+from costmodel.ranks import ranks_of
 from costmodel.runtimes import RUNTIMES, runtime
 from costmodel.schedules import SCHEDULES, program
+from costmodel.schedules.memory import peak_activations
 from costmodel.schedules.program import placed
 from costmodel.spec.layout import SCHEDULE_NAMES, Layout
 from costmodel.stages import decoder_of, rank_classes, stage_layers
@@ -285,3 +287,16 @@ def terminal_text(parts):
     for part in parts:
         console.print(part)
     return console.file.getvalue()
+
+
+@pytest.mark.parametrize("schedule", ["interleaved", "zb-h1"])
+@pytest.mark.parametrize("microbatches", [8, 10, 12, 15, 20])
+def test_groups_larger_than_the_pipeline_are_held_whole(make_job, schedule, microbatches):
+    pp, vpp = 4, 4
+    ops = program(schedule, pp, vpp, microbatches)
+    some = on(make_job("llama3-8b", "1x8:h100-sxm", microbatches), "torchtitan")
+    layout = Layout(tp=2, pp=pp, vpp=vpp, schedule=schedule, zero_stage=1)
+    ranks = ranks_of(some, LayoutTable.of([layout]), merged=False)
+    layers = some.model.num_hidden_layers // (pp * vpp)
+    held = ranks.dense_whole_held[:, 0] + ranks.moe_whole_held[:, 0]
+    np.testing.assert_allclose(held, peak_activations(ops) * layers)
