@@ -30,14 +30,14 @@ class NewFile:
     executable: bool = False
 
 
-def read_text(path: Path) -> str:
-    """Content of a text file.
+def read_text(path: Path, *, expected: str = "JSON or YAML") -> str:
+    """Content of a text file; `expected` says of what kind.
 
     Raises:
         FileError: It is missing, a folder, unreadable, too large, binary or not UTF-8.
     """
     content = _content(path, LARGEST_FILE_BYTES, _too_large(path))
-    return _decoded(path, content)
+    return _decoded(path, content, expected)
 
 
 def read_log(path: Path) -> str:
@@ -189,10 +189,10 @@ def _reported(path: Path) -> Iterator[None]:
         raise FileError(f"{path}: cannot be written: {_reason(error)}") from error
 
 
-def _decoded(path: Path, content: bytes) -> str:
+def _decoded(path: Path, content: bytes, expected: str) -> str:
     if b"\0" in content:
         line = content[: content.index(b"\0")].count(b"\n") + 1
-        raise FileError(f"{path}:{line}: binary file, expected text (JSON or YAML)")
+        raise FileError(f"{path}:{line}: binary file, expected text ({expected})")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -38,7 +38,7 @@ class Way:
 
     def default_vpp(self, placement: Placement | None) -> int:
         """Virtual stages of a rank, unless stated: one, or what the schedule needs."""
-        if self.synthesise and placement == "v":
+        if placement == "v" and (self.synthesise or self.kind == ALL):
             return 2
         if self.kind in (None, ALL):
             return 1

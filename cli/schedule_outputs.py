@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from cli.files import refuse_existing, write_text
-from cli.options import FORCE, JSON, gathered
+from cli.files import FileError, refuse_existing, write_text
+from cli.options import FORCE, JSON, Command, gathered
 from cli.output import WIDTH, remark
 from cli.render.chrome_trace import Extra, trace_text
 from costmodel.timeline import Timeline
@@ -30,11 +30,18 @@ class Outputs:
         """Refuse early what could not be written later.
 
         Raises:
-            FileError: A file exists or its folder refuses it.
+            FileError: A file exists, its folder refuses it, or two are the same.
         """
-        for path in (self.csv, self.trace):
-            if path:
-                refuse_existing(path, force=self.force)
+        paths = self.paths
+        for path in paths:
+            refuse_existing(path, force=self.force)
+        if len({path.parent.resolve() / path.name for path in paths}) < len(paths):
+            raise FileError(f"{paths[0]}: is stated for --csv and --trace: choose two names")
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that were asked for."""
+        return tuple(path for path in (self.csv, self.trace) if path)
 
     def write(self, timeline: Timeline, extras: Sequence[Extra] = ()) -> None:
         """Write the files that were asked for.
@@ -51,29 +58,30 @@ class Outputs:
             remark(f"wrote {path}")
 
 
-output_options = gathered(
-    "outputs",
-    Outputs,
-    (
-        click.option(
-            "--csv",
-            type=click.Path(path_type=Path),
-            help="Write the schedule as torch's pipeline runtime loads it.",
+def output_options(unit: str = "") -> Callable[[Command], Command]:
+    """`--csv --trace --force --width --json`, as `outputs`; `unit` ends the help of `--trace`."""
+    return gathered(
+        "outputs",
+        Outputs,
+        (
+            click.option(
+                "--csv",
+                type=click.Path(path_type=Path),
+                help="Write the schedule as torch's pipeline runtime loads it.",
+            ),
+            click.option(
+                "--trace",
+                type=click.Path(path_type=Path),
+                help=f"Write a trace for ui.perfetto.dev{unit}.",
+            ),
+            FORCE,
+            click.option(
+                "--width",
+                type=click.IntRange(40, 1000),
+                default=WIDTH,
+                show_default=True,
+                help="Columns of the timeline.",
+            ),
+            JSON,
         ),
-        click.option(
-            "--trace",
-            type=click.Path(path_type=Path),
-            help="Write a trace for ui.perfetto.dev; a unit of time is a second.",
-        ),
-        FORCE,
-        click.option(
-            "--width",
-            type=click.IntRange(40, 1000),
-            default=WIDTH,
-            show_default=True,
-            help="Columns of the timeline.",
-        ),
-        JSON,
-    ),
-)
-"""`--csv --trace --force --width --json`, as `outputs`."""
+    )

@@ -66,6 +66,11 @@ def _entries(document: Document) -> tuple[StageTimes, ...]:
 
 
 def _columns(document: Document) -> tuple[StageTimes, ...]:
+    if document.values.keys().isdisjoint(Columns.model_fields):
+        raise document.error(
+            "no durations: write a list of virtual stages with forward, input_grad and weight_grad "
+            "each, or these three as lists"
+        )
     found = document.validated(Columns).model_dump()
     stated = {name: column for name, column in found.items() if column}
     if len({len(column) for column in stated.values()}) > 1:

@@ -65,7 +65,11 @@ def _splits(program: Program) -> str:
 
 
 def _runtimes(name: str, program: Program) -> list[str]:
-    named = [runtime for runtime, traits in RUNTIMES.items() if name in traits.schedules]
+    named = [
+        runtime
+        for runtime, traits in RUNTIMES.items()
+        if name in traits.schedules and traits.pipelines
+    ]
     try:
         refuse_what_torch_lacks(program)
     except UnsupportedError:

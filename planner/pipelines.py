@@ -142,9 +142,20 @@ def require_size(shape: Shape) -> Shape:
         raise SpecError(
             f"pp={shape.pp}, vpp={shape.vpp}, num_microbatches={shape.num_microbatches}, "
             f"sequence_chunks={shape.sequence_chunks} make up to {ops:,} ops, more than "
-            f"{LARGEST_PROGRAM:,}: lower num_microbatches, beyond a few times pp it only repeats"
+            f"{LARGEST_PROGRAM:,}: lower {_largest(shape)}"
         )
     return shape
+
+
+def _largest(shape: Shape) -> str:
+    """The size that is furthest from what is usual."""
+    sizes = {
+        "num_microbatches, beyond a few times pp it only repeats": shape.num_microbatches,
+        "pp": shape.pp,
+        "vpp": shape.vpp,
+        "sequence_chunks": shape.sequence_chunks,
+    }
+    return max(sizes, key=lambda name: sizes[name])
 
 
 @dataclass(frozen=True, slots=True)

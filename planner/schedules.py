@@ -55,6 +55,8 @@ class Scored:
     timeline: Timeline
     lower_bound: float
     """Seconds that no order of these passes on these ranks goes below, with this memory."""
+    memory: int = 0
+    """Activations that a rank may hold under that bound; 0: any number, some wait on the host."""
     peak_bytes: tuple[float, ...] = ()
     """Bytes of activations each rank holds at most, where those of the stages are stated."""
 
@@ -190,7 +192,8 @@ def score(
         raise HoldsTooMuchError(kind, most, memory)
     bound = program_lower_bound(program, seconds, p2p, memory)
     busiest = float(timeline.seconds[: program.pp].sum(axis=1).max())
-    return Scored(kind, timeline, _below(max(float(bound), busiest), timeline.makespan))
+    allowed = 0 if program.copy_lanes else memory or ceil(most)
+    return Scored(kind, timeline, _below(max(float(bound), busiest), timeline.makespan), allowed)
 
 
 def _below(bound: float, makespan: float) -> float:
@@ -213,8 +216,9 @@ def scheduled(kind: str, pipeline: Pipeline, placement: Placement | None = None)
     if "memory_limit" not in schedule.options:
         shape = shape._replace(memory_limit=None)
     schedule.refuse(kind, shape)
-    program = as_wanted(schedule.program(shape, pipeline.relative), pipeline)
-    scored = score(kind + suffix(pipeline), program, pipeline.seconds, pipeline.p2p, memory=limit)
+    made = schedule.program(shape, pipeline.relative)
+    name, program = kind + suffix(made, pipeline), as_wanted(made, pipeline)
+    scored = score(name, program, pipeline.seconds, pipeline.p2p, memory=limit)
     return weighed(scored, pipeline)
 
 
@@ -228,12 +232,12 @@ def as_wanted(program: Program, pipeline: Pipeline) -> Program:
     return with_copies(program, copied)
 
 
-def suffix(pipeline: Pipeline) -> str:
+def suffix(program: Program, pipeline: Pipeline) -> str:
     """What is appended to the name of a schedule that is not run as its runtimes run it."""
     group = pipeline.shape.microbatch_group_size
     changes = {
         f"+groups-of-{group}": group is not None,
-        "+split-backward": pipeline.splits_backward,
+        "+split-backward": pipeline.splits_backward and bool((program.kind == Op.WHOLE).any()),
         "+offload": pipeline.copied_chunks > 0,
     }
     return "".join(name for name, made in changes.items() if made)
@@ -292,7 +296,8 @@ def synthesised(pipeline: Pipeline, placement: Placement | None, deadline: Deadl
         deadline,
     )
     bound = _below(float(found.lower_bound), found.timeline.makespan)
-    return weighed(Scored(BY_SOLVER, found.timeline, bound), pipeline)
+    allowed = shape.memory_limit or shape.pp * shape.vpp
+    return weighed(Scored(BY_SOLVER, found.timeline, bound, allowed), pipeline)
 
 
 def imported(program: Program, pipeline: Pipeline) -> Scored:

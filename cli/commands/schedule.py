@@ -9,9 +9,10 @@ import click
 from cli.clock import Clock
 from cli.files import read_text
 from cli.help import example
-from cli.output import show, show_json
+from cli.output import remark, show, show_json
 from cli.parameters import finite
 from cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
+from cli.schedule_effects import refuse_idle, refuse_no_export, refuse_nothing_to_split
 from cli.schedule_options import (
     ALL,
     Durations,
@@ -22,11 +23,12 @@ from cli.schedule_options import (
     way_options,
 )
 from cli.schedule_outputs import Outputs, output_options
-from costmodel.errors import PlanError, SpecError
+from costmodel.errors import PlanError, SpecError, UnsupportedError
 from costmodel.schedules.program import Program, Shape
-from planner.exporters.torch_schedule_csv import program_of_csv
+from planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
 from planner.pipelines import Pipeline
 from planner.schedules import (
+    HoldsTooMuchError,
     Ranking,
     Scored,
     imported,
@@ -58,7 +60,7 @@ SYNTHESIS_SECONDS = 30.0
     metavar="SECONDS",
     help="Of --synthesise: answer with what is found by then.",
 )
-@output_options
+@output_options("; a unit of time is a second")
 def command(
     way: Way, sizes: Sizes, durations: Durations, outputs: Outputs, time_limit: float
 ) -> None:
@@ -66,16 +68,19 @@ def command(
 
     Durations are those of one micro batch through one virtual stage, in any unit. Prints the
     makespan, how far it is from the best possible, the timeline and the activations held. With
-    `--kind all` the schedules that run with this vpp are ranked, and files hold the fastest.
+    `--kind all` the schedules that run with this vpp are ranked, and files hold the fastest, with
+    `--csv` the fastest that torch runs.
     """
     outputs.check()
+    refuse_idle(way, sizes, durations)
+    if outputs.csv:
+        refuse_no_export(sizes, durations)
     if way.from_csv:
-        program = _read(way.from_csv)
-        pipeline = _pipeline_of(program, sizes, durations)
-        _answer(imported(program, pipeline), pipeline, outputs)
+        _answer(*_scored_file(way, way.from_csv, sizes, durations), outputs)
         return
     shape = sizes.shape(way)
     pipeline = durations.pipeline(shape, split_backward=sizes.split_backward)
+    refuse_nothing_to_split(way, pipeline)
     if way.kind == ALL:
         _answer_all(ranked(pipeline, sizes.placement), outputs)
     elif way.kind:
@@ -97,11 +102,30 @@ def _answer(scored: Scored, pipeline: Pipeline, outputs: Outputs) -> None:
 def _answer_all(ranking: Ranking, outputs: Outputs) -> None:
     if not ranking.schedules:
         raise _nothing_runs(ranking)
-    outputs.write(ranking.schedules[0].timeline)
+    _write_fastest(ranking, outputs)
     if outputs.as_json:
         show_json(ranking_json(ranking))
     else:
         show(*ranking_page(ranking))
+
+
+def _write_fastest(ranking: Ranking, outputs: Outputs) -> None:
+    """Write the fastest schedule, or with `--csv` the fastest that torch runs, and say which."""
+    first = ranking.schedules[0]
+    if not outputs.csv:
+        outputs.write(first.timeline)
+        return
+    runs = (one for one in ranking.schedules if not what_torch_lacks(one.program))
+    found = next(runs, None)
+    if found is None:
+        raise UnsupportedError("torch's pipeline runtime runs none of these: leave --csv out")
+    outputs.write(found.timeline)
+    if found is not first:
+        verb = "hold" if outputs.trace else "holds"
+        remark(
+            f"{' and '.join(map(str, outputs.paths))} {verb} {found.kind}, the fastest that torch "
+            f"runs: {first.kind} has {what_torch_lacks(first.program)}"
+        )
 
 
 def _nothing_runs(ranking: Ranking) -> SpecError:
@@ -118,9 +142,26 @@ def _nothing_runs(ranking: Ranking) -> SpecError:
 
 def _read(path: Path) -> Program:
     try:
-        return program_of_csv(read_text(path))
+        return program_of_csv(read_text(path, expected="CSV"))
     except SpecError as error:
         raise SpecError(f"{path}: {error}") from error
+
+
+def _scored_file(
+    way: Way, path: Path, sizes: Sizes, durations: Durations
+) -> tuple[Scored, Pipeline]:
+    """The schedule of a file on the clock, and what it is scored for."""
+    program = _read(path)
+    pipeline = _pipeline_of(program, sizes, durations)
+    refuse_nothing_to_split(way, pipeline, program)
+    try:
+        return imported(program, pipeline), pipeline
+    except HoldsTooMuchError as error:
+        raise SpecError(
+            f"{path}: the schedule holds more than --memory-limit {sizes.memory_limit}: raise it "
+            f"to {error.needs}, the smallest the schedule runs with, or let --synthesise look for "
+            "another"
+        ) from error
 
 
 def _pipeline_of(program: Program, sizes: Sizes, durations: Durations) -> Pipeline:

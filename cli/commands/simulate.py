@@ -33,7 +33,7 @@ NOTICED = 1e-6
     help="Rank of another layout of the plan's table.  [default: the best]",
 )
 @PROFILE
-@output_options
+@output_options()
 def command(
     plan: Path, candidate: int | None, profiles: tuple[Path, ...], outputs: Outputs
 ) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from costmodel.errors import SpecError
 from costmodel.schedules.dependencies import LETTERS, NOTHING, sources
 from costmodel.schedules.program import Op, Program
-from costmodel.timeline import Timeline
+from costmodel.timeline import FloatMatrix, Timeline
 
 MICRO = 1e6
 MOST_OPS = 300_000
@@ -32,6 +32,11 @@ CATEGORIES = {
     Op.OFFLOAD: "copy",
     Op.RELOAD: "copy",
 }
+DIGITS = 6
+"""Of a microsecond: an arrow and the op it touches have the same time, and so have two ops that
+follow one another."""
+NANOSECOND = 1e-3
+"""In microseconds; viewers count whole ones."""
 INSIDE = 0.999
 """Part of an op after which its message starts: an arrow belongs to the op that is running."""
 
@@ -92,7 +97,7 @@ def _names(program: Program, extras: Sequence[Extra]) -> Iterator[Event]:
 def _ops(timeline: Timeline) -> Iterator[Event]:
     """Every op as a complete event."""
     program = timeline.program
-    start, end = np.round(timeline.start * MICRO, 6), np.round(timeline.end * MICRO, 6)
+    start, end = _micros(timeline.start), _micros(timeline.end)
     for row, position in np.argwhere(program.kind != Op.NONE).tolist():
         kind, microbatch = Op(int(program.kind[row, position])), program.microbatch[row, position]
         lane, rank = divmod(row, program.pp)
@@ -112,54 +117,65 @@ def _ops(timeline: Timeline) -> Iterator[Event]:
         }
 
 
+def _micros(seconds: FloatMatrix) -> FloatMatrix:
+    """Microseconds, all rounded alike."""
+    return np.round(seconds * MICRO, DIGITS)
+
+
 def _chunk(program: Program, microbatch: int) -> dict[str, int]:
     chunks = program.sequence_chunks
     return {"sequence_chunk": microbatch % chunks} if chunks > 1 else {}
 
 
 def _messages(timeline: Timeline) -> Iterator[Event]:
-    """Every message between ranks as an arrow from the op that makes it to the op that needs it."""
+    """Every message between ranks as an arrow from the op that makes it to the op that needs it.
+
+    An op that takes no time has no slice to touch, and no arrow.
+    """
     program = timeline.program
-    positions = program.kind.shape[1]
-    start, end = timeline.start * MICRO, timeline.end * MICRO
+    start, end = _micros(timeline.start), _micros(timeline.end)
+    seen = (end - start >= NANOSECOND).ravel()
     source = sources(program)[0]
+    arrives = (source != NOTHING) & seen[source] & seen.reshape(source.shape)
     number = 0
-    for row, position in np.argwhere(source != NOTHING).tolist():
-        from_row, from_position = divmod(int(source[row, position]), positions)
-        if from_row % program.pp == row % program.pp:
+    for row, position in np.argwhere(arrives).tolist():
+        sender, place = divmod(int(source[row, position]), source.shape[1])
+        if sender % program.pp == row % program.pp:
             continue
-        began, ended = start[from_row, from_position], end[from_row, from_position]
-        kind = Op(int(program.kind[row, position]))
         number += 1
-        arrow = {
-            "name": "activation" if kind == Op.FORWARD else "gradient",
-            "cat": "message",
-            "id": number,
-        }
-        yield {
-            **arrow,
-            "ph": "s",
-            "ts": float(began + INSIDE * (ended - began)),
-            "pid": from_row % program.pp,
-            "tid": from_row // program.pp,
-        }
-        yield {
-            **arrow,
-            "ph": "f",
-            "bp": "e",
-            "ts": float(start[row, position]),
-            "pid": row % program.pp,
-            "tid": row // program.pp,
-        }
+        named = {"name": _message(program, row, position), "cat": "message", "id": number}
+        leaves = _leaves(float(start[sender, place]), float(end[sender, place]))
+        yield {**named, "ph": "s", "ts": leaves, **_lane(program, sender)}
+        arrival = float(start[row, position])
+        yield {**named, "ph": "f", "bp": "e", "ts": arrival, **_lane(program, row)}
+
+
+def _message(program: Program, row: int, position: int) -> str:
+    forward = program.kind[row, position] in (Op.FORWARD, Op.VOCAB_FORWARD)
+    return "activation" if forward else "gradient"
+
+
+def _lane(program: Program, row: int) -> dict[str, int]:
+    return {"pid": row % program.pp, "tid": row // program.pp}
+
+
+def _leaves(began: float, ended: float) -> float:
+    """Time shortly before the end of an op, and early enough for viewers that cut nanoseconds off.
+
+    Source: derived; the start and the length of an op lose one nanosecond each.
+    """
+    late = min(began + INSIDE * (ended - began), ended - 2 * NANOSECOND)
+    return max(began, round(late, DIGITS))
 
 
 def _extra(extra: Extra) -> Event:
+    start, end = _micros(np.array([extra.start, extra.start + extra.seconds])).tolist()
     return {
         "name": extra.name,
         "cat": "step end",
         "ph": "X",
-        "ts": extra.start * MICRO,
-        "dur": extra.seconds * MICRO,
+        "ts": start,
+        "dur": end - start,
         "pid": extra.rank,
         "tid": extra.lane,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 
 from rich.console import Group, RenderableType
@@ -56,11 +56,11 @@ def gap_text(scored: Scored) -> str:
     return f"at most {percent(scored.gap_fraction)} above the best order"
 
 
-def proof_text(scored: Scored) -> str:
-    """What is proved, in a sentence."""
+def proof_text(scored: Scored, time: Callable[[float], str] = amount) -> str:
+    """What is proved, in a sentence; `time` writes a duration."""
     passes = "whole backward passes" if scored.whole else "these passes"
-    bound = f"ends before {amount(scored.lower_bound)}"
-    return f"No order of {passes}, on these ranks and with this memory, {bound}."
+    held = f"with at most {scored.memory} activations on a rank" if scored.memory else "at all"
+    return f"No order of {passes} {held} ends before {time(scored.lower_bound)}."
 
 
 def _saved(scored: Scored, makespan: float) -> str:

@@ -10,27 +10,26 @@ from rich.text import Text
 
 from cli.render.chrome_trace import COMPUTE, NETWORK, Extra
 from cli.render.grid import Column, grid
-from cli.render.schedule import gap_text
+from cli.render.schedule import gap_text, proof_text
 from cli.render.text import DOT, percent, seconds, seconds_like
 from cli.render.timeline import timeline_text
 from planner.simulation import Simulation
+
+TRAFFIC = "traffic: gradients and weights a rank still sends to its replicas after its last op"
 
 
 def simulation_page(simulation: Simulation, width: int) -> Iterator[RenderableType]:
     """The answer, the picture, every rank, and the sum."""
     scored = simulation.scored
-    yield Text(
-        DOT.join(
-            (
-                scored.kind,
-                f"pipeline {seconds(scored.makespan)} of a step of "
-                f"{seconds(simulation.step_time_s)}",
-                f"bubble {percent(scored.timeline.bubble_fraction)}",
-                gap_text(scored),
-            )
-        ),
-        style="bold",
+    headline = DOT.join(
+        (
+            scored.kind,
+            f"pipeline {seconds(scored.makespan)} of a step of {seconds(simulation.step_time_s)}",
+            f"bubble {percent(scored.timeline.bubble_fraction)}",
+            gap_text(scored),
+        )
     )
+    yield Group(Text(headline, style="bold"), proof_text(scored, seconds))
     yield timeline_text(scored.timeline, width)
     yield _ranks(simulation)
     yield _sum(simulation)
@@ -53,7 +52,7 @@ def _ranks(simulation: Simulation) -> RenderableType:
             zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
         )
     )
-    return Group(Text("Pipeline ranks", style="bold"), grid(columns, rows))
+    return Group(Text("Pipeline ranks", style="bold"), grid(columns, rows), Text(TRAFFIC))
 
 
 def _sum(simulation: Simulation) -> RenderableType:

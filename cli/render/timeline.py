@@ -13,6 +13,10 @@ from costmodel.schedules.program import IntMatrix, Op
 from costmodel.timeline import Timeline
 
 IDLE = "."
+CROWDED = (
+    "Several ops share a column, which shows one of them: patterns in it are not real; --width or "
+    "--trace shows all"
+)
 MOST_ROWS = 24
 """More ranks than that are shortened: the first and the last."""
 STYLES = {
@@ -58,7 +62,7 @@ def timeline_text(timeline: Timeline, width: int) -> Text:
     text.append(" " * margin + _axis(timeline.makespan, columns) + "\n")
     text.append(_legend(timeline))
     if timeline.program.lengths.max() > columns:
-        text.append("\nSeveral ops share a column, which shows one of them: --width or --trace.")
+        text.append(f"\n{CROWDED}")
     return text
 
 

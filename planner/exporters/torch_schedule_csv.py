@@ -55,6 +55,16 @@ def refuse_what_torch_lacks(program: Program) -> None:
     Raises:
         UnsupportedError: It has not; the message says what is missing.
     """
+    lack = what_torch_lacks(program)
+    if lack:
+        raise UnsupportedError(
+            f"the schedule has {lack}, which torch's pipeline runtime does not run: export a "
+            "schedule without, or run this one elsewhere"
+        )
+
+
+def what_torch_lacks(program: Program) -> str:
+    """The first thing in a program that torch's pipeline runtime does not run, or nothing."""
     lacks = {
         "two copies of the model": program.copies > 1,
         "micro batches cut along the sequence": program.sequence_chunks > 1,
@@ -63,12 +73,7 @@ def refuse_what_torch_lacks(program: Program) -> None:
         "ops other than F, B, I and W": bool((program.kind > Op.WHOLE).any()),
         "ranks without a stage": not program.lengths.all(),
     }
-    for what, found in lacks.items():
-        if found:
-            raise UnsupportedError(
-                f"the schedule has {what}, which torch's pipeline runtime does not run: export a "
-                "schedule without, or run this one elsewhere"
-            )
+    return next((what for what, found in lacks.items() if found), "")
 
 
 def program_of_csv(text: str) -> Program:
@@ -85,6 +90,7 @@ def program_of_csv(text: str) -> Program:
     everything = [read for row in rows for read in row]
     _refuse_doubles(everything)
     _refuse_two_ranks(everything)
+    _refuse_weight_beside_whole(everything)
     num_stages = 1 + max(read.op.stage for read in everything)
     num_microbatches = 1 + max(read.op.microbatch for read in everything)
     _refuse_missing({read.op for read in everything}, num_stages, num_microbatches)
@@ -151,6 +157,17 @@ def _refuse_two_ranks(everything: Sequence[_Read]) -> None:
             raise SpecError(
                 f"{read.place}: stage {read.op.stage} of {_text(read.op)} is already on rank "
                 f"{other.rank}: keep all ops of a stage in one row"
+            )
+
+
+def _refuse_weight_beside_whole(everything: Sequence[_Read]) -> None:
+    ops = {read.op for read in everything}
+    for op, _, place in everything:
+        alone = op._replace(kind=Op.BACKWARD) not in ops
+        if op.kind == Op.WEIGHT and alone and op._replace(kind=Op.WHOLE) in ops:
+            raise SpecError(
+                f"{place}: stage {op.stage}, micro batch {op.microbatch} has W beside B: use I and "
+                "W, or B alone"
             )
 
 

@@ -1,14 +1,9 @@
-"""`plan schedule` and `plan simulate`: answers, files, JSON keys, refusals."""
+"""`plan schedule`: answers and JSON keys."""
 
 import json
 from pathlib import Path
 
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from costmodel.schedules import SCHEDULES
-from tests.e2e.command import TINY, Outcome, plan, refused
+from tests.e2e.command import Outcome, plan, refused
 
 SIZES = ("--pp", "4", "--num-microbatches", "8")
 UNEVEN = ("--forward", "3", "--input-grad", "4", "--weight-grad", "2")
@@ -27,22 +22,6 @@ KEYS = [
     "num_microbatches",
     "placement",
     "runs_on",
-]
-SIMULATED = [
-    "schedule",
-    "pp",
-    "vpp",
-    "num_microbatches",
-    "makespan_s",
-    "bubble_fraction",
-    "lower_bound_s",
-    "gap_fraction",
-    "optimal",
-    "pipeline_ranks",
-    "dp_comm_s",
-    "optimizer_s",
-    "overhead_s",
-    "step_time_s",
 ]
 
 
@@ -192,154 +171,3 @@ def test_a_shared_output_layer_costs_its_shares():
         schedule(*asked, "--vocab-forward", "0.5", "--vocab-backward", "1").json["makespan"]
         >= free + 4 * 1.5
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), ("give one of --kind KIND",)),
-        (("--kind", "1f1b", "--synthesise", *SIZES), ("give one of --kind KIND",)),
-        (("--kind", "zb-g", *SIZES), ("unknown schedule 'zb-g'", "did you mean", "'zb-v'")),
-        (("--kind", "1f1b", "--pp", "4"), ("--num-microbatches",)),
-        (("--kind", "1f1b", "--num-microbatches", "4"), ("--pp",)),
-        (("--kind", "1f1b", *SIZES, "--forward", "nan"), ("not a finite number",)),
-        (("--kind", "1f1b", *SIZES, "--forward", "-1"), ("a duration is 0 or more",)),
-        (("--kind", "1f1b", *SIZES, "--p2p", "inf"), ("--p2p",)),
-        (("--kind", "1f1b", *SIZES, "--p2p", "1e300"), ("p2p is 1e+300", "a duration is 0, or")),
-        (("--kind", "1f1b", *SIZES, "--vocab-forward", "1e300"), ("a duration is 0, or",)),
-        (("--kind", "1f1b", *SIZES, "--forward", "1e-300"), ("a duration is 0, or lies",)),
-        (
-            ("--kind", "1f1b", *SIZES, "--memory-limit", "2"),
-            ("raise it to 4, the smallest 1f1b runs with",),
-        ),
-        (("--kind", "1f1b", *SIZES, "--vpp", "2"), ("1f1b runs with vpp=1",)),
-        (("--kind", "zb-v", *SIZES, "--placement", "loop"), ("in a v",)),
-        (("--kind", "zb-h2", "--pp", "4", "--num-microbatches", "6"), ("2 * pp - 1",)),
-        (("--kind", "1f1b", *SIZES, "--sequence-chunks", "2"), ("no sequence_chunks",)),
-        (("--kind", "1f1b", "--pp", "9999", "--num-microbatches", "99999"), ("5,000,000",)),
-        (("--kind", "all", "--pp", "9999", "--num-microbatches", "99999"), ("5,000,000",)),
-        (("--synthesise", *SIZES, "--vpp", "2", "--memory-limit", "1"), ("smallest limit", "2")),
-        (
-            ("--kind", "all", *SIZES, "--vpp", "2", "--memory-limit", "1"),
-            ("no schedule runs with this memory", "v-min, needs --memory-limit 4"),
-        ),
-        (("--kind", "all", *SIZES, "--vpp", "2", "--sequence-chunks", "2"), ("in this shape",)),
-        (("--kind", "chimera", *SIZES, "--csv", "x.csv"), ("two copies of the model",)),
-        (("--from-csv", "/nowhere.csv"), ("no such file",)),
-    ],
-    ids=lambda value: " ".join(value) if value and value[0].startswith("--") else "",
-)
-def test_bad_input_is_refused_in_one_line(arguments: tuple[str, ...], words: tuple[str, ...]):
-    refused(schedule(*arguments), *words)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("0F0,0B0,1F0\n", "stage 1, micro batch 0"),
-        ("1F0,1B0,0F0,0B0\n", "deadlocks"),
-        ("0F0,0B0\n0F1,0B1\n", "on rank 0"),
-        ("0F0,0X0\n", "0X0"),
-        ("0F999999999,0B0\n", "no rank runs"),
-        ("", "empty"),
-    ],
-)
-def test_a_broken_schedule_file_is_refused(tmp_path: Path, text: str, words: str):
-    path = tmp_path / "broken.csv"
-    path.write_text(text)
-    refused(schedule("--from-csv", path), str(path), words)
-
-
-NUMBERS = st.sampled_from(
-    ["0", "1", "2", "3", "4", "7", "0.5", "-1", "nan", "inf", "1e300", "x", ""]
-)
-OPTIONS = st.sampled_from(
-    [
-        *("--pp", "--vpp", "--num-microbatches", "--microbatch-group-size", "--sequence-chunks"),
-        *("--memory-limit", "--forward", "--input-grad", "--weight-grad", "--p2p", "--width"),
-        *("--attention-share", "--vocab-forward", "--vocab-backward", "--offload"),
-    ]
-)
-FLAGS = st.sampled_from(["--split-backward", "--json", "--placement=v", "--placement=loop"])
-KINDS = st.sampled_from([*SCHEDULES, "all", "zb"])
-
-
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(KINDS, st.dictionaries(OPTIONS, NUMBERS, max_size=4), st.lists(FLAGS, max_size=2))
-def test_any_options_are_answered_or_refused(kind: str, stated: dict[str, str], flags: list[str]):
-    sizes = {"--pp": "4", "--num-microbatches": "8", **stated}
-    outcome = schedule(f"--kind={kind}", *(f"{k}={v}" for k, v in sizes.items()), *flags)
-    assert outcome.code in (0, 2), outcome
-    if outcome.code == 2:
-        refused(outcome)
-    elif "--json" in flags:
-        document = outcome.json
-        for one in document.get("schedules", [document]):
-            assert one["lower_bound"] <= one["makespan"] * (1 + 1e-9)
-            assert 0 <= one["bubble_fraction"] <= 1
-
-
-@pytest.fixture(scope="module")
-def plan_file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("plan") / "plan.json"
-    outcome = plan("search", *TINY, "--fix", "pp=4", "--top", "3", "--output", path)
-    assert outcome.code == 0, outcome
-    return path
-
-
-def test_a_plan_is_simulated_as_it_was_estimated(plan_file: Path):
-    best = json.loads(plan_file.read_text())["best"]
-    outcome = plan("simulate", plan_file, "--json")
-    assert outcome.err == ""
-    found = outcome.json
-    assert list(found) == SIMULATED
-    assert found["schedule"] == best["layout"]["schedule"]
-    assert found["step_time_s"] == pytest.approx(best["estimate"]["step_time_s"])
-    terms = best["estimate"]["terms"]
-    assert found["dp_comm_s"] == pytest.approx(terms["dp_comm"])
-    assert found["optimizer_s"] == pytest.approx(terms["optimizer"] + terms["offload"])
-    assert found["overhead_s"] == pytest.approx(terms["overhead"])
-    parts = ("makespan_s", "dp_comm_s", "optimizer_s", "overhead_s")
-    assert sum(found[part] for part in parts) == pytest.approx(found["step_time_s"])
-    assert len(found["pipeline_ranks"]) == 4
-
-
-def test_another_candidate_of_a_plan_is_simulated(plan_file: Path):
-    second = json.loads(plan_file.read_text())["candidates"][1]
-    found = plan("simulate", plan_file, "--candidate", "2", "--json").json
-    assert found["step_time_s"] == pytest.approx(second["estimate"]["step_time_s"])
-    refused(plan("simulate", plan_file, "--candidate", "99"), "no candidate 99")
-
-
-def test_the_trace_of_a_plan_ends_with_the_optimizer(plan_file: Path, tmp_path: Path):
-    trace, order = tmp_path / "trace.json", tmp_path / "schedule.csv"
-    outcome = plan("simulate", plan_file, "--trace", trace, "--csv", order)
-    assert outcome.code == 0
-    assert f"wrote {trace}" in outcome.err
-    assert max(map(len, outcome.out.splitlines())) <= 100
-    found = plan("simulate", plan_file, "--json").json
-    events = json.loads(trace.read_text())["traceEvents"]
-    updates = [event for event in events if event["name"] == "optimizer"]
-    assert len(updates) == 4
-    ends = max(event["ts"] + event["dur"] for event in updates) / 1e6
-    whole = found["makespan_s"] + found["dp_comm_s"] + found["optimizer_s"]
-    assert ends == pytest.approx(whole)
-    scored = plan("schedule", "--from-csv", order, "--json").json
-    assert scored["num_microbatches"] == found["num_microbatches"]
-    refused(plan("simulate", plan_file, "--trace", trace), "exists; --force replaces it")
-
-
-def test_a_plan_made_with_other_numbers_is_remarked_on(plan_file: Path, tmp_path: Path):
-    document = json.loads(plan_file.read_text())
-    document["best"]["estimate"]["step_time_s"] *= 2
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(document))
-    assert "give the --profile it was made with" in plan("simulate", path).err
-
-
-@pytest.mark.parametrize("text", ["[]", "{}", '{"schema": "x"}', "{", '{"best": 3}'])
-def test_no_plan_is_no_plan(tmp_path: Path, text: str):
-    path = tmp_path / "plan.json"
-    path.write_text(text)
-    refused(plan("simulate", path))
-    refused(plan("simulate", path, "--candidate", "1"))

@@ -13,6 +13,7 @@ from cli.files import FileError
 from cli.render.chrome_trace import COPIES, NETWORK, Extra, trace_text
 from cli.render.schedule import headline, schedule_json
 from cli.render.timeline import MOST_ROWS, positions, timeline_text
+from cli.schedule_effects import SHARE_THE_OUTPUT_LAYER
 from cli.stage_times import read_stage_times
 from costmodel.errors import SpecError
 from costmodel.schedules import SCHEDULES, program_for
@@ -83,7 +84,11 @@ def test_a_second_virtual_stage_is_in_lower_case():
 
 def test_a_picture_too_small_for_its_ops_says_so():
     clock = timeline("1f1b", 2, 40)
-    assert "Several ops share a column" in str(timeline_text(clock, width=60))
+    crowded = str(timeline_text(clock, width=60))
+    assert crowded.endswith(
+        "Several ops share a column, which shows one of them: patterns in it are not real; --width "
+        "or --trace shows all"
+    )
     assert "Several ops" not in str(timeline_text(clock, width=200))
 
 
@@ -143,6 +148,41 @@ def test_every_message_of_a_trace_leaves_an_op_and_reaches_a_later_one():
                 if op["ts"] <= event["ts"] < op["ts"] + op["dur"]
             ]
             assert len(inside) == 1, other
+
+
+def nanoseconds(microseconds: float) -> int:
+    """As a viewer reads them: whole, the rest cut off."""
+    return int(microseconds * 1000)
+
+
+UNEVEN = [
+    StageTimes(*times) for times in ((0.31, 0.47, 0.23), (1 / 3, 1 / 7, 0.1), (0.9, 1.1, 0.7))
+]
+
+
+@pytest.mark.parametrize("kind", ["1f1b", "zb-h1", "vocab-1f1b", "vocab-1f1b-2"])
+@pytest.mark.parametrize("share", [0.0, 0.1234567])
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-7])
+def test_every_arrow_touches_its_ops_in_whole_nanoseconds(kind: str, share: float, unit: float):
+    times = [
+        StageTimes(t.forward * unit, t.input_grad * unit, t.weight_grad * unit) for t in UNEVEN
+    ]
+    shares = share * unit * kind.startswith("vocab")
+    seconds = stage_seconds(times, Extras(vocab_forward=shares, vocab_backward=shares))
+    clock = run(program_for(kind, Shape(3, 1, 17)), seconds, 0.37 * unit)
+    found = events(trace_text(clock))
+    by_lane = lanes(found)
+    arrows = [event for event in found if event["ph"] in "sf"]
+    assert len(arrows) >= 2 * 2 * 2 * 17
+    for arrow in arrows:
+        now = nanoseconds(arrow["ts"])
+        slices = [
+            nanoseconds(op["ts"])
+            for op in by_lane[arrow["pid"], arrow["tid"]]
+            if nanoseconds(op["ts"]) <= now < nanoseconds(op["ts"]) + nanoseconds(op["dur"])
+        ]
+        assert len(slices) == 1, arrow
+        assert arrow["ph"] == "s" or slices == [now]
 
 
 def test_the_end_of_a_step_has_its_own_lane():
@@ -240,6 +280,35 @@ def test_too_large_a_program_is_refused_before_it_is_made():
         ranked(pipeline(2, 1 << 25))
 
 
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        (Shape(2, 1, 1 << 25), "num_microbatches"),
+        (Shape(1 << 25, 1, 2), "pp"),
+        (Shape(4, 1 << 25, 8), "vpp"),
+        (Shape(4, 1, 8, sequence_chunks=1 << 25), "sequence_chunks"),
+    ],
+)
+def test_the_largest_size_is_the_one_to_lower(shape: Shape, name: str):
+    with pytest.raises(SpecError, match=f": lower {name}"):
+        require_size(shape)
+
+
+def test_the_kinds_with_shares_of_the_output_layer_are_those_whose_programs_have_them():
+    found = [
+        kind
+        for kind, one in SCHEDULES.items()
+        if (program_for(kind, Shape(4, one.least_vpp, 8)).kind == Op.VOCAB_FORWARD).any()
+    ]
+    assert found == list(SHARE_THE_OUTPUT_LAYER)
+
+
+def test_a_kind_that_splits_no_backward_pass_has_only_whole_ones():
+    for kind, one in SCHEDULES.items():
+        program = program_for(kind, Shape(4, one.least_vpp, 8))
+        assert one.splits_backward == bool((program.kind == Op.WEIGHT).any()), kind
+
+
 def test_chunks_of_a_sequence_sum_to_the_whole():
     seconds = stage_seconds((StageTimes(3, 4, 2),), Extras(4, 0.5))
     assert seconds.forward.sum() == pytest.approx(3)
@@ -280,6 +349,9 @@ def test_stage_times_are_read_as_entries_or_as_lists(tmp_path: Path):
         ('{"forward": [1, 1], "input_grad": [1, -1], "weight_grad": [1, 1]}', "input_grad.1"),
         ("[1, 2]", "stages.0"),
         ("3", "expected fields"),
+        ("{}", "write a list of virtual stages with forward, input_grad and weight_grad each, or"),
+        ('{"times": [1]}', "or these three as lists"),
+        ('{"forward": [1, 1]}', "input_grad"),
         ("[", "not JSON"),
     ],
 )

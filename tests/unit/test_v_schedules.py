@@ -238,7 +238,7 @@ def test_dualpipe_v_holds_one_pass_more_than_zb_v(pp):
 @pytest.mark.parametrize(
     ("name", "shape", "says"),
     [
-        ("zb-h1", Shape(4, 2, 9), "groups are equal"),
+        ("zb-h1", Shape(4, 2, 9), "equal groups of pp or more"),
         ("zb-h2", Shape(4, 1, 6), r"at least 2 \* pp - 1"),
         ("zb-h2", Shape(4, 2, 8), "change vpp"),
         ("zb-auto", Shape(4, 1, 8, memory_limit=0), "set memory_limit to 1 or more"),
