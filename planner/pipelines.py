@@ -10,7 +10,7 @@ from math import gcd
 import numpy as np
 
 from costmodel.errors import SpecError
-from costmodel.schedules.program import Op, RelativeSeconds, Shape
+from costmodel.schedules.program import LARGEST_PROGRAM, Op, RelativeSeconds, Shape
 from costmodel.schedules.sequence_chunked import causal_shares
 from costmodel.steady import relative_seconds
 from costmodel.table import FloatColumn
@@ -20,8 +20,6 @@ LARGEST_SECONDS = 1e12
 SMALLEST_SECONDS = 1e-12
 """Durations outside are a slip, and sums of them would lose all digits."""
 
-LARGEST_PROGRAM = 5_000_000
-"""Ops of a program that is still built. Source: measured; about 200 bytes and 10 us an op."""
 LARGEST_UNITS = 10_000
 """Durations that are whole multiples of a unit, up to this sum, enter an order exactly."""
 FRACTIONS = 1000

@@ -64,6 +64,8 @@ class RelativeSeconds(NamedTuple):
     p2p: int
 
 
+LARGEST_PROGRAM = 5_000_000
+"""Ops of a program that is still built. Source: measured; about 200 bytes and 10 us an op."""
 EQUAL = RelativeSeconds(16, 16, 16, 0)
 """All passes alike, messages instant."""
 

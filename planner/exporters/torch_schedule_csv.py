@@ -14,16 +14,13 @@ from typing import NamedTuple
 
 from costmodel.errors import SpecError, UnsupportedError
 from costmodel.schedules.dependencies import LETTERS, checked, op_text, waves_of
-from costmodel.schedules.program import Op, Pass, Program, program_of
+from costmodel.schedules.program import LARGEST_PROGRAM, Op, Pass, Program, program_of
 
 CELL = re.compile(r"([0-9]{1,9})([FIWB])([0-9]{1,9})")
 TOGETHER = re.compile(r"\((.*)\)OVERLAP_F_B")
 """Ops the runtime may overlap, `(0F5;7B2)OVERLAP_F_B`."""
 LOWERED = re.compile(r"SEND|RECV|SHARD|REDUCE")
 """Occurs in every cell that the format "compute_comms" has beyond "compute_only"."""
-MOST_POSITIONS = 5_000_000
-"""Ranks times ops of the longest row that are read. Source: derived; a program and its
-dependencies take about 200 bytes for each, so this is 1 GB."""
 _KINDS = {LETTERS[kind]: kind for kind in (Op.FORWARD, Op.BACKWARD, Op.WEIGHT, Op.WHOLE)}
 
 
@@ -134,10 +131,10 @@ def _refuse_size(rows: Sequence[Sequence[_Read]]) -> None:
                 f"rank {rank} (line {rank + 1}) has no op: give it a stage, or delete the line"
             )
     positions = len(rows) * max(len(row) for row in rows)
-    if positions > MOST_POSITIONS:
+    if positions > LARGEST_PROGRAM:
         raise SpecError(
             f"{len(rows)} ranks with up to {positions // len(rows)} ops are more than "
-            f"{MOST_POSITIONS} positions: give a schedule of fewer micro batches"
+            f"{LARGEST_PROGRAM} positions: give a schedule of fewer micro batches"
         )
 
 

@@ -19,12 +19,11 @@ from costmodel.schedules.line import FORWARD, KINDS, OPS, WEIGHT
 from costmodel.schedules.program import Pass
 from planner.budget import Deadline
 from planner.solvers.bounds import residence
-from planner.solvers.instance import Instance
+from planner.solvers.instance import WORKERS, Instance
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-WORKERS = 2
 FIRST_MOMENT, LONGEST_MOMENT = 0.7, 120.0
 """Seconds a period is tried for, at first and at last. Source: assumed."""
 

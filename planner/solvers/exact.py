@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from costmodel.schedules.line import FORWARD, KINDS, OPS, WEIGHT, Order
 from costmodel.schedules.program import Pass, Program
 from planner.budget import Deadline
-from planner.solvers.instance import Instance
+from planner.solvers.instance import WORKERS, Instance
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-WORKERS = 2
 STARTS_IN = 0.003
 """Seconds for each op until the solver looks at its clock. Source: measured,
 docs/decisions/0011-schedules-by-search.md."""

@@ -13,6 +13,9 @@ from costmodel.schedules.memory import peak_activations
 from costmodel.schedules.program import Op, Pass, Placement, Program, placed
 from costmodel.timeline import StageSeconds, Timeline, run
 
+WORKERS = 2
+"""Threads of a solver, so that equal jobs take equal time on small machines. Source: assumed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

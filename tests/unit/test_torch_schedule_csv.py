@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from costmodel.errors import SpecError, UnsupportedError
 from costmodel.schedules import SCHEDULES, program_for
 from costmodel.schedules.dependencies import without_padding
-from costmodel.schedules.program import Op, Pass, RelativeSeconds, Shape, placed, program_of
-from planner.exporters.torch_schedule_csv import MOST_POSITIONS, program_of_csv, schedule_csv
+from costmodel.schedules.program import (
+    LARGEST_PROGRAM,
+    Op,
+    Pass,
+    RelativeSeconds,
+    Shape,
+    placed,
+    program_of,
+)
+from planner.exporters.torch_schedule_csv import program_of_csv, schedule_csv
 
 TWO_RANKS = "0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1I1,1W1\n"
 """Two micro batches; each rank runs one backward pass whole and one in two ops."""
@@ -177,7 +185,7 @@ def test_a_huge_number_is_refused_without_huge_memory(cell):
 
 
 def test_rows_of_very_unequal_length_are_refused_without_huge_memory():
-    ranks, busy = 3000, 1 + MOST_POSITIONS // 3000
+    ranks, busy = 3000, 1 + LARGEST_PROGRAM // 3000
     long = ",".join(f"0F{m}" for m in range(busy))
     with pytest.raises(SpecError, match="fewer micro batches"):
         program_of_csv("\n".join([long] + [f"{rank}F0" for rank in range(1, ranks)]))
