@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import click
-from click.core import ParameterSource
 
 from cli.schedule_options import ALL, Durations, Sizes, Way
 from costmodel.errors import SpecError, UnsupportedError
@@ -28,10 +27,7 @@ def refuse_idle(way: Way, sizes: Sizes, durations: Durations) -> None:
     Raises:
         UsageError: There is one; the message says what it belongs to.
     """
-    source = click.get_current_context().get_parameter_source("time_limit")
-    of_solver = source is not ParameterSource.DEFAULT
     idle = {
-        "--time-limit is for --synthesise: leave it out": of_solver and not way.synthesise,
         **_idle_sizes(way, sizes),
         **_idle_durations(way, sizes, durations),
     }

@@ -234,9 +234,9 @@ def as_wanted(program: Program, pipeline: Pipeline) -> Program:
 
 def suffix(program: Program, pipeline: Pipeline) -> str:
     """What is appended to the name of a schedule that is not run as its runtimes run it."""
-    group = pipeline.shape.microbatch_group_size
+    pp, _, m, group, *_ = pipeline.shape
     changes = {
-        f"+groups-of-{group}": group is not None,
+        f"+groups-of-{group}": group not in (None, pp, m // max(1, m // pp)),
         "+split-backward": pipeline.splits_backward and bool((program.kind == Op.WHOLE).any()),
         "+offload": pipeline.copied_chunks > 0,
     }

@@ -59,8 +59,6 @@ def schedule(*arguments: str | Path) -> Outcome:
         (("--from-csv", "/nowhere.csv", "--vocab-backward", "1"), ("leave them out",)),
         (("--kind", "seq-1f1b", *SIZES, "--attention-share", "0.3"), ("--sequence-chunks of 2",)),
         (("--kind", "all", *SIZES, "--attention-share", "0.3"), ("--sequence-chunks of 2",)),
-        (("--kind", "1f1b", *SIZES, "--time-limit", "30"), ("is for --synthesise",)),
-        (("--from-csv", "/nowhere.csv", "--time-limit", "1"), ("is for --synthesise",)),
         (("--from-csv", "/nowhere.csv", "--placement", "loop"), ("the file has one",)),
         (("--kind", "1f1b", *SIZES, "--placement", "v"), ("1f1b places its stages in a loop",)),
         (("--kind", "all", *SIZES, "--placement", "v", "--vpp", "1"), ("give --vpp 2",)),
