@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import click
 
@@ -13,7 +12,7 @@ from costmodel.schedules import SCHEDULES
 from costmodel.schedules.program import Op, Program
 from costmodel.schedules.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS
 from planner.pipelines import Pipeline
-from planner.schedules import scheduled
+from planner.schedules import plain_program
 
 SHARE_THE_OUTPUT_LAYER = tuple(
     kind for kind, schedule in SCHEDULES.items() if schedule in (ONE_BARRIER, TWO_BARRIERS)
@@ -81,7 +80,7 @@ def refuse_nothing_to_split(way: Way, pipeline: Pipeline, program: Program | Non
         return
     kind = way.kind or ALL
     if kind in SCHEDULES and SCHEDULES[kind].splits_backward:
-        program = scheduled(kind, replace(pipeline, splits_backward=False)).program
+        program = plain_program(kind, pipeline)
     if program is not None and not (program.kind == Op.WHOLE).any():
         raise SpecError(
             f"{way.kind or 'the schedule'} has no whole backward pass to split: leave "

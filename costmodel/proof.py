@@ -28,6 +28,16 @@ EQUALS = 1 + 1e-9
 """Two times whose ratio is smaller differ by rounding alone. Source: assumed."""
 
 
+def reaches(makespan: float, lower_bound: float) -> bool:
+    """Is a makespan its bound, up to rounding? Source: derived."""
+    return makespan <= lower_bound * EQUALS
+
+
+def gap_fraction(makespan: float, lower_bound: float) -> float:
+    """By how much a makespan is longer than its bound. Source: derived."""
+    return makespan / lower_bound - 1 if lower_bound > 0 else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a schedule has to keep to."""

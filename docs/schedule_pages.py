@@ -7,13 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from page_parts import Lines, table
 
-from costmodel.errors import UnsupportedError
-from costmodel.runtimes import RUNTIMES
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.program import EQUAL, Op, Program, Shape
 from costmodel.schedules.schedule import Schedule
-from planner.exporters.torch_schedule_csv import refuse_what_torch_lacks
-from planner.schedules import TORCH_CSV
+from planner.schedules import TORCH_CSV, runs_on
 
 EXAMPLE = 4, 8
 """Ranks and micro batches that every schedule runs with."""
@@ -47,7 +44,7 @@ def _row(name: str, schedule: Schedule) -> Sequence[str]:
         "; ".join(rule.says for rule in schedule.rules),
         _splits(program),
         ", ".join(OPTIONS.get(option, option) for option in sorted(schedule.options)),
-        ", ".join(_runtimes(name, program)),
+        ", ".join(runs_on(name, program)),
     )
 
 
@@ -62,16 +59,3 @@ def _splits(program: Program) -> str:
     whole = int(np.sum(program.kind == Op.WHOLE))
     split = int(np.sum(program.kind == Op.WEIGHT))
     return "some" if whole and split else "yes" if split else "no"
-
-
-def _runtimes(name: str, program: Program) -> list[str]:
-    named = [
-        runtime
-        for runtime, traits in RUNTIMES.items()
-        if name in traits.schedules and traits.pipelines
-    ]
-    try:
-        refuse_what_torch_lacks(program)
-    except UnsupportedError:
-        return named
-    return [*named, TORCH_CSV]

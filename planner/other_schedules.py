@@ -8,7 +8,8 @@ from costmodel.axes import AXES
 from costmodel.estimate import price
 from costmodel.explicit import step_seconds
 from costmodel.machine import Machine
-from costmodel.runtimes import RUNTIMES, traits_of
+from costmodel.rules import num_microbatches
+from costmodel.runtimes import executed_by, traits_of
 from costmodel.schedules import SCHEDULES
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES, Layout, Schedule
@@ -40,10 +41,13 @@ def other_schedules(
     if fits.any():
         seconds[fits] = step_seconds(job, machine, traits, table.take(fits))
     order = np.lexsort((used, seconds)).tolist()
-    return tuple(_other(table.row(row), seconds[row], used[row]) for row in order)
+    microbatches = num_microbatches(job, table).tolist()
+    return tuple(
+        _other(table.row(row), microbatches[row], seconds[row], used[row]) for row in order
+    )
 
 
-def _other(layout: Layout, seconds: float, used_bytes: float) -> OtherSchedule:
+def _other(layout: Layout, microbatches: int, seconds: float, used_bytes: float) -> OtherSchedule:
     fits = bool(np.isfinite(seconds))
     return OtherSchedule(
         schedule=layout.schedule,
@@ -51,13 +55,8 @@ def _other(layout: Layout, seconds: float, used_bytes: float) -> OtherSchedule:
         step_time_s=float(seconds) if fits else None,
         peak_reserved_bytes=float(used_bytes),
         fits=fits,
-        executed_by=executed_by(layout.schedule),
+        executed_by=executed_by(layout.schedule, layout.pp, microbatches),
     )
-
-
-def executed_by(schedule: Schedule) -> tuple[str, ...]:
-    """Runtimes that execute a schedule."""
-    return tuple(name for name, traits in RUNTIMES.items() if schedule in traits.schedules)
 
 
 def under(job: Job, layout: Layout, schedule: Schedule) -> Layout:

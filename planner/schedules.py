@@ -9,9 +9,9 @@ from math import ceil
 
 import numpy as np
 
-from costmodel.errors import SpecError, UnsupportedError, unknown_name
-from costmodel.proof import EQUALS, program_lower_bound
-from costmodel.runtimes import RUNTIMES
+from costmodel.errors import SpecError, unknown_name
+from costmodel.proof import EQUALS, gap_fraction, program_lower_bound, reaches
+from costmodel.runtimes import executed_by
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.memory import peak_activation_bytes, peak_activations
 from costmodel.schedules.offload import with_copies
@@ -24,7 +24,7 @@ from costmodel.schedules.program import (
 from costmodel.schedules.two_bp import split_backward
 from costmodel.timeline import StageSeconds, Timeline, run
 from planner.budget import Deadline
-from planner.exporters.torch_schedule_csv import refuse_what_torch_lacks
+from planner.exporters.torch_schedule_csv import what_torch_lacks
 from planner.pipelines import Pipeline, require_size
 
 MOST_HINTED = 200_000
@@ -73,12 +73,12 @@ class Scored:
     @property
     def gap_fraction(self) -> float:
         """By how much it is longer than the bound, at most what a better order could save."""
-        return self.makespan / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
+        return gap_fraction(self.makespan, self.lower_bound)
 
     @property
     def optimal(self) -> bool:
         """Is no order of these passes faster, up to rounding?"""
-        return self.makespan <= self.lower_bound * EQUALS
+        return reaches(self.makespan, self.lower_bound)
 
     @property
     def whole(self) -> bool:
@@ -117,13 +117,13 @@ class Scored:
     @cached_property
     def runs_on(self) -> tuple[str, ...]:
         """Runtimes that execute it."""
-        shape = self.program.pp, self.program.num_microbatches
-        named = tuple(name for name, one in RUNTIMES.items() if one.executes(self.kind, *shape))
-        try:
-            refuse_what_torch_lacks(self.program)
-        except UnsupportedError:
-            return named
-        return (*named, TORCH_CSV)
+        return runs_on(self.kind, self.program)
+
+
+def runs_on(kind: str, program: Program) -> tuple[str, ...]:
+    """Runtimes that execute a schedule, torch's with a file of it among them."""
+    named = executed_by(kind, program.pp, program.num_microbatches)
+    return named if what_torch_lacks(program) else (*named, TORCH_CSV)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,20 @@ def scheduled(kind: str, pipeline: Pipeline, placement: Placement | None = None)
     Raises:
         SpecError: It does not run in this shape, or holds more than the memory limit.
     """
+    plain = plain_program(kind, pipeline, placement)
+    name, program = kind + suffix(plain, pipeline), as_wanted(plain, pipeline)
+    limit = pipeline.shape.memory_limit
+    scored = score(name, program, pipeline.seconds, pipeline.p2p, memory=limit)
+    return weighed(scored, pipeline)
+
+
+def plain_program(kind: str, pipeline: Pipeline, placement: Placement | None = None) -> Program:
+    """A schedule of the registry, with its own backward passes and nothing copied.
+
+    Raises:
+        SpecError: It does not run in this shape.
+    """
     schedule, shape = SCHEDULES[known(kind)], require_size(pipeline.shape)
-    limit = shape.memory_limit
     if placement and shape.vpp > 1 and schedule.placement != placement:
         raise SpecError(
             f"{kind} places its stages in a {schedule.placement}: leave --placement out"
@@ -216,10 +228,7 @@ def scheduled(kind: str, pipeline: Pipeline, placement: Placement | None = None)
     if "memory_limit" not in schedule.options:
         shape = shape._replace(memory_limit=None)
     schedule.refuse(kind, shape)
-    made = schedule.program(shape, pipeline.relative)
-    name, program = kind + suffix(made, pipeline), as_wanted(made, pipeline)
-    scored = score(name, program, pipeline.seconds, pipeline.p2p, memory=limit)
-    return weighed(scored, pipeline)
+    return schedule.program(shape, pipeline.relative)
 
 
 def as_wanted(program: Program, pipeline: Pipeline) -> Program:

@@ -49,6 +49,13 @@ def runtime(name: str) -> RuntimeTraits:
     return RUNTIMES[name]
 
 
+def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...]:
+    """Runtimes that run a pipeline of this shape under a schedule."""
+    return tuple(
+        name for name, one in RUNTIMES.items() if one.executes(schedule, pp, num_microbatches)
+    )
+
+
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+import numpy as np
+
 from costmodel.rules import Rule
 from costmodel.runtimes.autograd import FUSED_KERNELS, Autograd
 from costmodel.runtimes.footprint import PLAIN, Footprint
@@ -19,6 +21,7 @@ from costmodel.spec.options import (
     Graph,
     RuntimeOptions,
 )
+from costmodel.table import BoolColumn, IntColumn
 from costmodel.units import BYTES_BF16, BYTES_FP32
 
 AttentionKernel = Literal["flash", "flash2", "unfused"]
@@ -35,6 +38,11 @@ def no_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
 def nothing(model: ModelSpec) -> str | None:
     """A runtime that refuses no model."""
     return None
+
+
+def splits_groups(pp: IntColumn | int, num_microbatches: IntColumn | int) -> BoolColumn:
+    """Do the micro batches not fill groups of pp? Source: that of `whole_groups`' rule."""
+    return np.asarray((num_microbatches < pp) | (num_microbatches % pp != 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +125,8 @@ class RuntimeTraits:
     def executes(self, schedule: str, pp: int, num_microbatches: int) -> bool:
         """Does it run a pipeline of this shape under the schedule, unless a model forbids it?"""
         grouped = self.whole_groups and schedule == "interleaved"
-        whole = num_microbatches >= pp and num_microbatches % pp == 0
-        return schedule in self.schedules and (self.pipelines or pp == 1) and (whole or not grouped)
+        refused = grouped and bool(splits_groups(pp, num_microbatches))
+        return schedule in self.schedules and (self.pipelines or pp == 1) and not refused
 
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""

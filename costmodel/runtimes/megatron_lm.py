@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from costmodel.rules import num_microbatches, rule
-from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits, splits_groups
 from costmodel.runtimes.footprint import Footprint
 from costmodel.runtimes.megatron_lm_features import unsupported_feature
 from costmodel.spec.job import Job
@@ -181,8 +181,8 @@ def low_precision_alignment(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
     """Interleaving walks groups of pp micro batches."""
-    m = num_microbatches(job, table)
-    return np.asarray((table.schedule == INTERLEAVED) & ((m < table.pp) | (m % table.pp != 0)))
+    partial = splits_groups(table.pp, num_microbatches(job, table))
+    return np.asarray((table.schedule == INTERLEAVED) & partial)
 
 
 @rule(

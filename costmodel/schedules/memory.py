@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds, Shape
-from costmodel.table import FloatColumn, IntColumn
+from costmodel.table import FloatColumn
 
 
 def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
@@ -31,11 +31,8 @@ def peak_activations(program: Program, *, at_input_grad: bool = False) -> FloatC
     They are freed at the end of the weight gradient, or `at_input_grad`, at the end of the input
     gradient. Without copies to the host. Source: derived, counted op by op.
     """
-    rows = slice(program.pp)
-    freeing = Op.BACKWARD if at_input_grad else Op.WEIGHT
-    frees: IntColumn = (program.kind == freeing) | (program.kind == Op.WHOLE)
-    held = np.cumsum(program.starts_pass.astype(np.int64) - frees, axis=1)
-    return np.asarray(held[rows].max(axis=1) / program.sequence_chunks)
+    ones, none = np.ones(program.num_stages), np.zeros(program.num_stages)
+    return peak_activation_bytes(program, *((ones, none) if at_input_grad else (none, ones)))
 
 
 def peak_activation_bytes(

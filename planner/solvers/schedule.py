@@ -13,7 +13,7 @@ from math import ceil, inf
 import numpy as np
 
 from costmodel.errors import SpecError
-from costmodel.proof import EQUALS
+from costmodel.proof import EQUALS, gap_fraction, reaches
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.line import KINDS
 from costmodel.schedules.program import Placement, Program, RelativeSeconds, Shape
@@ -59,12 +59,12 @@ class Synthesis:
     @property
     def gap(self) -> float:
         """Part by which a better order could be faster, at most. Source: derived."""
-        return self.timeline.makespan / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
+        return gap_fraction(self.timeline.makespan, self.lower_bound)
 
     @property
     def optimal(self) -> bool:
         """Is no order faster, up to rounding?"""
-        return self.timeline.makespan <= self.lower_bound * EQUALS
+        return reaches(self.timeline.makespan, self.lower_bound)
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Best:
 
     def proved(self) -> bool:
         """Is no order faster?"""
-        return self.makespan <= self.bound * EQUALS
+        return reaches(self.makespan, self.bound)
 
     def offer(self, program: Program, source: str) -> Timeline | None:
         """The program on the clock if it fits; kept if it is the best."""
