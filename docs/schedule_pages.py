@@ -10,7 +10,7 @@ from page_parts import Lines, table
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.program import EQUAL, Op, Program, Shape
 from costmodel.schedules.schedule import Schedule
-from planner.schedules import TORCH_CSV, runs_on
+from planner.scored import TORCH_CSV, runs_on
 
 EXAMPLE = 4, 8
 """Ranks and micro batches that every schedule runs with."""

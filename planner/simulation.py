@@ -20,7 +20,7 @@ from costmodel.table import FloatColumn, LayoutTable
 from costmodel.timeline import StageSeconds
 from planner.answer import check
 from planner.pipelines import require_size
-from planner.schedules import Scored, score
+from planner.scored import Scored, score
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,8 @@ from costmodel.errors import PlanError, SpecError, UnsupportedError
 from costmodel.schedules.program import Program, Shape
 from planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
 from planner.pipelines import Pipeline
-from planner.schedules import (
-    HoldsTooMuchError,
-    Ranking,
-    Scored,
-    imported,
-    ranked,
-    scheduled,
-    synthesised,
-    vpp_of,
-)
+from planner.schedules import Ranking, imported, ranked, scheduled, synthesised
+from planner.scored import HoldsTooMuchError, Scored, vpp_of
 
 SYNTHESIS_SECONDS = 30.0
 

@@ -13,7 +13,8 @@ from cli.render.grid import Column, grid
 from cli.render.text import DOT, gib, percent
 from cli.render.timeline import timeline_text
 from planner.pipelines import Pipeline
-from planner.schedules import Ranking, Scored, better
+from planner.schedules import Ranking, better
+from planner.scored import Scored
 
 EXACT = 6
 """Digits of a time in a unit that only the user knows."""
