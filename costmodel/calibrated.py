@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from costmodel.errors import SpecError
+from costmodel.groups import group_jobs
 from costmodel.hardware import Provenance
 from costmodel.machine import Machine
 from costmodel.profiled import measured_machine, profile_notes
@@ -56,7 +57,11 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
             "that GPU, or leave --profile out"
         )
     machine = measured_machine(job.cluster, job.training.precision, measured.profile)
-    return calibrated(machine, measured.calibration, job) if measured.calibration else machine
+    machine = calibrated(machine, measured.calibration, job) if measured.calibration else machine
+    if len(job.cluster.groups) == 1:
+        return machine
+    alone = (machine_for(one, measured) for one in group_jobs(job))
+    return replace(machine, groups=tuple(alone))
 
 
 def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:

@@ -174,6 +174,30 @@ def step_traffic_seconds(
     the rank class.
     Source: Rajbhandari et al., arXiv:1910.02054, section 7.
     """
+    traffic = step_traffic(machine, traits, table, params)
+    reduce, gather = traffic.reduce, traffic.gather
+    if traits.overlaps_gradients:
+        reduce = _tail(machine, reduce, work.backward)
+    if traits.overlaps_parameters:
+        gather = _tail(machine, gather, work.forward)
+    return reduce + gather
+
+
+@dataclass(frozen=True, slots=True)
+class StepTraffic:
+    """Seconds on the wire once a step, hidden or not; shape (class, row)."""
+
+    reduce: FloatColumn
+    gather: FloatColumn
+
+
+def step_traffic(
+    machine: Machine, traits: RuntimeTraits, table: LayoutTable, params: RankParams
+) -> StepTraffic:
+    """Gradient reduction and parameter gather of each rank class.
+
+    Source: as `step_traffic_seconds`.
+    """
     reduce, gather = np.zeros((2, 1, 1))
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
@@ -184,11 +208,7 @@ def step_traffic_seconds(
         reduction, gathering = (rate.take(key) for rate in _step_rates(machine, some, links))
         reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
         gather = gather + gathering.seconds(machine.storage_bytes * count)
-    if traits.overlaps_gradients:
-        reduce = _tail(machine, reduce, work.backward)
-    if traits.overlaps_parameters:
-        gather = _tail(machine, gather, work.forward)
-    return reduce + gather
+    return StepTraffic(reduce, gather)
 
 
 def exposed_seconds(makespan: FloatColumn, ends: FloatColumn, traffic: FloatColumn) -> FloatColumn:
@@ -231,10 +251,17 @@ def optimizer_seconds(
 
     Source: memory traffic at `optimizer_bytes_per_second`.
     """
+    return np.asarray(rank_optimizer_seconds(machine, table, params, updated).max(axis=0))
+
+
+def rank_optimizer_seconds(
+    machine: Machine, table: LayoutTable, params: RankParams, updated: FloatColumn
+) -> FloatColumn:
+    """As `optimizer_seconds`, of each rank class. Source: as there."""
     whole = np.where(table.zero_stage < 2, float(ZERO_GRADIENT_BYTES), 0.0)
     moved = updated * (ADAM_SHARD_BYTES + ZERO_GRADIENT_BYTES - whole)
     moved += params.weighted(whole, whole)
-    return np.asarray(moved.max(axis=0) / optimizer_bytes_per_second(machine))
+    return np.asarray(moved / optimizer_bytes_per_second(machine))
 
 
 def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) -> FloatColumn:
@@ -242,10 +269,15 @@ def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) 
 
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4.1, without delayed update.
     """
-    moved = updated.max(axis=0) * table.offload_optimizer
+    return np.asarray(rank_offload_seconds(machine, table, updated).max(axis=0))
+
+
+def rank_offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) -> FloatColumn:
+    """As `offload_seconds`, of each rank class. Source: as there."""
+    moved = updated * table.offload_optimizer
     wire = (BYTES_FP32 + machine.storage_bytes) / machine.host_bytes_per_second
     update = machine.gpus_per_node / (
         machine.cpu_adam_params_per_second or CPU_ADAM_PARAMS_PER_SECOND
     )
     saved = ADAM_SHARD_BYTES / optimizer_bytes_per_second(machine)
-    return np.where(moved > 0, moved * np.maximum(0.0, wire + update - saved), 0.0)
+    return np.asarray(moved * np.maximum(0.0, wire + update - saved))

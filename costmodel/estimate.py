@@ -196,6 +196,15 @@ def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
     return expected / machine.speed + machine.fixed_overhead_seconds
 
 
+def without_overhead(machine: Machine, seconds: float) -> float:
+    """The sum of the terms that makes a step of so many seconds: `with_overhead` turned round.
+
+    Source: derived.
+    """
+    nothing, one = with_overhead(machine, np.array([0.0, 1.0])).tolist()
+    return float((seconds - nothing) / (one - nothing))
+
+
 def p2p_seconds(
     job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
 ) -> FloatColumn:
@@ -204,11 +213,18 @@ def p2p_seconds(
     Source: Narayanan et al., arXiv:2104.04473, section 4.1; with sequence parallelism each tensor
     rank sends its slice. Section 4.1 there: the scatter and gather of messages.
     """
-    sliced = (table.sequence_parallel == 1) | traits.scatters_messages
-    shards = np.where(sliced, table.tp, 1) * table.cp
-    tokens = table.micro_batch_size * job.training.seq_length / shards
     stride = table.tp * table.cp * table.dp
     crossing = pipeline_neighbour(machine, table.pp, stride)
     nic = group(machine, np.ones_like(table.pp), stride).nic_bytes_per_second
-    sent = machine.storage_bytes * tokens * job.model.hidden_size
+    sent = sent_bytes(job, machine, traits, table)
     return np.where(table.pp > 1, message_seconds(machine, sent, crossing, nic), 0.0)
+
+
+def sent_bytes(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
+    """Bytes of one activation that one GPU sends to the next stage. Source: as `p2p_seconds`."""
+    sliced = (table.sequence_parallel == 1) | traits.scatters_messages
+    shards = np.where(sliced, table.tp, 1) * table.cp
+    tokens = table.micro_batch_size * job.training.seq_length / shards
+    return np.asarray(machine.storage_bytes * tokens * job.model.hidden_size)

@@ -8,8 +8,10 @@ import numpy as np
 
 from costmodel.estimate import Priced, price, with_overhead
 from costmodel.flops import model_flop_per_step
+from costmodel.groups import in_groups
 from costmodel.machine import Machine
 from costmodel.memory.overheads import RESERVE_FACTOR
+from costmodel.mixed import Mixed, mixed_seconds, price_mixed, simulate_mixed
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.simulation import Makespans, simulate
 from costmodel.spec.job import Job
@@ -117,6 +119,16 @@ def explicit(
 
     `memory_margin` is the share of device memory that must stay free for `fits`.
     """
+    grouped = in_groups(table)
+    if grouped.any() and not grouped.all():
+        some = [table.take(grouped), table.take(~grouped)]
+        both = [explicit(job, machine, traits, t, memory_margin=memory_margin) for t in some]
+        found = iter(both[0]), iter(both[1])
+        return tuple(next(found[0 if mixed else 1]) for mixed in grouped.tolist())
+    if grouped.any():
+        return _explicit_mixed(
+            job, machine, price_mixed(job, machine, traits, table), memory_margin
+        )
     priced = price(job, machine, traits, table, merged=False)
     simulated = simulate(job, priced)
     return tuple(
@@ -132,9 +144,48 @@ def step_seconds(
 
     Source: as `costmodel.estimate.price`, with the simulated pipeline for its bound.
     """
+    grouped = in_groups(table)
+    if grouped.any() and not grouped.all():
+        seconds = np.empty(len(table))
+        for rows in (grouped, ~grouped):
+            seconds[rows] = step_seconds(job, machine, traits, table.take(rows))
+        return seconds
+    if grouped.any():
+        return mixed_seconds(machine, price_mixed(job, machine, traits, table))
     priced = price(job, machine, traits, table, merged=False)
     pipeline = simulate(job, priced)
     return with_overhead(machine, pipeline.with_messages + pipeline.dp_comm + priced.update)
+
+
+def _explicit_mixed(
+    job: Job, machine: Machine, mixed: Mixed, margin: float
+) -> tuple[Estimate, ...]:
+    """As `explicit`, of layouts whose stages name their node groups.
+
+    Memory is that of the rank with least to spare; MFU counts the peak of every GPU.
+    """
+    simulated, peaks = simulate_mixed(mixed), [one.peak_flop_per_second for one in machine.groups]
+    gpus = [one.num_gpus for one in machine.groups]
+    mean = replace(machine, peak_flop_per_second=float(np.average(peaks, weights=gpus)))
+    found = []
+    for row, makespans in enumerate(map(simulated.row, range(len(mixed.whole.table)))):
+        one = _estimate(job, mean, mixed.row(row), row, makespans=makespans, margin=margin)
+        found.append(replace(one, memory=_tightest(machine, mixed, row, one.memory, margin)))
+    return tuple(found)
+
+
+def _tightest(machine: Machine, mixed: Mixed, row: int, memory: Memory, margin: float) -> Memory:
+    """Memory of all ranks, each in the GPUs of its group; the peaks are of the fullest one."""
+    table, capacity = mixed.whole.memory, mixed.capacity(machine)[:, row]
+    used = table.reserved[:, row] + table.outside_bytes
+    fullest = int(np.argmax(used - capacity * (1 - margin)))
+    return replace(
+        memory,
+        peak_allocated_bytes=float(table.allocated[fullest, row]),
+        peak_reserved_bytes=float(used[fullest]),
+        capacity_bytes=float(capacity[fullest]),
+        fits=bool((used <= capacity * (1 - margin)).all()),
+    )
 
 
 def _estimate(

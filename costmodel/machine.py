@@ -1,8 +1,9 @@
 """Catalog and fitted constants of a cluster, as the numbers formulas use.
 
-A cluster of unlike node groups is priced at its slowest group: degrees are equal on all stages, so
-the slowest GPU sets the pace, the smallest memory decides what fits and the thinnest link carries
-every collective that crosses it.
+A cluster of unlike node groups is priced at its slowest group: where the ranks of a stage lie in
+several groups, the slowest GPU sets the pace, the smallest memory decides what fits and the
+thinnest link, that between groups included, carries every collective that leaves a domain. Stages
+that lie in one group each are priced on the machine of their group (`costmodel.mixed`).
 """
 
 from __future__ import annotations
@@ -96,6 +97,9 @@ class Machine:
     outside_bytes: float | None = None
     """Measured device memory outside the allocator; null: that of the runtime."""
 
+    groups: tuple[Machine, ...] = ()
+    """The machine of each node group alone, where there are several."""
+
 
 def machine_of(
     cluster: ClusterSpec,
@@ -129,8 +133,8 @@ def machine_of(
         bus_bytes_per_second=np.min([m.bus_bytes_per_second for m in machines], axis=0),
         sqrt_coefficient=np.max([m.sqrt_coefficient for m in machines], axis=0),
         link_bytes_per_second=min(m.link_bytes_per_second for m in machines),
-        nic_bytes_per_second=min(m.nic_bytes_per_second for m in machines),
-        fabric=cluster.fabric,
+        nic_bytes_per_second=min(_cut(cluster), *(m.nic_bytes_per_second for m in machines)),
+        fabric=(*cluster.fabric, *_cut_tier(cluster)),
         host_bytes_per_second=min(m.host_bytes_per_second for m in machines),
         gpus_per_node=min(m.gpus_per_node for m in machines),
         peak_flop_per_second=slowest.peak_flop_per_second,
@@ -190,6 +194,25 @@ def _group_machine(
         architecture=spec.architecture,
         host_factor=spec.host_factor.value if spec.host_factor else 1.0,
     )
+
+
+def _cut(cluster: ClusterSpec) -> float:
+    """Bandwidth of one GPU towards other groups where all GPUs of its node send; else infinite.
+
+    Source: derived, the adapter of a node over its GPUs.
+    """
+    if len(cluster.groups) == 1 or cluster.between_groups is None:
+        return float("inf")
+    shares = max(group.gpus_per_node for group in cluster.groups)
+    return cluster.between_groups.gb_per_s * GB / shares
+
+
+def _cut_tier(cluster: ClusterSpec) -> tuple[FabricTier, ...]:
+    """The latency between groups, paid by all that is larger than the smallest group."""
+    if len(cluster.groups) == 1 or cluster.between_groups is None:
+        return ()
+    reach = min(group.num_gpus for group in cluster.groups)
+    return (FabricTier(reach_gpus=reach, latency_us=cluster.between_groups.latency_us),)
 
 
 def _domain(group: NodeGroup, spec: GpuSpec) -> int:

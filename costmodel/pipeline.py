@@ -6,7 +6,7 @@ Each schedule brings its own bound (`costmodel.schedules`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -35,6 +35,10 @@ class LayerSeconds:
     """Part of `backward`: what selective recomputation repeats."""
     traffic: FloatColumn
     """Part of both passes: exposed gathers and reductions of sharded weights and gradients."""
+
+    def take(self, rows: IntColumn) -> LayerSeconds:
+        """Some of the rows."""
+        return LayerSeconds(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ speeds that are one number.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -19,12 +20,14 @@ from costmodel.machine import Machine, machine_of
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.constants import Constants
 from costmodel.spec.job import Job
+from costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
 from costmodel.spec.profile import (
     AttentionPoint,
     CollectivePoint,
     CopyPoint,
     EndPoint,
     LayerPoint,
+    LinkPoint,
     MemoryPoint,
     OptimizerPoint,
     Point,
@@ -32,6 +35,7 @@ from costmodel.spec.profile import (
     Profile,
 )
 from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
+from costmodel.units import GB
 
 HALVES: tuple[Precision, ...] = ("bf16", "fp16")
 PointT = TypeVar("PointT")
@@ -185,3 +189,30 @@ def _outside_bytes(points: Sequence[MemoryPoint]) -> float | None:
     if "context_bytes" not in values or "communicator_bytes" not in values:
         return None
     return values["context_bytes"] + values["communicator_bytes"]
+
+
+def measured_links(profile: Profile) -> LinkSpec | None:
+    """Bandwidth between all nodes; null where some pair was not measured, or a name is none.
+
+    Source: derived; median of the largest messages between two nodes.
+    """
+    names = [host.name for host in profile.hosts]
+    named = len(set(names)) == len(names) == profile.num_nodes <= MOST_LINKED_NODES
+    if not named or len(names) < 2 or not all(re.fullmatch(NODE_NAME, name) for name in names):
+        return None
+    points = [p for p in profile.points if isinstance(p, LinkPoint) and p.source in names]
+    largest = max((p.num_bytes for p in points), default=0)
+    rates: dict[frozenset[str], list[float]] = {}
+    for point in points:
+        if point.num_bytes == largest:
+            ends = frozenset((point.source, point.target))
+            rates.setdefault(ends, []).append(largest / point.time.seconds / GB)
+    pairs = {frozenset((one, other)) for one in names for other in names if one != other}
+    if not pairs <= rates.keys():
+        return None
+    return LinkSpec(
+        nodes=tuple(names),
+        gb_per_s=tuple(
+            tuple(median(rates.get(frozenset((a, b)), [0.0])) for b in names) for a in names
+        ),
+    )

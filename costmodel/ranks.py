@@ -12,7 +12,15 @@ from costmodel.schedules import SCHEDULES
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.stages import RankClasses, decoder_of, rank_classes
-from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable, distinct
+from costmodel.table import (
+    FULL,
+    UNIFORM,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    distinct,
+    stage_codes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +74,13 @@ def ranks_of(job: Job, table: LayoutTable, *, merged: bool = True) -> Ranks:
     unusual = groups[table.schedule] & (table.vpp > 1) & (microbatches % table.pp != 0)
     full = np.minimum(microbatches, full_pipeline[table.schedule] * table.pp)
     capped = np.where(unusual, microbatches, full)
-    first, shape = distinct(table.schedule, table.pp, table.vpp, capped)
-    decoder = decoder_of(job)
-    columns = (table.schedule, table.pp, table.vpp, capped)
+    codes, splits = stage_codes(table)
+    columns = (table.schedule, table.pp, table.vpp, capped, codes)
+    first, shape = distinct(*columns)
+    decoders = [decoder_of(job, split) for split in splits]
     shapes = [
-        rank_classes(decoder, SCHEDULE_NAMES[schedule], (pp, vpp), max(1, m), merged=merged)
-        for schedule, pp, vpp, m in zip(*(c[first].tolist() for c in columns), strict=True)
+        rank_classes(decoders[i], SCHEDULE_NAMES[schedule], (pp, vpp), max(1, m), merged=merged)
+        for schedule, pp, vpp, m, i in zip(*(c[first].tolist() for c in columns), strict=True)
     ]
     return _rows(shapes, shape, table)
 

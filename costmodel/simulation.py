@@ -15,8 +15,8 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.stages import decoder_of, layers_again, stage_layers
 from costmodel.steady import rank_end_seconds, relative_seconds, units_of
-from costmodel.table import FloatColumn, IntColumn, distinct
-from costmodel.timeline import StageSeconds, first_start_seconds
+from costmodel.table import BoolColumn, FloatColumn, IntColumn, distinct, stage_codes
+from costmodel.timeline import FloatMatrix, StageSeconds, first_start_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +55,42 @@ def simulate(job: Job, priced: Priced) -> SimulatedTable:
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
     with_messages, instant, dp_comm = np.zeros((3, len(table)))
     for number, one in enumerate(first.tolist()):
-        alike = np.flatnonzero(shape == number)
+        rows = np.flatnonzero(shape == number)
         pp, name = int(table.pp[one]), SCHEDULE_NAMES[table.schedule[one]]
-        seconds, p2p = virtual_stage_seconds(job, priced, alike), priced.seconds.p2p[alike]
-        for relative, some in _programs(name, seconds, p2p):
-            rows, delays = alike[some], np.concatenate([p2p[some], np.zeros(len(some))])
-            passes = seconds.take(some).twice()
-            both = rank_end_seconds(
-                name,
-                (pp, int(table.vpp[one])),
-                int(priced.microbatches[one]),
-                passes,
-                p2p=delays,
-                relative=relative,
-            )
-            if priced.seconds.apart[rows].any():
-                apart = np.tile(priced.seconds.apart[rows], 2)[:, None]
-                both = both - apart * first_start_seconds(passes, delays, pp)
-            ends = both[: len(rows)]
-            with_messages[rows] = ends.max(axis=1)
-            instant[rows] = np.minimum(both[len(rows) :].max(axis=1), with_messages[rows])
-            traffic = priced.traffic[:pp, rows]
-            dp_comm[rows] = exposed_seconds(with_messages[rows], ends.T, traffic)
+        ends, at_once = rank_ends(
+            (name, pp, int(table.vpp[one]), int(priced.microbatches[one])),
+            virtual_stage_seconds(job, priced, rows),
+            priced.seconds.p2p[rows],
+            priced.seconds.apart[rows],
+        )
+        with_messages[rows] = ends.max(axis=1)
+        instant[rows] = np.minimum(at_once.max(axis=1), with_messages[rows])
+        traffic = priced.traffic[:pp, rows]
+        dp_comm[rows] = exposed_seconds(with_messages[rows], ends.T, traffic)
     return SimulatedTable(with_messages, instant, dp_comm)
+
+
+def rank_ends(
+    shape: tuple[str, int, int, int], seconds: StageSeconds, p2p: FloatColumn, apart: BoolColumn
+) -> tuple[FloatMatrix, FloatMatrix]:
+    """When each rank ends its last pass, with messages and with instant ones; (row, rank).
+
+    All rows have one shape (schedule, pp, vpp, micro batches); those that are `apart` count from
+    each rank's own first pass. `p2p` is as in `op_ends`.
+    """
+    name, pp, vpp, microbatches = shape
+    ends, at_once = np.zeros((2, len(p2p), pp))
+    for relative, some in _programs(name, seconds, p2p.reshape(len(p2p), -1).mean(axis=1)):
+        delays = np.concatenate([p2p[some], np.zeros_like(p2p[some])])
+        passes = seconds.take(some).twice()
+        both = rank_end_seconds(
+            name, (pp, vpp), microbatches, passes, p2p=delays, relative=relative
+        )
+        if apart[some].any():
+            from_own = np.tile(apart[some], 2)[:, None]
+            both = both - from_own * first_start_seconds(passes, delays, pp)
+        ends[some], at_once[some] = both[: len(some)], both[len(some) :]
+    return ends, at_once
 
 
 def _programs(
@@ -95,17 +108,23 @@ def _programs(
 def virtual_stage_seconds(job: Job, priced: Priced, rows: IntColumn) -> StageSeconds:
     """Seconds of every virtual stage; shape (row, stage).
 
-    All rows have one `pp`, `vpp` and schedule. Source: derived; sums of blocks.
+    All rows have one `pp` and `vpp`. Source: derived; sums of blocks.
     """
-    table, decoder = priced.table.take(rows), decoder_of(job)
-    stages = stage_layers(decoder, int(table.pp[0] * table.vpp[0]))
-    seconds = priced.seconds
-    forward, backward, weight = np.zeros((3, len(rows), len(stages.dense)))
-    for block, count in zip(seconds.by_kind, stages.by_kind, strict=True):
-        forward += block.forward[rows][:, None] * count
-        backward += block.backward[rows][:, None] * count
-        weight += block.weight[rows][:, None] * count
-    repeated = layers_again(decoder, stages, table)
-    for block, again in zip((seconds.dense, seconds.moe), repeated, strict=True):
-        backward += block.again[rows][:, None] * again
+    table = priced.table.take(rows)
+    number = int(table.pp[0] * table.vpp[0])
+    codes, splits = stage_codes(table)
+    forward, backward, weight = np.zeros((3, len(rows), number))
+    for code, split in enumerate(splits):
+        some = np.flatnonzero(codes == code)
+        if not len(some):
+            continue
+        decoder = decoder_of(job, split)
+        stages = stage_layers(decoder, number)
+        repeated = layers_again(decoder, stages, table.take(some))
+        again = (*repeated, *np.zeros((3, 1), dtype=np.int64))
+        for block, count, more in zip(priced.seconds.by_kind, stages.by_kind, again, strict=True):
+            here = block.take(rows[some])
+            forward[some] += here.forward[:, None] * count
+            backward[some] += here.backward[:, None] * count + here.again[:, None] * more
+            weight[some] += here.weight[:, None] * count
     return StageSeconds(forward, backward, weight)

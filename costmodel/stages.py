@@ -15,8 +15,10 @@ import numpy as np
 
 from costmodel.errors import SpecError
 from costmodel.schedules import SCHEDULES, held_passes
+from costmodel.schedules.memory import undominated
 from costmodel.schedules.program import placed
 from costmodel.spec.job import Job
+from costmodel.spec.layout import StageSpec
 from costmodel.splits import layers_per_stage
 from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
 
@@ -29,8 +31,8 @@ class Decoder:
     """Mixture-of-experts layers before layer 0, 1, ..., and in all."""
     mtp: int
     """Multi-token-prediction modules."""
-    split: tuple[int, ...] | None = None
-    """Layers of every virtual stage where they are given."""
+    stages: tuple[StageSpec, ...] | None = None
+    """Virtual stages where they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +93,20 @@ class RankClasses:
     """(class, N) Layer inputs held when all layers are recomputed in groups of N; 0 for N = 0."""
 
 
-def decoder_of(job: Job) -> Decoder:
-    """The layers of a model in order, and their split if the job gives one."""
+def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder:
+    """The layers of a model in order, and the stages a layout gives."""
     before = np.concatenate([[0], np.cumsum(job.model.moe_layers)])
     modules = job.model.num_nextn_predict_layers
-    return Decoder(tuple(before.tolist()), modules, job.layers_per_stage)
+    return Decoder(tuple(before.tolist()), modules, stages)
 
 
 def stage_layers(decoder: Decoder, num_stages: int) -> StageLayers:
     """Blocks of every virtual stage: embedding first; multi-token prediction and head last.
 
     Raises:
-        SpecError: The split given is for another number of stages.
+        SpecError: The stages given are for another number of stages or of layers.
     """
-    split = decoder.split or layers_per_stage(len(decoder.moe_before) - 1, num_stages)
-    if len(split) != num_stages:
-        raise SpecError(f"layers_per_stage has {len(split)} entries for {num_stages} stages")
-    counts = np.array(split)
+    counts = np.array(_layer_counts(decoder, num_stages))
     ends = np.cumsum(counts)
     moe_before = np.array(decoder.moe_before)
     moe = moe_before[ends] - moe_before[ends - counts]
@@ -115,6 +114,20 @@ def stage_layers(decoder: Decoder, num_stages: int) -> StageLayers:
     last = first.copy()
     first[0] = last[-1] = 1
     return StageLayers(counts - moe, moe, embedding=first, head=last, mtp=last * decoder.mtp)
+
+
+def _layer_counts(decoder: Decoder, num_stages: int) -> tuple[int, ...]:
+    layers = len(decoder.moe_before) - 1
+    if decoder.stages is None:
+        return layers_per_stage(layers, num_stages)
+    counts = tuple(stage.layers for stage in decoder.stages)
+    if len(counts) != num_stages:
+        raise SpecError(f"{len(counts)} stages are given, pp * vpp is {num_stages}: give as many")
+    if sum(counts) != layers:
+        raise SpecError(
+            f"the stages hold {sum(counts)} layers, the model has {layers}: give every layer once"
+        )
+    return counts
 
 
 @lru_cache(maxsize=8192)
@@ -132,7 +145,7 @@ def rank_classes(
     dense, moe, embedding, head, mtp = (kind[last].sum(axis=1, dtype=np.float64) for kind in kinds)
     held = passes[fullest]
     limit = np.arange(int(layers.max()) + 1)
-    again = _recomputed(decoder, stages, limit)
+    again = _recomputed(decoder, stages, _limits(decoder, limit))
     dense_again, moe_again = (column[stage] for column in again)
     groups = -(-stages.layers[:, None] // np.maximum(limit, 1)) * (limit > 0)
     return RankClasses(
@@ -165,8 +178,16 @@ def layers_again(
     uniform = full & (table.recompute_method == UNIFORM)
     everything = int(stages.layers.max())
     limit = np.where(uniform, everything, np.where(full, table.recompute_num_layers, 0))
-    dense, moe = _recomputed(decoder, stages, limit)
+    dense, moe = _recomputed(decoder, stages, _limits(decoder, limit))
     return dense.T, moe.T
+
+
+def _limits(decoder: Decoder, limit: IntColumn) -> IntColumn:
+    """Layers that may be recomputed, by stage where the stages say so; shape (stage or 1, N)."""
+    own = [stage.recompute_num_layers for stage in decoder.stages or ()]
+    if not any(number is not None for number in own):
+        return limit[None, :]
+    return np.stack([limit if number is None else np.full_like(limit, number) for number in own])
 
 
 def _classes(told_apart: IntColumn, passes: FloatColumn) -> tuple[IntColumn, IntColumn]:
@@ -176,7 +197,7 @@ def _classes(told_apart: IntColumn, passes: FloatColumn) -> tuple[IntColumn, Int
     """
     _, inverse = np.unique(told_apart, axis=0, return_inverse=True)
     members = [np.flatnonzero(inverse.ravel() == number) for number in range(inverse.max() + 1)]
-    fullest = [some[_undominated(passes[some])] for some in members]
+    fullest = [some[undominated(passes[some])] for some in members]
     last = [np.full(len(most), some[-1]) for most, some in zip(fullest, members, strict=True)]
     return np.concatenate(fullest), np.concatenate(last)
 
@@ -194,15 +215,6 @@ def _by_chunk(kinds: Sequence[IntColumn], passes: FloatColumn) -> FloatColumn:
     return np.where(alike[:, None], total, passes)
 
 
-def _undominated(passes: FloatColumn) -> IntColumn:
-    """Rows such that every other has no more passes of any chunk than one of them."""
-    kept: list[int] = []
-    for row in np.lexsort((np.arange(len(passes)), -passes.sum(axis=1))).tolist():
-        if not kept or not (passes[kept] >= passes[row]).all(axis=1).any():
-            kept.append(row)
-    return np.array(kept)
-
-
 def _before(column: IntColumn, ranks: IntColumn) -> FloatColumn:
     """Sum over the stages 0..rank-1 of the first chunk. Source: derived."""
     total = np.concatenate([np.zeros((1, *column.shape[1:])), np.cumsum(column, axis=0)])
@@ -217,10 +229,10 @@ def _held(passes: FloatColumn, layers: IntColumn) -> FloatColumn:
 def _recomputed(
     decoder: Decoder, stages: StageLayers, limit: IntColumn
 ) -> tuple[IntColumn, IntColumn]:
-    """Dense and MoE layers among the first N of each stage; shape (stage, N)."""
+    """Dense and MoE layers among the first of each stage; `limit` and result are (stage, N)."""
     moe_before = np.array(decoder.moe_before)
     counts = stages.layers
     start = np.cumsum(counts) - counts
-    covered = np.minimum(limit[None, :], counts[:, None])
+    covered = np.minimum(limit, counts[:, None])
     moe = moe_before[start[:, None] + covered] - moe_before[start][:, None]
     return covered - moe, moe

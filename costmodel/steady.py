@@ -14,7 +14,7 @@ from costmodel.timeline import FloatMatrix, StageSeconds, op_ends
 
 
 @lru_cache(maxsize=64)
-def _program(
+def named_program(
     schedule: str, pp: int, vpp: int, num_microbatches: int, relative: RelativeSeconds
 ) -> Program:
     """Ops of a named schedule; making them takes longer than most uses of them."""
@@ -26,7 +26,7 @@ def waves(
     schedule: str, pp: int, vpp: int, num_microbatches: int, relative: RelativeSeconds = EQUAL
 ) -> tuple[Wave, ...]:
     """Waves of a named schedule. Source: as `waves_of`."""
-    return waves_of(_program(schedule, pp, vpp, num_microbatches, relative))
+    return waves_of(named_program(schedule, pp, vpp, num_microbatches, relative))
 
 
 UNITS = 48
@@ -116,7 +116,7 @@ def _last_positions(
     schedule: str, pp: int, vpp: int, microbatches: int, relative: RelativeSeconds
 ) -> IntColumn:
     """Flat index of the last op of every rank."""
-    ops = _program(schedule, pp, vpp, microbatches, relative)
+    ops = named_program(schedule, pp, vpp, microbatches, relative)
     return np.asarray(np.arange(pp) * ops.kind.shape[1] + ops.lengths - 1)
 
 
@@ -150,7 +150,7 @@ def _steady(
     On every rank cycle k starts with the first backward pass of micro batch k pp. Cycles are alike
     where their ops differ in nothing but pp micro batches.
     """
-    ops = _program(schedule, pp, vpp, microbatches, relative)
+    ops = named_program(schedule, pp, vpp, microbatches, relative)
     positions, rank = ops.kind.shape[1], np.arange(pp)[:, None]
     backward = (ops.kind == Op.BACKWARD) | (ops.kind == Op.WHOLE)
     turns = np.full((pp, microbatches), positions)

@@ -15,11 +15,14 @@ from costmodel.spec.layout import (
     SCHEDULE_NAMES,
     Layout,
     OffloadSpec,
+    StageSpec,
 )
+from costmodel.splits import layers_per_stage
 
 IntColumn = NDArray[np.int64]
 FloatColumn = NDArray[np.float64]
 BoolColumn = NDArray[np.bool_]
+ObjectColumn = NDArray[np.object_]
 
 NONE, SELECTIVE, FULL = range(3)
 """Codes of the column `recompute`."""
@@ -52,6 +55,8 @@ class LayoutTable:
     recompute_method: IntColumn
     recompute_num_layers: IntColumn
     offload_optimizer: FloatColumn
+    stages: ObjectColumn
+    """`Layout.stages`: tuples of `StageSpec`, or None for the even split."""
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -59,8 +64,10 @@ class LayoutTable:
     @classmethod
     def of(cls, layouts: Iterable[Layout]) -> LayoutTable:
         """Transpose layouts into columns."""
+        layouts = list(layouts)
         coded = [_coded(layout) for layout in layouts]
-        return cls(**{name: np.array([row[name] for row in coded]) for name in coded[0]})
+        columns = {name: np.array([row[name] for row in coded]) for name in coded[0]}
+        return cls(**columns, stages=objects(layout.stages for layout in layouts))
 
     @classmethod
     def of_columns(cls, size: int, columns: Mapping[str, NDArray[np.generic]]) -> LayoutTable:
@@ -70,14 +77,15 @@ class LayoutTable:
             **{
                 name: np.asarray(columns[name]) if name in columns else np.full(size, value)
                 for name, value in defaults.items()
-            }
+            },
+            stages=np.full(size, None, dtype=object),
         )
 
     def take(self, rows: NDArray[np.generic]) -> LayoutTable:
         """The rows picked by an index or a mask."""
         return LayoutTable(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
-    def replaced(self, **columns: IntColumn | FloatColumn) -> LayoutTable:
+    def replaced(self, **columns: IntColumn | FloatColumn | ObjectColumn) -> LayoutTable:
         """The same rows with some columns replaced."""
         same = {f.name: getattr(self, f.name) for f in fields(self)}
         return LayoutTable(**{**same, **columns})
@@ -95,7 +103,7 @@ class LayoutTable:
 
     def row(self, index: int) -> Layout:
         """Read one candidate back."""
-        value = {f.name: getattr(self, f.name)[index].item() for f in fields(self)}
+        value = {name: getattr(self, name)[index].item() for name in _NUMBERS}
         bits = value["recompute_modules"]
         num_layers = value["recompute_num_layers"]
         return Layout(
@@ -107,6 +115,7 @@ class LayoutTable:
             recompute_method=RECOMPUTE_METHODS[value["recompute_method"]],
             recompute_num_layers=num_layers or None,
             offload=OffloadSpec(optimizer=value["offload_optimizer"]),
+            stages=self.stages[index],
         )
 
 
@@ -119,7 +128,8 @@ _CODED = (
     "recompute_num_layers",
     "offload_optimizer",
 )
-_PLAIN = tuple(f.name for f in fields(LayoutTable) if f.name not in _CODED)
+_NUMBERS = tuple(f.name for f in fields(LayoutTable) if f.name != "stages")
+_PLAIN = tuple(name for name in _NUMBERS if name not in _CODED)
 """Columns that hold a field of `Layout` as it is."""
 
 
@@ -134,6 +144,36 @@ def _coded(layout: Layout) -> dict[str, int | float]:
         "recompute_num_layers": layout.recompute_num_layers or 0,
         "offload_optimizer": layout.offload.optimizer,
     }
+
+
+def objects(values: Iterable[tuple[StageSpec, ...] | None]) -> ObjectColumn:
+    """A column of tuples or None."""
+    listed = list(values)
+    column = np.empty(len(listed), dtype=object)
+    column[:] = listed
+    return column
+
+
+def stage_codes(table: LayoutTable) -> tuple[IntColumn, list[tuple[StageSpec, ...] | None]]:
+    """A number for every distinct `stages` of a table, and what it stands for; 0 for None."""
+    if (table.stages == None).all():  # noqa: E711 - elementwise
+        return np.zeros(len(table), dtype=np.int64), [None]
+    numbers: dict[tuple[StageSpec, ...] | None, int] = {None: 0}
+    codes = [numbers.setdefault(stages, len(numbers)) for stages in table.stages.tolist()]
+    return np.array(codes, dtype=np.int64), list(numbers)
+
+
+def evenly(table: LayoutTable) -> BoolColumn:
+    """Which rows leave the split of layers to the runtime, wherever its stages live?"""
+
+    def even(stages: tuple[StageSpec, ...] | None) -> bool:
+        counts = tuple(stage.layers for stage in stages or ())
+        own = any(stage.recompute_num_layers is not None for stage in stages or ())
+        named = any(stage.group for stage in stages or ())
+        return not own and named and counts == layers_per_stage(sum(counts), len(counts))
+
+    codes, splits = stage_codes(table)
+    return np.array([stages is None or even(stages) for stages in splits])[codes]
 
 
 def module_bits(modules: Iterable[str]) -> int:

@@ -55,20 +55,36 @@ def op_ends(groups: tuple[Wave, ...], seconds: StageSeconds, p2p: FloatColumn) -
     """When every op ends, by flat index; (candidate, op), a last column of zeros for "no input".
 
     An op starts when its row is free and its inputs have arrived; a message between ranks takes
-    `p2p` seconds and occupies nobody. Source: longest path through the order and data edges.
+    `p2p` seconds and occupies nobody. Where messages differ, `p2p` has a column for those between
+    each stage and the next. Source: longest path through the order and data edges.
     """
     size = 1 + max(int(wave.op.max()) for wave in groups)
     rows = 1 + max(int(wave.row.max()) for wave in groups)
     end, clock = np.zeros((len(p2p), size + 1)), np.zeros((len(p2p), rows))
-    latency, durations = p2p[:, None], seconds.by_kind
+    alike, durations = p2p.ndim == 1, seconds.by_kind
+    latency = p2p[:, None]
+    if not alike:
+        places = boundary_of(np.arange(durations.shape[1]), seconds.forward.shape[1])
+        by_duration = p2p[:, places]
     for wave in groups:
         start = clock[:, wave.row]
+        if not alike:
+            latency = by_duration[:, wave.duration]
         for source, hops in zip(wave.sources, wave.hops, strict=True):
             start = np.maximum(start, end[:, source] + latency * hops)
         finish = start + durations[:, wave.duration]
         end[:, wave.op] = finish
         clock[:, wave.row] = finish
     return end
+
+
+def boundary_of(duration: IntColumn, stages: int) -> IntColumn:
+    """Number of the stage before the boundary that the input of an op crosses, if it does.
+
+    `duration` is as in `Wave`. Source: derived; forward passes come from the stage before.
+    """
+    kind, stage = np.divmod(duration, stages)
+    return np.asarray(np.clip(stage - (kind == Op.FORWARD), 0, max(0, stages - 2)))
 
 
 def makespan_seconds(
@@ -83,8 +99,9 @@ def first_start_seconds(seconds: StageSeconds, p2p: FloatColumn, pp: int) -> Flo
 
     Source: derived; the first micro batch crosses the first `pp` stages, one on each rank.
     """
-    ahead = np.cumsum(seconds.forward[:, :pp] + p2p[:, None], axis=1)
-    return np.concatenate([np.zeros((len(p2p), 1)), ahead[:, :-1]], axis=1)
+    sent = p2p[:, None] if p2p.ndim == 1 else p2p[:, : pp - 1]
+    ahead = np.cumsum(seconds.forward[:, : pp - 1] + sent, axis=1)
+    return np.concatenate([np.zeros((len(p2p), 1)), ahead], axis=1)
 
 
 @dataclass(frozen=True)

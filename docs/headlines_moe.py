@@ -15,7 +15,7 @@ from costmodel.rules import Rule, rule
 from costmodel.runtimes import traits_of
 from costmodel.spec.cluster import parse_cluster
 from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
+from costmodel.spec.layout import Layout, split
 from costmodel.spec.model import ModelSpec, MoeSpec
 from costmodel.spec.options import RuntimeOptions
 from costmodel.spec.training import TrainingSpec
@@ -148,13 +148,13 @@ DEEPSEEK_LAYOUT = Layout(
     ep=64,
     recompute="selective",
     recompute_modules=("layernorm", "mla_up_proj", "moe_act"),
+    stages=split((*(4,) * 15, 1)),
 )
-DEEPSEEK_SPLIT = (*(4,) * 15, 1)
 
 
 def deepseek() -> Estimate:
     """DeepSeek-V3 as it was trained."""
-    job = deepseek_job().model_copy(update={"layers_per_stage": DEEPSEEK_SPLIT})
+    job = deepseek_job()
     return explicit(job, _h800(job), traits_of(job), LayoutTable.of([DEEPSEEK_LAYOUT]))[0]
 
 

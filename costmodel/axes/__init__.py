@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from costmodel.axes import cp, dp, ep, etp, pp, tp
+from costmodel.axes import cp, dp, ep, etp, groups, pp, tp
 from costmodel.rules import Rule
 
 AXES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
@@ -19,6 +19,7 @@ AXES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
         "etp": etp.RULES,
         "dp": dp.RULES,
         "pp": pp.RULES,
+        "groups": groups.RULES,
     }
 )
 """Inner to outer, the order in which ranks are numbered (experts share the inner ranks)."""

@@ -10,9 +10,9 @@ from costmodel.rules import Rule, num_microbatches, rule
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.schedule import ShapeRule
 from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
+from costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
 from costmodel.splits import EMPTY_ENDS
-from costmodel.table import BoolColumn, LayoutTable
+from costmodel.table import BoolColumn, LayoutTable, stage_codes
 
 INTERLEAVED = "Narayanan et al., arXiv:2104.04473, section 2.2.2"
 
@@ -42,15 +42,37 @@ def vpp_needs_pp(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "stages_hold_the_model",
+    "pp vpp stages",
+    "stages hold every layer of the model once, and none but the first, the last and one for "
+    "multi-token prediction is empty: correct their layers",
+    "costmodel/splits.py; Megatron-LM pipeline_parallel_layer_layout.py, a stage `m`",
+)
+def stages_hold_the_model(job: Job, table: LayoutTable) -> BoolColumn:
+    """Stages that a layout gives are a split of the model."""
+
+    def wrong(stages: tuple[StageSpec, ...] | None) -> bool:
+        counts = [stage.layers for stage in stages or ()]
+        return bool(counts) and not (sum(counts) == layers and all(counts[1:before_last]))
+
+    layers = job.model.num_hidden_layers
+    before_last = -2 if job.model.num_nextn_predict_layers else -1
+    codes, splits = stage_codes(table)
+    return np.array([wrong(stages) for stages in splits])[codes]
+
+
+@rule(
     "recompute_within_stage",
-    "pp vpp recompute_num_layers",
+    "pp vpp stages recompute_num_layers",
     "recompute_num_layers must not exceed the layers of a virtual stage: lower it",
     "derived: more layers than a stage holds change nothing",
 )
 def recompute_within_stage(job: Job, table: LayoutTable) -> BoolColumn:
     """A stage cannot recompute more layers than it holds."""
     largest = -(-job.model.num_hidden_layers // (table.pp * table.vpp))
-    return np.asarray(table.recompute_num_layers > largest)
+    codes, splits = stage_codes(table)
+    own = np.array([max((stage.layers for stage in stages or ()), default=0) for stages in splits])
+    return np.asarray(table.recompute_num_layers > np.where(codes > 0, own[codes], largest))
 
 
 def vpp_rule(name: str) -> Rule:
@@ -99,5 +121,6 @@ RULES: tuple[Rule, ...] = (
     *(one for name in SCHEDULE_NAMES for one in shape_rules(name)),
     stages_hold_layers,
     vpp_needs_pp,
+    stages_hold_the_model,
     recompute_within_stage,
 )

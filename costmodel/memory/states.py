@@ -127,7 +127,7 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     shared = ranks.dense * params.dense_layer + ranks.embedding * params.embedding
     shared += ranks.head * params.head
     expert = np.zeros((1, 1))
-    if ranks.moe.any():
+    if ranks.moe.any() or ranks.mtp.any():
         shared += ranks.moe * params.moe_layer
         expert = (ranks.moe + ranks.mtp) * params.expert_layer
     if ranks.mtp.any():

@@ -105,6 +105,10 @@ class RuntimeTraits:
     """Cuts layers among pipeline ranks at all."""
     whole_groups: bool = False
     """Interleaves groups of exactly pp micro batches."""
+    splits_freely: bool = False
+    """An option says how many layers each virtual stage holds."""
+    recomputes_by_stage: bool = False
+    """Stages may recompute different numbers of layers."""
     unsynchronised: tuple[Schedule, ...] = ()
     """Schedules under which a rank starts its next step without waiting for the others: the norm
     of the gradients is checked after the optimizer step, and the step undone if need be."""

@@ -1,4 +1,4 @@
-"""The schedules a runtime executes, as a rule."""
+"""What a runtime executes, as rules: schedules, and stages that are not all alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from costmodel.rules import Rule
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import BoolColumn, LayoutTable
+from costmodel.table import BoolColumn, LayoutTable, evenly, stage_codes
 
 
 def executes_schedule(traits: RuntimeTraits) -> Rule:
@@ -27,3 +27,31 @@ def executes_schedule(traits: RuntimeTraits) -> Rule:
         "`plan schedule --kind NAME` says who executes another",
         source=f"{traits.name} {traits.version}",
     )
+
+
+def executes_stages(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rules that layers are split, and recomputed, as the runtime can be told to."""
+
+    def split_by_itself(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without an option splits layers its own way."""
+        return ~evenly(table)
+
+    def alike(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime with one number recomputes as many layers in every stage."""
+        codes, splits = stage_codes(table)
+        own = [any(stage.recompute_num_layers is not None for stage in s or ()) for s in splits]
+        return np.array(own)[codes]
+
+    source, stages = f"{traits.name} {traits.version}", frozenset({"stages"})
+    says = f"{traits.name} splits layers evenly: leave stages out"
+    split = Rule(EVEN_SPLIT, stages, split_by_itself, says, source)
+    says = f"{traits.name} recomputes as many layers in every stage: give stages no own number"
+    equal = Rule(EQUAL_RECOMPUTE, stages, alike, says, source)
+    return (
+        *(() if traits.splits_freely else (split,)),
+        *(() if traits.recomputes_by_stage else (equal,)),
+    )
+
+
+EVEN_SPLIT = "runtime_splits_evenly"
+EQUAL_RECOMPUTE = "runtime_recomputes_alike"

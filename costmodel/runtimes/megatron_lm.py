@@ -219,6 +219,7 @@ MEGATRON_LM = RuntimeTraits(
     offload_fractions=(0.0, 0.25, 0.5, 0.75, 1.0),
     recompute_subsets=recompute_subsets,
     whole_groups=True,
+    splits_freely=True,  # --pipeline-model-parallel-layout
     rules=(
         interleaved_needs_whole_groups,
         tp_divides_qkv,

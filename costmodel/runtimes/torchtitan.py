@@ -38,6 +38,7 @@ TORCHTITAN = RuntimeTraits(
     overlaps_gradients=True,
     overlaps_parameters=True,
     whole_under_pipeline=True,
+    splits_freely=True,  # pipeline_parallel_split_points
     gradient_bytes=4,
     gradient_message_bytes=4,
     head_bytes_per_logit=EAGER_HEAD_BYTES,

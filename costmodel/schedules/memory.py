@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds, Shape
-from costmodel.table import FloatColumn
+from costmodel.table import FloatColumn, IntColumn
 
 
 def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
@@ -23,6 +23,29 @@ def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
     passes = np.cumsum(change[..., None] * (chunk[..., None] == chunks), axis=1)
     fullest = np.argmax(np.einsum("rpc,rc->rp", passes, layers), axis=1)
     return np.asarray(passes[np.arange(program.pp), fullest], dtype=np.float64)
+
+
+def held_moments(program: Program) -> tuple[IntMatrix, ...]:
+    """Passes in flight on each rank when it may be fullest; of each rank, shape (moment, chunk).
+
+    At any other moment one of these has at least as many passes of every chunk. Source: derived,
+    counted op by op.
+    """
+    change = program.starts_pass.astype(np.int64) - program.frees
+    chunk = program.stage // program.pp
+    size = int(chunk.max()) + 1
+    held = np.cumsum(change[..., None] * (chunk[..., None] == np.arange(size)), axis=1)
+    moments = (np.unique(rank, axis=0) for rank in held[: program.pp])
+    return tuple(rows[undominated(rows)] for rows in moments)
+
+
+def undominated(rows: IntMatrix | FloatColumn) -> IntColumn:
+    """Numbers of rows such that every other is nowhere larger than one of them. Source: derived."""
+    kept: list[int] = []
+    for row in np.lexsort((np.arange(len(rows)), -rows.sum(axis=1))).tolist():
+        if not kept or not (rows[kept] >= rows[row]).all(axis=1).any():
+            kept.append(row)
+    return np.array(kept)
 
 
 def peak_activations(program: Program, *, at_input_grad: bool = False) -> FloatColumn:

@@ -16,6 +16,7 @@ from pydantic import (
 from costmodel.errors import SpecError
 from costmodel.spec.base import Spec
 from costmodel.spec.gpu import GpuSpec
+from costmodel.spec.links import LinkSpec
 
 MOST_NODES = 1 << 20
 MOST_GPUS_PER_NODE = 1 << 10
@@ -63,6 +64,15 @@ class NodeGroup(Spec):
         return self.num_nodes * self.gpus_per_node
 
 
+class BetweenGroups(Spec):
+    """The network that joins node groups."""
+
+    gb_per_s: PositiveFloat
+    """GB/s of one node towards nodes of other groups, in one direction (25 GbE = 3.125)."""
+    latency_us: NonNegativeFloat = 0.0
+    """Extra latency of a message between groups."""
+
+
 class ClusterSpec(Spec):
     """A cluster of one or more groups of equal nodes."""
 
@@ -70,12 +80,26 @@ class ClusterSpec(Spec):
     groups: tuple[NodeGroup, ...] = Field(min_length=1)
     fabric: tuple[FabricTier, ...] = ()
     currency: str = "USD"
+    links: LinkSpec | None = None
+    """Measured links between the nodes, where they are known; null: all alike."""
+    between_groups: BetweenGroups | None = None
+    """How the groups are joined; null: by the thinner NIC of both."""
 
     @model_validator(mode="after")
     def _tiers_grow(self) -> Self:
         reaches = [tier.reach_gpus for tier in self.fabric]
         if reaches != sorted(set(reaches)):
             raise ValueError("fabric tiers must be listed inner to outer with growing reach_gpus")
+        return self
+
+    @model_validator(mode="after")
+    def _links_name_every_node(self) -> Self:
+        count = sum(group.num_nodes for group in self.groups)
+        if self.links is not None and len(self.links.nodes) != count:
+            raise ValueError(
+                f"links names {len(self.links.nodes)} nodes, the groups have {count}: name every "
+                "node of the cluster once"
+            )
         return self
 
     @property

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, Self, get_args
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from costmodel.spec.base import Spec
 
@@ -49,6 +50,23 @@ class OffloadSpec(Spec):
     tier: Literal["cpu"] = "cpu"
 
 
+class StageSpec(Spec):
+    """What one virtual stage holds, where stages are not all alike."""
+
+    layers: NonNegativeInt
+    """Decoder layers, the next of the model after those of the stage before."""
+    recompute_num_layers: NonNegativeInt | None = None
+    """The first so many of them are recomputed in full; null: as many as the layout says. Belongs
+    to `recompute="full"` with the block method."""
+    group: NonNegativeInt = 0
+    """Node group that runs it, by its place in the cluster; all 0: groups are not told apart."""
+
+
+def split(layers: Iterable[int]) -> tuple[StageSpec, ...]:
+    """Virtual stages that differ in nothing but their number of layers."""
+    return tuple(StageSpec(layers=count) for count in layers)
+
+
 class Layout(Spec):
     """One complete parallel layout.
 
@@ -86,6 +104,8 @@ class Layout(Spec):
     recompute_num_layers: PositiveInt | None = None
     """Layers per group (uniform), or recomputed layers per virtual stage (block)."""
     offload: OffloadSpec = OffloadSpec()
+    stages: tuple[StageSpec, ...] | None = None
+    """Virtual stages in pipeline order; null: the even split of `costmodel.splits`."""
 
     @model_validator(mode="after")
     def _recompute_is_whole(self) -> Self:
@@ -103,6 +123,21 @@ class Layout(Spec):
             )
         if self.dp % self.dp_replicate:
             raise ValueError(f"dp_replicate = {self.dp_replicate} does not divide dp = {self.dp}")
+        return self
+
+    @model_validator(mode="after")
+    def _stages_are_whole(self) -> Self:
+        if self.stages is None:
+            return self
+        if len(self.stages) != self.pp * self.vpp:
+            raise ValueError(
+                f"stages has {len(self.stages)} entries, pp * vpp is {self.pp * self.vpp}"
+            )
+        own = any(stage.recompute_num_layers is not None for stage in self.stages)
+        if own and self.recompute_method != "block":
+            raise ValueError(
+                "recompute_num_layers of stages belong to recompute=full with the block method"
+            )
         return self
 
     @property

@@ -19,7 +19,7 @@ from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
 from costmodel.spec.options import ContextExchange
 from costmodel.spec.training import Precision, TrainingSpec
 from costmodel.validate.run_options import options_of
-from costmodel.validate.run_split import split_of
+from costmodel.validate.run_split import split_into, split_of
 from costmodel.validate.unstated import other_task
 
 T = TypeVar("T")
@@ -86,13 +86,15 @@ def case_of(run: MeasuredRun) -> Case | Skipped:
     try:
         layout = _layout(run)
         model = _model(run.model, _stated(run.training.seq_length, "training.seq_length"))
+        counts = split_of(run, model, layout)
+        if counts is not None:
+            layout = split_into(layout, counts, model.num_hidden_layers)
         job = Job(
             model=model,
             training=_training(run),
             cluster=_cluster(run),
             runtime=_runtime(run),
             options=options_of(run),
-            layers_per_stage=split_of(run, model, layout),
         )
     except _Skip as skip:
         return Skipped(run, skip.reason, skip.detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from costmodel.errors import SpecError
-from costmodel.spec.layout import Layout
+from costmodel.spec.layout import Layout, split
 from costmodel.spec.measured_run import MeasuredRun
 from costmodel.spec.model import ModelSpec
 from costmodel.validate.unstated import layers_by_cost
@@ -26,6 +26,17 @@ def split_of(run: MeasuredRun, model: ModelSpec, layout: Layout) -> tuple[int, .
         return None
     whole = (counted[0] - 1, *counted[1:-1], counted[-1] - 1)
     return _for_stages(whole, stages, f"layers_per_stage of {len(counted)} entries")
+
+
+def split_into(layout: Layout, counts: tuple[int, ...], num_layers: int) -> Layout:
+    """The layout with those layers in its stages.
+
+    Raises:
+        SpecError: They are not the layers of the model.
+    """
+    if sum(counts) != num_layers:
+        raise SpecError(f"stages hold {sum(counts)} layers, the model has {num_layers}")
+    return layout.model_copy(update={"stages": split(counts)})
 
 
 def _for_stages(counts: tuple[int, ...], stages: int, what: str) -> tuple[int, ...]:

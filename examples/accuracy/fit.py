@@ -155,7 +155,7 @@ def strict_rows() -> list[Row]:
 
 def _layout_key(case: Case) -> str:
     job = case.job
-    return f"{_group_key(case)} {case.layout} {job.options} {job.layers_per_stage}"
+    return f"{_group_key(case)} {case.layout} {job.options}"
 
 
 def _group_key(case: Case) -> str:

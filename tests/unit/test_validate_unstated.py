@@ -2,6 +2,7 @@
 
 import pytest
 
+from costmodel.spec.layout import split
 from costmodel.spec.measured_run import MeasuredRun
 from costmodel.validate.cases import Case, Skipped, case_of
 from costmodel.validate.unstated import layers_by_cost
@@ -87,4 +88,4 @@ def test_nanotron_gives_every_rank_an_equal_share_of_the_weights_in_products():
     assert layers_by_cost(model, 1) == (24,)
     assert layers_by_cost(model, 2) == (13, 11)
     assert layers_by_cost(model, 4) == (6, 7, 6, 5)
-    assert case("nanotron", layout={"pp": 2}).job.layers_per_stage == (13, 11)
+    assert case("nanotron", layout={"pp": 2}).layout.stages == split((13, 11))
