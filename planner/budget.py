@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Budget(Protocol):
+class Deadline(Protocol):
+    """When a solver has to answer with what it has."""
+
+    def seconds_left(self) -> float:
+        """Seconds until then; infinite without a limit."""
+
+
+class Budget(Deadline, Protocol):
     """How long a search may go on, and who wants to hear about it."""
 
     def spent(self) -> bool:
@@ -13,13 +20,6 @@ class Budget(Protocol):
 
     def report(self, done: float, bound_s: float) -> None:
         """Take note of progress: share of the work done and the smallest bound left."""
-
-
-class Deadline(Protocol):
-    """When a solver has to answer with what it has."""
-
-    def seconds_left(self) -> float:
-        """Seconds until then; infinite without a limit."""
 
 
 class Unlimited:
@@ -31,3 +31,7 @@ class Unlimited:
 
     def report(self, done: float, bound_s: float) -> None:
         """Ignore it."""
+
+    def seconds_left(self) -> float:
+        """No end."""
+        return float("inf")
