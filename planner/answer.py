@@ -5,6 +5,7 @@ from __future__ import annotations
 from costmodel.calibrated import NOTHING, Measured, machine_for, measured_notes
 from costmodel.errors import SpecError
 from costmodel.explicit import Estimate, explicit
+from costmodel.groups import unlike
 from costmodel.machine import Machine
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
@@ -12,13 +13,20 @@ from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
 from costmodel.uncertainty import near_tie_fraction
 from planner.budget import Budget, Unlimited
-from planner.constraints import broken_rules, legality_rules
+from planner.constraints import broken_rules
 from planner.exporters import EXPORTERS
-from planner.feasibility import nearest_changes
+from planner.feasibility import Relaxations, relaxations
+from planner.goals import Reached, reach
+from planner.grouped import with_groups
 from planner.options import SearchOptions
 from planner.other_schedules import other_schedules
+from planner.placement import not_placed, placed
 from planner.plan import Candidate, Certificate, Infeasible, Plan, Source
-from planner.search import Found, Limits, Search
+from planner.probes import Prober
+from planner.search import Found
+from planner.target import Target
+from planner.uneven import with_uneven_stages
+from planner.variations import Case
 
 NO_FILES = "no launch files are written for"
 """A note of plans that cannot be exported starts so."""
@@ -31,7 +39,9 @@ def search(
     budget: Budget | None = None,
     measured: Measured = NOTHING,
 ) -> Plan | Infeasible:
-    """Find the fastest layout of a job, with alternatives and a certificate.
+    """Find the best layout of a job, with alternatives and a certificate.
+
+    Best is what `options.objective` says; where that may leave nodes out, the plan's job has fewer.
 
     What was measured of the machine replaces the catalog; the proof then holds for that machine.
 
@@ -41,19 +51,27 @@ def search(
     """
     options = options or SearchOptions()
     _check_positions(job)
-    machine = machine_for(job, measured)
-    choices = [choice.rule() for choice in options.choices]
-    limits = Limits(machine.memory_bytes * (1 - options.memory_margin), options.top)
     budget = budget or Unlimited()
-    found = Search(job, machine, [*choices, *legality_rules(job)], limits).run(budget)
+    prober = Prober(options, measured, budget)
+    reached, uneven = with_uneven_stages(prober, with_groups(prober, reach(prober, job)))
+    job, found, machine = reached.job, reached.found, machine_for(reached.job, measured)
     if found.finalists is None and not found.complete:
         raise SpecError(
             "the time limit struck before any layout was found: raise --time-limit "
             "(a whole search takes a few seconds)"
         )
-    if found.finalists is None:
-        return _infeasible(job, machine, options, found, budget)
-    plan = _plan(job, machine, options, found, found.finalists)
+    if found.finalists is None or reached.target is None:
+        helping: Relaxations = ()
+        if not options.only_answer:
+            helping = relaxations(Case(job, options, measured), budget)
+        return _infeasible(job, machine, options, found, helping)
+    plan = _plan(machine, options, reached, found.finalists, reached.target)
+    certificate = plan.certificate.model_copy(update={"uneven_stages": uneven})
+    plan = plan.model_copy(update={"certificate": certificate})
+    if not options.only_answer:
+        plan = placed(plan, machine, budget)
+        again = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
+        plan = plan.model_copy(update={"other_schedules": again})
     return plan.model_copy(update={"notes": (*_without_files(job), *notes(job, measured))})
 
 
@@ -93,12 +111,19 @@ def check(job: Job, layout: Layout) -> None:
 
 
 def _plan(
-    job: Job, machine: Machine, options: SearchOptions, found: Found, finalists: LayoutTable
+    machine: Machine,
+    options: SearchOptions,
+    reached: Reached,
+    finalists: LayoutTable,
+    target: Target,
 ) -> Plan:
+    job, found = reached.job, reached.found
     candidates = _candidates(job, machine, options, finalists)
     best = candidates[0]
     step = best.estimate.step_time_s
-    bound = min(found.lower_bound_s, step)
+    if target.name == "time":
+        bound = min(target.lower_bound, step)
+        target = target.model_copy(update={"value": step, "lower_bound": bound})
     return Plan(
         job=job,
         runtime_version=traits_of(job).version,
@@ -106,20 +131,20 @@ def _plan(
         best=best,
         candidates=candidates,
         certificate=Certificate(
-            optimal=bound >= step,
+            optimal=target.lower_bound >= target.value,
             alternatives_complete=found.complete,
-            lower_bound_s=bound,
-            gap_fraction=(step - bound) / step,
-            relaxed_bound_s=found.relaxed_bound_s,
+            lower_bound_s=min(reached.lower_bound_s, step),
+            gap_fraction=target.gap_fraction,
+            relaxed_bound_s=min(found.relaxed_bound_s, reached.lower_bound_s),
             space=found.space.axis_values(),
             space_size=found.space.size,
             bounded=found.bounded,
             priced=found.priced,
             evaluated=found.evaluated,
+            objective=target,
         ),
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         sources=_sources(machine),
-        other_schedules=other_schedules(job, machine, best.layout, options.memory_margin),
     )
 
 
@@ -150,7 +175,7 @@ def _candidates(
 
 
 def _infeasible(
-    job: Job, machine: Machine, options: SearchOptions, found: Found, budget: Budget
+    job: Job, machine: Machine, options: SearchOptions, found: Found, helping: Relaxations
 ) -> Infeasible:
     used, leanest = found.leanest or (None, None)
     return Infeasible(
@@ -160,7 +185,8 @@ def _infeasible(
         least_memory_bytes=used,
         least_memory_layout=leanest.row(0) if leanest else None,
         capacity_bytes=machine.memory_bytes * (1 - options.memory_margin),
-        changes=nearest_changes(job, options, budget),
+        changes=tuple(one[0] for one in helping if len(one) == 1),
+        relaxations=helping,
     )
 
 
@@ -196,10 +222,15 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     machine = machine_for(job, measured)
     found = list(measured_notes(job, measured))
     found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
-    if len({group.gpu for group in job.cluster.groups}) > 1:
-        found.append("mixed GPUs: every stage is priced at the slowest group's speed and memory")
+    if unlike(job.cluster):
+        found.append(
+            "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "
+            "speed and memory, all others at those of the slowest group"
+        )
     if reason := traits_of(job).refuses(job.model):
         found.append(f"{job.runtime} cannot express {reason}: `plan export` will refuse")
+    if reason := not_placed(job.cluster, machine):
+        found.append(reason)
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")

@@ -12,10 +12,10 @@ from costmodel.axes import AXES
 from costmodel.errors import SpecError
 from costmodel.rules import Rule
 from costmodel.runtimes import traits_of
-from costmodel.runtimes.executes import executes_schedule
+from costmodel.runtimes.executes import executes_schedule, executes_stages
 from costmodel.spec.job import Job
 from costmodel.spec.layout import RECOMPUTE, RECOMPUTE_METHODS, SCHEDULE_NAMES
-from costmodel.table import BoolColumn, LayoutTable, module_bits
+from costmodel.table import BoolColumn, LayoutTable, evenly, module_bits
 
 MEMORY = "memory"
 """Name under which rows that do not fit are counted as refused."""
@@ -29,7 +29,8 @@ def legality_rules(job: Job) -> tuple[Rule, ...]:
     traits = traits_of(job)
     axes = [rule for rules in AXES.values() for rule in rules]
     (own, rest), (stricter, others) = _of_schedules(axes), _of_schedules(traits.rules)
-    return (*rest, *stricter, *own, executes_schedule(traits), *others)
+    executed = (executes_schedule(traits), *executes_stages(traits))
+    return (*rest, *stricter, *own, *executed, *others)
 
 
 def _of_schedules(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:
@@ -47,6 +48,30 @@ def broken_rules(job: Job, table: LayoutTable) -> tuple[tuple[Rule, ...], ...]:
     )
 
 
+def ranks_straddle() -> Rule:
+    """Leaves layouts of whole pipeline ranks in node groups to a search of their own.
+
+    It prices each rank on the machine of its group, which is where such a rank lies.
+    """
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """Does every pipeline rank fit into one group?"""
+        gpus = table.tp * table.cp * table.dp
+        whole = [group.num_gpus % gpus == 0 for group in job.cluster.groups]
+        return np.asarray(np.all(whole, axis=0))
+
+    return Rule(
+        name=LIVES_IN_GROUPS,
+        columns=frozenset({"tp", "cp", "dp"}),
+        broken=broken,
+        says="searched apart, with every pipeline rank in one node group",
+        source="derived",
+    )
+
+
+LIVES_IN_GROUPS = "ranks_live_in_groups"
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A field of the layout held to one value (`--fix`) or kept from it (`--exclude`)."""
@@ -61,7 +86,8 @@ class Choice:
         option = "--exclude" if self.excluded else "--fix"
 
         def broken(job: Job, table: LayoutTable) -> BoolColumn:
-            same = getattr(table, self.field) == self.value
+            column = evenly(table) if self.field == "stages" else getattr(table, self.field)
+            same = column == self.value
             return np.asarray(same if self.excluded else ~same)
 
         return Rule(
@@ -78,6 +104,7 @@ _CODES: dict[str, Sequence[object]] = {
     "recompute": RECOMPUTE,
     "recompute_method": tuple(name or "none" for name in RECOMPUTE_METHODS),
     "sequence_parallel": ("false", "true"),
+    "stages": ("free", "even"),
 }
 _COUNTS = tuple(
     f.name

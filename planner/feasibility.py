@@ -1,22 +1,34 @@
-"""Nothing fits: which single change would help?"""
+"""Nothing fits: which is the smallest set of changes that would help?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
+from costmodel.calibrated import machine_for
 from costmodel.errors import PlanError
-from costmodel.machine import machine_of
 from costmodel.rules import Rule
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
 from planner.budget import Budget
 from planner.constraints import Choice, legality_rules
-from planner.options import SearchOptions
 from planner.search import Limits, Search
+from planner.variations import (
+    Case,
+    with_batch,
+    with_gpus,
+    with_margin,
+    with_sequence,
+    without_choice,
+)
+
+Relaxations = tuple[tuple[str, ...], ...]
+"""Sets of changes, each change as a sentence."""
 
 LARGEST_GROWTH = 64
 """Clusters up to this many times the size are tried."""
+LARGEST_SET = 3
+MOST_TRIALS = 100
+"""Searches for sets of two and three: a user would not wait for more."""
 
 
 class _UntilFound:
@@ -31,79 +43,123 @@ class _UntilFound:
     def report(self, done: float, bound_s: float) -> None:
         """Nobody listens."""
 
+    def seconds_left(self) -> float:
+        """As of the budget around it."""
+        return self.whole.seconds_left()
 
-def nearest_changes(job: Job, options: SearchOptions, budget: Budget) -> tuple[str, ...]:
-    """Single changes that make the job feasible, each tried by a search of its own.
 
-    Those not tried before the budget is spent are left out.
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One way to ask for less."""
+
+    kind: str
+    """Of one kind only the smallest that helps is told, and a set has one of each at most."""
+    text: Callable[[Case], str]
+    """What to do, said of the changed question."""
+    apply: Callable[[Case], Case]
+
+
+def relaxations(case: Case, budget: Budget) -> Relaxations:
+    """The smallest sets of changes that make the job feasible, each tried by a search.
+
+    Single changes first; pairs only if none of them helps, triples only if no pair does. Those
+    not tried before the budget is spent are left out.
     """
-    relaxations = _relaxations(job, options)
-    changes = [text for text, trial in relaxations if not budget.spent() and trial(budget)]
-    growth = _smallest_growth(job, options, budget)
-    if growth:
-        changes.append(growth)
-    return tuple(changes)
+    changes = list(_changes(case))
+    for size in range(1, LARGEST_SET + 1):
+        found = tuple(_helping(case, changes, size, budget))
+        if found:
+            return found
+    return ()
 
 
-class _Trial(Protocol):
-    def __call__(self, budget: Budget) -> bool: ...
+def _helping(
+    case: Case, changes: Sequence[_Change], size: int, budget: Budget
+) -> Iterator[tuple[str, ...]]:
+    """Sets of one size that help."""
+    told: set[tuple[str, ...]] = set()
+    trials = 0
+    for chosen in combinations(changes, size):
+        kinds = tuple(change.kind for change in chosen)
+        if len(set(kinds)) < size or kinds in told:
+            continue
+        trials += 1
+        if budget.spent() or (size > 1 and trials > MOST_TRIALS):
+            return
+        changed = _applied(case, chosen)
+        if changed and _feasible(changed, budget):
+            told.add(kinds)
+            yield tuple(change.text(changed) for change in chosen)
 
 
-def _relaxations(job: Job, options: SearchOptions) -> Iterator[tuple[str, _Trial]]:
-    chosen = options.choices
-    for choice in chosen:
-        others = tuple(c for c in chosen if c is not choice)
-        name = choice.rule().name
-        yield f"drop {name}", _trial(job, others, options.memory_margin)
-    if options.memory_margin > 0:
-        yield "use --memory-margin 0 (no safety margin)", _trial(job, chosen, 0.0)
-    if job.training.seq_length > 1:
-        half = job.training.model_copy(update={"seq_length": job.training.seq_length // 2})
-        shorter = job.model_copy(update={"training": half})
-        text = f"halve the sequence: --seq-length {half.seq_length}"
-        yield text, _trial(shorter, chosen, options.memory_margin)
-    batch = _divisible_batch(job)
-    if batch != job.training.global_batch_size:
-        training = job.training.model_copy(update={"global_batch_size": batch})
-        other = job.model_copy(update={"training": training})
-        text = f"use --global-batch-size {batch}, a multiple of the {job.cluster.num_gpus} GPUs"
-        yield text, _trial(other, chosen, options.memory_margin)
-
-
-def _divisible_batch(job: Job) -> int:
-    """Next multiple of the world size: then every data parallelism divides the batch."""
-    world = job.cluster.num_gpus
-    return -(-job.training.global_batch_size // world) * world
-
-
-def _smallest_growth(job: Job, options: SearchOptions, budget: Budget) -> str | None:
-    """The smallest power of two by which the cluster must grow."""
-    chosen, factor = options.choices, 2
-    while factor <= LARGEST_GROWTH and not budget.spent():
-        grown = _grown(job.cluster, factor)
-        larger = job.model_copy(update={"cluster": grown})
-        if _trial(larger, chosen, options.memory_margin)(budget):
-            return f"use {grown.num_gpus} GPUs ({factor} times as many)"
-        factor *= 2
-    return None
-
-
-def _grown(cluster: ClusterSpec, factor: int) -> ClusterSpec:
-    groups = tuple(
-        group.model_copy(update={"num_nodes": group.num_nodes * factor}) for group in cluster.groups
-    )
-    return cluster.model_copy(update={"groups": groups})
-
-
-def _trial(job: Job, choices: Sequence[Choice], margin: float) -> _Trial:
-    def feasible(budget: Budget) -> bool:
+def _applied(case: Case, chosen: Sequence[_Change]) -> Case | None:
+    """The question after all changes of a set; none if one of them changes nothing."""
+    for change in chosen:
         try:
-            machine = machine_of(job.cluster, job.training.precision)
+            changed = change.apply(case)
         except PlanError:
-            return False
-        rules: list[Rule] = [*(c.rule() for c in choices), *legality_rules(job)]
-        limits = Limits(machine.memory_bytes * (1 - margin), top=1)
-        search = Search(job, machine, rules, limits)
-        return search.run(_UntilFound(search, budget)).finalists is not None
+            return None
+        if changed == case:
+            return None
+        case = changed
+    return case
 
-    return feasible
+
+def _changes(case: Case) -> Iterator[_Change]:
+    """From the cheapest to the dearest; the batch comes last because it follows the GPUs."""
+    for number, choice in enumerate(case.options.choices):
+        yield _drop(f"choice {number}", choice)
+    yield _Change(
+        "margin",
+        lambda _: "use --memory-margin 0 (no safety margin)",
+        lambda asked: with_margin(asked, 0.0),
+    )
+    yield _Change(
+        "sequence",
+        lambda now: f"halve the sequence: --seq-length {now.job.training.seq_length}",
+        lambda asked: with_sequence(asked, asked.job.training.seq_length // 2),
+    )
+    factor = 2
+    while factor <= LARGEST_GROWTH:
+        yield _growth(factor)
+        factor *= 2
+    yield _Change(
+        "batch",
+        lambda now: (
+            f"use --global-batch-size {now.job.training.global_batch_size}, a multiple of the "
+            f"{now.job.cluster.num_gpus} GPUs"
+        ),
+        _with_divisible_batch,
+    )
+
+
+def _drop(kind: str, choice: Choice) -> _Change:
+    name = choice.rule().name
+    return _Change(kind, lambda _: f"drop {name}", lambda asked: without_choice(asked, choice))
+
+
+def _growth(factor: int) -> _Change:
+    return _Change(
+        "gpus",
+        lambda now: f"use {now.job.cluster.num_gpus} GPUs ({factor} times as many)",
+        lambda asked: with_gpus(asked, asked.job.cluster.num_gpus * factor),
+    )
+
+
+def _with_divisible_batch(case: Case) -> Case:
+    """Next multiple of the world size: then every data parallelism divides the batch."""
+    world = case.job.cluster.num_gpus
+    return with_batch(case, -(-case.job.training.global_batch_size // world) * world)
+
+
+def _feasible(case: Case, budget: Budget) -> bool:
+    """Is there a layout that fits? A question nobody can ask has none."""
+    job, options = case.job, case.options
+    try:
+        machine = machine_for(job, case.measured)
+    except PlanError:
+        return False
+    rules: list[Rule] = [*(c.rule() for c in options.choices), *legality_rules(job)]
+    limits = Limits(machine.memory_bytes * (1 - options.memory_margin), top=1)
+    search = Search(job, machine, rules, limits)
+    return search.run(_UntilFound(search, budget)).finalists is not None

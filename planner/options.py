@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from costmodel.spec.base import Spec
 from planner.constraints import Choice
+from planner.target import Name
 
 
 class SearchOptions(Spec):
@@ -15,6 +18,14 @@ class SearchOptions(Spec):
     """Alternatives to list."""
     fix: tuple[Choice, ...] = ()
     exclude: tuple[Choice, ...] = ()
+    objective: Name = "time"
+    """What is best: least time, memory, money or energy, or fewest GPUs."""
+    slack: float = Field(default=0.02, ge=0.0)
+    """For `memory`: how much longer than the fastest step a step may take, as a fraction."""
+    deadline_days: float | None = Field(default=None, gt=0.0)
+    """The run of `training.tokens` must end by then."""
+    only_answer: bool = False
+    """Leave out what other schedules would give, and what would help where nothing fits."""
 
     @property
     def choices(self) -> tuple[Choice, ...]:

@@ -24,9 +24,10 @@ def other_schedules(
 
     Passes cost what they cost on the job's runtime, and every rank waits for the others at the end
     of a step. Schedules that do not run in this shape are left out; without a pipeline all are.
-    What does not fit is not simulated.
+    What does not fit is not simulated. Layouts whose stages name their node groups have none: the
+    ranks of another placement would lie elsewhere.
     """
-    if layout.pp == 1:
+    if layout.pp == 1 or any(stage.group for stage in layout.stages or ()):
         return ()
     traits = traits_of(job)
     layouts = [under(job, layout, name) for name in SCHEDULE_NAMES if name not in traits.schedules]
@@ -62,12 +63,13 @@ def _other(layout: Layout, microbatches: int, seconds: float, used_bytes: float)
 def under(job: Job, layout: Layout, schedule: Schedule) -> Layout:
     """The layout under another schedule, with the nearest number of virtual stages it runs with.
 
-    No stage recomputes more layers than it then holds.
+    With another number stages are even. No stage recomputes more layers than it then holds.
     """
     most, least = SCHEDULES[schedule].most_vpp, SCHEDULES[schedule].least_vpp
     vpp = max(least, min(layout.vpp, most))
     largest = -(-job.model.num_hidden_layers // (layout.pp * vpp))
     number = layout.recompute_num_layers
     again = min(number, largest) if number else None
-    changed = {"schedule": schedule, "vpp": vpp, "recompute_num_layers": again}
+    stages = layout.stages if vpp == layout.vpp else None
+    changed = {"schedule": schedule, "vpp": vpp, "recompute_num_layers": again, "stages": stages}
     return layout.model_copy(update=changed)

@@ -18,13 +18,14 @@ from costmodel.spec.base import Spec
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout, Schedule
+from costmodel.spec.links import Placement
 from costmodel.spec.model import ModelSpec
 from costmodel.spec.training import TrainingSpec
-from costmodel.stages import decoder_of, stage_layers
+from planner.layout_document import ABSENT, Json, layout_from_json, layout_json
+from planner.target import Target
 
 SCHEMA = "trainplan/plan/v1"
-
-Json = Mapping[str, object]
+_COUNTS = ("num_parameters", "num_active_parameters")
 
 
 class Candidate(Spec):
@@ -37,17 +38,30 @@ class Candidate(Spec):
     """So close to the best that it is the faster one in a third of cases or more."""
 
 
+class UnevenStages(Spec):
+    """What was found and proven where stages may hold any number of layers."""
+
+    even_step_time_s: float
+    """The best layout with even stages."""
+    even_lower_bound_s: float
+    """No layout with even stages is faster."""
+    lower_bound_s: float
+    """No layout with uneven stages is faster than this, or than the answer if that is less."""
+    judged: int
+    """Splits of layouts whose schedule was simulated."""
+
+
 class Certificate(Spec):
     """What was searched and how far from the best the answer can be at most."""
 
     optimal: bool
-    """No layout of the space is faster under the cost model."""
+    """No layout of the space is better by the objective (faster, unless another is chosen)."""
     alternatives_complete: bool
     """No family of layouts faster than the listed ones is missing: no time limit struck."""
     lower_bound_s: float
     """No layout of the space has a smaller step time."""
     gap_fraction: float
-    """(best - lower bound) / best."""
+    """(best - lower bound) / best, of the objective."""
     relaxed_bound_s: float
     """Smallest bound of the space before anything was simulated."""
     space: dict[str, list[int | float | str]]
@@ -58,6 +72,10 @@ class Certificate(Spec):
     evaluated: int
     """Layouts whose schedule was simulated."""
     search_seconds: float | None = None
+    objective: Target
+    """What the layout is best by, its value and its bound."""
+    uneven_stages: UnevenStages | None = None
+    """Null where stages are even: the runtime splits so, `--fix stages=even`, another objective."""
 
 
 class Source(Spec):
@@ -97,6 +115,8 @@ class Plan(Spec):
     sources: tuple[Source, ...]
     other_schedules: tuple[OtherSchedule, ...] = ()
     """What other schedules would make of the best layout, fastest first."""
+    placement: Placement | None = None
+    """Nodes in rank order, where the links between them were measured."""
     notes: tuple[str, ...] = ()
 
 
@@ -111,6 +131,9 @@ class Infeasible(Spec):
     least_memory_layout: Layout | None
     capacity_bytes: float
     changes: tuple[str, ...]
+    """Those that help alone."""
+    relaxations: tuple[tuple[str, ...], ...] = ()
+    """Smallest sets of changes that help: each set works, and no smaller one does."""
 
 
 def model_json(model: ModelSpec) -> Json:
@@ -120,53 +143,6 @@ def model_json(model: ModelSpec) -> Json:
         "num_parameters": num_parameters(model),
         "num_active_parameters": num_active_parameters(model),
     }
-
-
-def layout_json(job: Job, layout: Layout) -> Json:
-    """A layout with the numbers that follow from it; `stages` is null when the split is even."""
-    plain = layout.model_dump(mode="json")
-    offload = {"optimizer": layout.offload.optimizer, "activations": 0.0, "parameters": 0.0}
-    stages = stage_layers(decoder_of(job), layout.pp * layout.vpp)
-    counts = stages.layers.tolist()
-    even = len(set(counts)) == 1
-    return {
-        **plain,
-        "dp_shard": layout.dp_shard,
-        "num_microbatches": job.training.global_batch_size // (layout.dp * layout.micro_batch_size),
-        "num_microbatches_per_replica": None,
-        "offload": {**offload, "tier": layout.offload.tier},
-        "stages": None
-        if even
-        else [
-            {
-                "layers": {
-                    "dense": int(stages.dense[i]),
-                    "moe": int(stages.moe[i]),
-                    "mtp": int(stages.mtp[i]),
-                },
-                "embedding": bool(stages.embedding[i]),
-                "head": bool(stages.head[i]),
-                "recompute": layout.recompute,
-                "offload": None,
-                "group": 0,
-            }
-            for i in range(len(counts))
-        ],
-    }
-
-
-_COUNTS = ("num_parameters", "num_active_parameters")
-_ABSENT = "missing"
-_DERIVED = ("dp_shard", "num_microbatches", "num_microbatches_per_replica", "stages")
-
-
-def layout_from_json(text: Json) -> Layout:
-    """Read `layout_json` back; derived keys are left out."""
-    plain = {key: value for key, value in text.items() if key not in _DERIVED}
-    offload = plain.get("offload")
-    if isinstance(offload, dict):
-        plain["offload"] = {k: v for k, v in offload.items() if k in ("optimizer", "tier")}
-    return Layout.model_validate(plain)
 
 
 def estimate_json(estimate: Estimate) -> Json:
@@ -204,6 +180,7 @@ def plan_json(plan: Plan) -> Json:
         "certificate": plan.certificate.model_dump(mode="json"),
         "refused": plan.refused,
         "other_schedules": [other.model_dump(mode="json") for other in plan.other_schedules],
+        "placement": plan.placement.model_dump(mode="json") if plan.placement else None,
         "provenance": {
             "runtime_version": plan.runtime_version,
             "memory_margin": plan.memory_margin,
@@ -223,7 +200,7 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
     document = _document(text)
     try:
         model, best = document["model"], document["best"]["layout"]
-        counts = {key: model.get(key, _ABSENT) for key in _COUNTS}
+        counts = {key: model.get(key, ABSENT) for key in _COUNTS}
         shape = {key: value for key, value in model.items() if key not in _COUNTS}
         job = Job.model_validate(
             {
@@ -267,7 +244,7 @@ def _require_equal(written: object, meant: object, where: str) -> None:
     if isinstance(written, Mapping) and isinstance(meant, Mapping):
         for key in (*meant, *(key for key in written if key not in meant)):
             below = f"{where}.{key}"
-            _require_equal(written.get(key, _ABSENT), meant.get(key, _ABSENT), below)
+            _require_equal(written.get(key, ABSENT), meant.get(key, ABSENT), below)
     elif written != meant:
         subject = "model" if where.startswith("model.") else "layout"
         raise SpecError(
@@ -278,5 +255,5 @@ def _require_equal(written: object, meant: object, where: str) -> None:
 
 def _short(value: object) -> str:
     """A value on one line; `stages` can be long."""
-    text = value if value == _ABSENT else json.dumps(value)
+    text = value if value == ABSENT else json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -26,15 +26,9 @@ from costmodel.spec.job import Job
 from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from planner.budget import Budget
 from planner.constraints import MEMORY
+from planner.objectives import Objective, StepTime
 from planner.pool import Pool
-from planner.space import (
-    SKELETON_COLUMNS,
-    Sieve,
-    Space,
-    nodes,
-    policies,
-    skeletons,
-)
+from planner.space import SKELETON_COLUMNS, Sieve, Space, nodes, policies, skeletons
 
 KNOWN_COLUMNS = frozenset({*SKELETON_COLUMNS, "dp_replicate"})
 OFFLOAD_COLUMNS = KNOWN_COLUMNS | {"offload_optimizer"}
@@ -63,9 +57,13 @@ class Found:
     finalists: LayoutTable | None
     """Best layout of each of the fastest skeletons, fastest first; None if nothing fits."""
     lower_bound_s: float
-    """No layout of the space is faster."""
+    """No layout of the space has a smaller objective: seconds where that is the step time."""
     relaxed_bound_s: float
-    """Smallest bound of the whole space before anything was simulated."""
+    """Smallest such bound of the whole space before anything was simulated."""
+    floor_s: float
+    """No layout of the space is faster, whatever the objective."""
+    value: float
+    """Objective of the first finalist; infinite if nothing fits."""
     space: Space
     refused: dict[str, int]
     """Layouts refused, by the first rule they break; `memory` for those that do not fit."""
@@ -87,23 +85,38 @@ class Found:
 class Search:
     """One run of the branch and bound; `run` returns what it found."""
 
-    def __init__(self, job: Job, machine: Machine, rules: Sequence[Rule], limits: Limits) -> None:
+    def __init__(
+        self,
+        job: Job,
+        machine: Machine,
+        rules: Sequence[Rule],
+        limits: Limits,
+        objective: Objective | None = None,
+    ) -> None:
         self.job, self.machine, self.limits = job, machine, limits
+        self.objective = objective or StepTime()
         self.space = Space(job)
         self.sieve = Sieve(job, rules)
         self.policy_rules = [rule for rule in rules if not rule.columns <= KNOWN_COLUMNS]
         roots = nodes(self.space, self.sieve)
-        floor = floor_seconds(job, machine, self.space.traits, roots.table)
+        seconds = floor_seconds(job, machine, self.space.traits, roots.table)
+        self.floor_s = float(seconds.min(initial=np.inf))
+        floor = self.objective.floor(roots.table, seconds)
         order = np.argsort(floor, kind="stable")
         self.nodes = Pool(roots.table, floor, self.space.families(roots.table)).take(order)
         self.next_node = 0
         self.skeletons = self.layouts = self.nodes.take(order[:0])
         self.best: dict[int, tuple[float, LayoutTable]] = {}
         self.priced = self.evaluated = 0
+        self.below = np.inf
         self.leanest = self.layouts
 
-    def run(self, budget: Budget) -> Found:
-        """Open branches until none can win or the budget is spent."""
+    def run(self, budget: Budget, below: float = np.inf) -> Found:
+        """Open branches until none can win or the budget is spent.
+
+        Only answers whose objective is less than `below` are looked for.
+        """
+        self.below = below
         relaxed, total = self._node_bound(), max(1, len(self.nodes.bound))
         complete = True
         while self._smallest() < self._threshold():
@@ -120,6 +133,8 @@ class Search:
             finalists=LayoutTable.concat([row for _, row in ranked]) if ranked else None,
             lower_bound_s=min(self._smallest(), incumbent),
             relaxed_bound_s=relaxed,
+            floor_s=self.floor_s,
+            value=incumbent,
             space=self.space,
             refused=dict(self.sieve.refused),
             priced=self.priced,
@@ -137,9 +152,10 @@ class Search:
         return min(self._node_bound(), self.skeletons.smallest, self.layouts.smallest)
 
     def _threshold(self) -> float:
-        """Step time a branch must beat to be among the answers."""
-        times = sorted(seconds for seconds, _ in self.best.values())
-        return times[self.limits.top - 1] if len(times) >= self.limits.top else np.inf
+        """Objective a branch must beat to be among the answers."""
+        values = sorted(value for value, _ in self.best.values())
+        last = values[self.limits.top - 1] if len(values) >= self.limits.top else np.inf
+        return min(self.below, last)
 
     def _open_smallest(self) -> None:
         smallest = self._smallest()
@@ -161,13 +177,14 @@ class Search:
         for start in range(0, len(rows), CHUNK_ROWS):
             part = rows.take(np.arange(start, min(start + CHUNK_ROWS, len(rows))))
             priced = self._price(part.table)
-            pool = Pool(part.table, priced.step_seconds, self.space.families(part.table))
+            bound = self.objective.bound(priced)
+            pool = Pool(part.table, bound, self.space.families(part.table))
             least = priced.memory.least_used(self._most_offload(part.table))
             hopeless = least > self.limits.memory_bytes
             lean = Pool(part.table, least, pool.family)
             self.leanest = self.leanest.joined(lean.split(LEANEST)[0]).split(LEANEST)[0]
             self.sieve.refused[MEMORY] += int(part.weight[hopeless].sum())
-            wins = ~hopeless & (priced.step_seconds < self._threshold())
+            wins = ~hopeless & (bound < self._threshold())
             plain = priced.memory.used <= self.limits.memory_bytes
             plain &= self._allowed(part.table)
             self.layouts = self.layouts.joined(pool.take(wins & plain))
@@ -184,11 +201,11 @@ class Search:
             plain = self._price(table.take(pick))
             chosen = self._least_offload(plain)
             fits = np.flatnonzero(chosen >= 0)
-            fits = fits[plain.step_seconds[fits] < self._threshold()]
+            without = self.objective.bound(plain)
+            fits = fits[without[fits] < self._threshold()]
             rows = plain.table.take(fits).replaced(offload_optimizer=chosen[fits])
-            bound = (
-                self._price(rows).step_seconds if chosen[fits].any() else plain.step_seconds[fits]
-            )
+            offloads = chosen[fits].any()
+            bound = self.objective.bound(self._price(rows)) if offloads else without[fits]
             pool = Pool(rows, bound, batch.family[owner[pick[fits]]])
             self.layouts = self.layouts.joined(pool.below(self._threshold()))
 
@@ -210,12 +227,12 @@ class Search:
         """Run the schedules of layouts; drop their slower siblings."""
         seconds = step_seconds(self.job, self.machine, self.space.traits, batch.table)
         self.evaluated += len(seconds)
-        for i, time in enumerate(seconds.tolist()):
+        for i, value in enumerate(self.objective.value(batch.table, seconds).tolist()):
             name = int(batch.family[i])
-            if name not in self.best or time < self.best[name][0]:
-                self.best[name] = (time, batch.table.take(np.array([i])))
+            if value < self.best.get(name, (self.below, None))[0]:
+                self.best[name] = (value, batch.table.take(np.array([i])))
         times = np.full(len(self.layouts.bound), self._threshold())
-        for name in set(batch.family.tolist()):
+        for name in set(batch.family.tolist()) & self.best.keys():
             times[self.layouts.family == name] = self.best[name][0]
         self.layouts = self.layouts.take(self.layouts.bound < times)
         self.skeletons = self.skeletons.below(self._threshold())

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.calibrated import NOTHING, Measured, machine_for
+from costmodel.errors import SpecError
 from costmodel.estimate import price
 from costmodel.explicit import explicit
+from costmodel.groups import in_groups
 from costmodel.runtimes import traits_of
 from costmodel.schedules import SCHEDULES, program_for
 from costmodel.schedules.program import EQUAL, Shape
@@ -74,6 +76,11 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
     check(job, layout)
     machine, traits = machine_for(job, measured), traits_of(job)
     table = LayoutTable.of([layout])
+    if in_groups(table).any():
+        raise SpecError(
+            "stages in unlike node groups have messages of unlike length, which the timeline does "
+            "not draw: simulate the layout without its groups, or read the terms of `plan estimate`"
+        )
     priced = price(job, machine, traits, table, merged=False)
     shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
     seconds = virtual_stage_seconds(job, priced, np.array([0]))

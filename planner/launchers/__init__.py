@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 from costmodel.spec.cluster import ClusterSpec
 from planner.exporters.config import LaunchConfig
-from planner.launchers.script import LaunchFile
+from planner.launchers.script import LaunchFile, hostfile
 from planner.launchers.slurm import slurm
 from planner.launchers.torchrun import torchrun
 
-__all__ = ["LAUNCHERS", "LaunchFile", "Launcher"]
+__all__ = ["LAUNCHERS", "LaunchFile", "Launcher", "hostfile"]
 
-Launcher = Callable[[LaunchConfig, ClusterSpec], LaunchFile]
+
+class Launcher(Protocol):
+    """One way to start a job."""
+
+    def __call__(
+        self, config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()
+    ) -> LaunchFile:
+        """The file that starts it; `order` names the nodes in rank order, where one is chosen."""
+        ...
+
 
 LAUNCHERS: Mapping[str, Launcher] = MappingProxyType({"torchrun": torchrun, "slurm": slurm})
 """Launcher of every way to start a job, by name."""

@@ -19,6 +19,7 @@ from planner.exporters.config import (
 )
 
 DEFAULT_MASTER_PORT = 6000
+HOSTFILE = "hostfile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,16 @@ def gpus_per_node(cluster: ClusterSpec) -> int:
 def num_nodes(cluster: ClusterSpec) -> int:
     """Nodes of all groups."""
     return sum(group.num_nodes for group in cluster.groups)
+
+
+def hostfile(cluster: ClusterSpec, order: tuple[str, ...]) -> LaunchFile:
+    """The nodes in rank order, in the form DeepSpeed and Open MPI read.
+
+    Source: DeepSpeed launcher/runner.py, `fetch_hostfile`; Open MPI, `mpirun --hostfile`.
+    """
+    slots = gpus_per_node(cluster)
+    lines = (f"{name} slots={slots}\n" for name in order)
+    return LaunchFile(HOSTFILE, "".join(lines), executable=False)
 
 
 def head(config: LaunchConfig) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from costmodel.spec.cluster import ClusterSpec
@@ -19,18 +20,24 @@ from planner.launchers.script import (
     script,
 )
 
+ARBITRARY = " --distribution=arbitrary"
+"""Tasks go to the nodes in the order of SLURM_HOSTFILE."""
 
-def slurm(config: LaunchConfig, cluster: ClusterSpec) -> LaunchFile:
-    """`run.sbatch`: hand it to `sbatch` with the variables of the runtime set."""
+
+def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> LaunchFile:
+    """`run.sbatch`: hand it to `sbatch` with the variables of the runtime set.
+
+    `order` names the nodes in rank order, where one is chosen.
+    """
     nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
     text = script(
-        ("#!/usr/bin/env bash", *_directives(nodes, gpus), *head(config)),
+        ("#!/usr/bin/env bash", *_directives(nodes, gpus), *_named(order), *head(config)),
         ("set -euo pipefail",),
         requirements(config),
         exports(config.environment),
-        _rendezvous(),
+        _ordered(order) if order else _rendezvous(),
         argument_arrays(config),
-        _start(config, nodes, gpus),
+        _start(config, nodes, gpus, ARBITRARY if order else ""),
     )
     return LaunchFile("run.sbatch", text, executable=False)
 
@@ -50,10 +57,29 @@ def _rendezvous() -> Iterator[str]:
     yield f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
 
 
-def _start(config: LaunchConfig, nodes: int, gpus: int) -> Iterator[str]:
+def _named(order: tuple[str, ...]) -> Iterator[str]:
+    if order:
+        yield f"#SBATCH --nodelist={','.join(order)}"
+
+
+def _ordered(order: tuple[str, ...]) -> Iterator[str]:
+    """Task `i` runs on line `i` of SLURM_HOSTFILE. Source: man srun, `--distribution=arbitrary`."""
+    yield "# nodes in rank order, chosen for their measured links"
+    yield "NODES=("
+    yield from (f"  {shlex.quote(name)}" for name in order)
+    yield ")"
+    yield 'SLURM_HOSTFILE="$(mktemp)"'
+    yield "export SLURM_HOSTFILE"
+    yield "trap 'rm -f \"$SLURM_HOSTFILE\"' EXIT"
+    yield 'printf \'%s\\n\' "${NODES[@]}" > "$SLURM_HOSTFILE"'
+    yield 'export MASTER_ADDR="${NODES[0]}"'
+    yield f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
+
+
+def _start(config: LaunchConfig, nodes: int, gpus: int, more: str) -> Iterator[str]:
     """One task per node; its number is known only inside the task, hence the inner shell."""
     yield "# without --cpu-bind=none the one task of a node could be tied to one core"
-    yield "srun --kill-on-bad-exit=1 --cpu-bind=none bash -c '"
+    yield f"srun --kill-on-bad-exit=1 --cpu-bind=none{more} bash -c '"
     yield f'  exec torchrun --nnodes {nodes} --nproc_per_node {gpus} --node_rank "$SLURM_PROCID" \\'
     yield '    --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$@"'
     yield f"' task \\\n  {program(config)}"

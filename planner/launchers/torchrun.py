@@ -25,11 +25,11 @@ RENDEZVOUS = (
 )
 
 
-def torchrun(config: LaunchConfig, cluster: ClusterSpec) -> LaunchFile:
-    """`run.sh`: run it once on every node."""
+def torchrun(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> LaunchFile:
+    """`run.sh`: run it once on every node; `order` names them in rank order."""
     nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
     text = script(
-        ("#!/usr/bin/env bash", *head(config)),
+        ("#!/usr/bin/env bash", *head(config), *_numbers(order)),
         ("set -euo pipefail",),
         requirements(config, RENDEZVOUS if nodes > 1 else ()),
         exports(config.environment),
@@ -37,6 +37,15 @@ def torchrun(config: LaunchConfig, cluster: ClusterSpec) -> LaunchFile:
         _start(config, nodes, gpus),
     )
     return LaunchFile("run.sh", text, executable=True)
+
+
+def _numbers(order: tuple[str, ...]) -> Iterator[str]:
+    """Which node gets which number."""
+    if len(order) > 1:
+        yield "#"
+        yield "# The order of the nodes was chosen for their measured links. MASTER_ADDR is the"
+        yield "# address of the first; on each of them NODE_RANK is:"
+        yield from (f"#   {number} on {name}" for number, name in enumerate(order))
 
 
 def _start(config: LaunchConfig, nodes: int, gpus: int) -> Iterator[str]:

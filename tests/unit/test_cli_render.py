@@ -12,7 +12,7 @@ from cli.render.text import gib, parameters, plural, seconds, seconds_like, toke
 from costmodel.explicit import Memory, RankMemory
 from costmodel.units import GIB
 from planner.answer import SearchOptions, search
-from planner.plan import Infeasible, Plan
+from planner.plan import Infeasible, Plan, UnevenStages
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,10 @@ def test_many_unlike_ranks_are_shortened_but_the_fullest_stays():
 
 
 def certified(make_job, **changes: object) -> str:
-    """The lines of a small job's certificate, changed."""
+    """The lines of the certificate of a small job with even stages, changed."""
     plan = search(make_job("gpt2", "1x8:h100-sxm", 8, 1024), SearchOptions(top=2))
     assert isinstance(plan, Plan)
+    changes = {"uneven_stages": None, **changes}
     certificate = plan.certificate.model_copy(update=changes)
     return certificate_text(plan.model_copy(update={"certificate": certificate}))
 
@@ -95,10 +96,37 @@ def test_an_unproved_answer_states_its_gap_and_bound(make_job):
     assert "excludes" not in text
 
 
+def with_uneven_stages(make_job, *, even_s: float, gap: float) -> str:
+    """The lines of a certificate whose best even layout takes so long, relative to the answer."""
+    plan = search(make_job("gpt2", "1x8:h100-sxm", 8, 1024), SearchOptions(top=2))
+    step = plan.best.estimate.step_time_s
+    proof = UnevenStages(
+        even_step_time_s=even_s * step,
+        even_lower_bound_s=even_s * step,
+        lower_bound_s=(1 - gap) * step,
+        judged=7,
+    )
+    changes = {"uneven_stages": proof, "optimal": gap == 0, "gap_fraction": gap}
+    return certificate_text(
+        plan.model_copy(update={"certificate": plan.certificate.model_copy(update=changes)})
+    )
+
+
+def test_a_certificate_tells_even_stages_from_uneven_ones(make_job):
+    proved = with_uneven_stages(make_job, even_s=1.0, gap=0.0)
+    assert proved.startswith("Proved fastest of")
+    assert "all splits of their layers into stages, gap 0 %." in proved
+    assert "uneven stages save 20.0 %" in with_uneven_stages(make_job, even_s=1.25, gap=0.0)
+    left = with_uneven_stages(make_job, even_s=1.0, gap=0.031)
+    assert "with even stages, within 3.1 % of any with uneven ones" in left
+    assert "--time-limit" in left
+    assert with_uneven_stages(make_job, even_s=1.25, gap=0.031).startswith("Uneven stages save")
+
+
 @pytest.mark.parametrize(
     ("changes", "all_tried", "expected"),
     [
-        ((), True, "No single change we know makes it fit"),
+        ((), True, "No change we know makes it fit"),
         ((), False, "Changes not tried: time limit."),
         (("use 16 GPUs",), False, "Other changes not tried: time limit"),
     ],
@@ -114,6 +142,7 @@ def test_changes_that_were_not_tried_are_no_changes_that_do_not_help(
         least_memory_layout=None,
         capacity_bytes=1.0,
         changes=changes,
+        relaxations=tuple((change,) for change in changes),
     )
     page = io.StringIO()
     for part in infeasible_page(result, all_tried=all_tried):

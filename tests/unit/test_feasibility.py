@@ -3,7 +3,10 @@
 import pytest
 
 from planner.answer import SearchOptions, search
+from planner.budget import Unlimited
 from planner.constraints import parse_choice
+from planner.feasibility import relaxations
+from planner.variations import Case
 
 
 def test_a_model_too_large_names_the_smallest_cluster_that_holds_it(make_job):
@@ -32,3 +35,35 @@ def test_a_batch_no_layout_divides_gets_the_next_that_one_does(make_job):
         assert answer.best.layout.dp in (1, 7)
     else:
         assert any("--global-batch-size 8" in change for change in answer.changes)
+
+
+def test_single_changes_are_sets_of_one(make_job):
+    answer = search(make_job("llama3-70b", "1x2:h100-sxm", 64, 8192))
+    assert answer.relaxations == tuple((change,) for change in answer.changes)
+    assert answer.changes
+
+
+def test_two_choices_that_each_leave_nothing_are_dropped_together(make_job):
+    job = make_job("small-dense", "1x8:h100-sxm", 32, 2048)
+    fix = tuple(parse_choice(text, excluded=False) for text in ("tp=3", "cp=3"))
+    answer = search(job, SearchOptions(fix=fix))
+    assert answer.changes == ()
+    assert answer.relaxations == (("drop --fix tp=3", "drop --fix cp=3"),)
+
+
+def test_three_choices_are_dropped_only_if_no_two_suffice(make_job):
+    job = make_job("small-dense", "1x8:h100-sxm", 32, 2048)
+    fix = tuple(parse_choice(text, excluded=False) for text in ("tp=3", "cp=3", "pp=5"))
+    answer = search(job, SearchOptions(fix=fix))
+    assert [len(one) for one in answer.relaxations] == [3]
+
+
+def test_the_smallest_sets_are_of_one_size_and_name_every_change_once(make_job):
+    job = make_job("llama3-70b", "1x2:h100-sxm", 63, 8192)
+    fix = (parse_choice("dp=2", excluded=False), parse_choice("recompute=none", excluded=False))
+    case = Case(job, SearchOptions(fix=fix))
+    found = relaxations(case, Unlimited())
+    assert found
+    assert len({len(one) for one in found}) == 1
+    assert len(found[0]) > 1
+    assert all(len(set(one)) == len(one) for one in found)

@@ -50,6 +50,7 @@ def _model_notes(model: ModelSpec) -> Iterator[str]:
 
 
 def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
+    yield from _group_notes(job, layout)
     if layout.zero_stage in FSDP_STRATEGY:
         yield (
             "Megatron-FSDP saves checkpoints in its own format (fsdp_dtensor), which other layouts "
@@ -69,3 +70,13 @@ def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
             f"{job.training.precision} is used in the matrix products of the layers; weights are "
             "kept and gathered in 16 bits"
         )
+
+
+def _group_notes(job: Job, layout: Layout) -> Iterator[str]:
+    """Ranks are numbered node after node, and pipeline ranks live in groups."""
+    order = dict.fromkeys(stage.group for stage in layout.stages or ())
+    if any(order):
+        nodes = (job.cluster.groups[group] for group in order)
+        pairs = zip(order, nodes, strict=True)
+        text = ", then ".join(f"the {node.num_nodes} of group {group}" for group, node in pairs)
+        yield f"start the nodes in the order of the pipeline (NODE_RANK, or the hosts): {text}"

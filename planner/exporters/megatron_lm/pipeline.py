@@ -18,13 +18,29 @@ def pipeline_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
     yield option("layout", "--pipeline-model-parallel-size", layout.pp)
     if layout.pp == 1:
         return
-    layers = layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
+    layers = _layers(model, layout)
     mtp_layers = model.num_nextn_predict_layers
     if len(set(layers)) > 1 or mtp_layers:
         text = pipeline_layout_string(layers, mtp_layers)
         yield option("layout", "--pipeline-model-parallel-layout", text)
     elif layout.vpp > 1:
         yield option("layout", "--num-virtual-stages-per-pipeline-rank", layout.vpp)
+
+
+def _layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
+    """Layers of every virtual stage.
+
+    Raises:
+        UnsupportedError: Stages recompute different numbers of layers.
+    """
+    if layout.stages is None:
+        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
+    if any(stage.recompute_num_layers is not None for stage in layout.stages):
+        raise UnsupportedError(
+            "megatron-lm recomputes the same number of layers in every stage "
+            "(--recompute-num-layers): leave recompute_num_layers of the stages out"
+        )
+    return tuple(stage.layers for stage in layout.stages)
 
 
 def check_schedule(layout: Layout) -> None:

@@ -1,0 +1,162 @@
+"""The objectives of a search: each finds the layouts of a plan and says what is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from costmodel.errors import SpecError
+from costmodel.price import run_steps
+from costmodel.spec.job import Job
+from costmodel.table import LayoutTable
+from costmodel.units import SECONDS_PER_DAY
+from planner.headroom import leanest
+from planner.probes import Prober
+from planner.search import Found
+from planner.sizes import (
+    BestSize,
+    cheapest_size,
+    fewest_gpus,
+    figure_of,
+    longest_step,
+    scale_of,
+)
+from planner.target import Name, Target
+
+UNITS: Mapping[Name, str] = {"time": "s", "memory": "bytes", "energy": "J", "gpus": "GPUs"}
+"""Of each objective; money has the currency of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a plan is made of."""
+
+    job: Job
+    """On the part of the cluster that is used."""
+    found: Found
+    """Its finalists, the answer first."""
+    target: Target | None
+    """None where nothing fits."""
+
+    @property
+    def lower_bound_s(self) -> float:
+        """No layout of the space is faster. Source: the search, if it was for time."""
+        thrifty = self.target is not None and self.target.name == "energy"
+        return self.found.floor_s if thrifty else self.found.lower_bound_s
+
+
+def reach(prober: Prober, job: Job) -> Reached:
+    """The layouts of a plan for the objective of the options.
+
+    Raises:
+        PlanError: The objective lacks a number, or no layout meets the deadline.
+    """
+    return _GOALS[prober.options.objective](prober, job)
+
+
+def _fastest(prober: Prober, job: Job) -> Reached:
+    limit = longest_step(prober, job)
+    search = prober.search(job, top=prober.options.top)
+    found = search.run(prober.budget)
+    if found.finalists is None:
+        return Reached(job, found, None)
+    if found.value > limit:
+        raise _too_late(prober, job, found.value)
+    target = Target(
+        name="time",
+        unit="s",
+        per="step",
+        value=found.value,
+        lower_bound=found.lower_bound_s,
+        step_time_limit_s=limit if np.isfinite(limit) else None,
+    )
+    return Reached(job, found, target)
+
+
+def _leanest(prober: Prober, job: Job) -> Reached:
+    """The fastest first: the slack is counted from its step, or from what none can beat."""
+    fastest = _fastest(prober, job)
+    found = fastest.found
+    if found.finalists is None:
+        return fastest
+    limit = min(found.value * (1 + prober.options.slack), longest_step(prober, job))
+    first = found.finalists.take(np.array([0]))
+    lean = leanest(prober, job, first, limit)
+    target = Target(
+        name="memory",
+        unit=UNITS["memory"],
+        per="step",
+        value=lean.used_bytes,
+        lower_bound=lean.lower_bound_bytes,
+        step_time_limit_s=limit,
+    )
+    finalists = _first(lean.layout, found.finalists, prober.options.top)
+    return Reached(job, replace(found, finalists=finalists), target)
+
+
+def _cheapest(prober: Prober, job: Job) -> Reached:
+    size = cheapest_size(prober, job, prober.options.objective)
+    return _none(prober, job) if size.found is None else _sized(prober, size, size.found)
+
+
+def _fewest(prober: Prober, job: Job) -> Reached:
+    if prober.options.deadline_days is None or job.training.tokens is None:
+        raise SpecError(
+            "the fewest GPUs for what? give --tokens, such as 15T, and --deadline, such as 30d"
+        )
+    size = fewest_gpus(prober, job)
+    return _none(prober, job) if size.found is None else _sized(prober, size, size.found)
+
+
+def _sized(prober: Prober, size: BestSize, known: Found) -> Reached:
+    """The whole search on the size chosen, for the alternatives; what is known if time is short."""
+    name, job = prober.options.objective, size.job
+    limit, top = longest_step(prober, job), prober.options.top
+    found = prober.search(job, figure_of(name), most_seconds=limit, top=top).run(prober.budget)
+    found = found if found.complete else known
+    value = size.value if name == "gpus" else found.value * scale_of(job, name)
+    target = Target(
+        name=name,
+        unit=UNITS.get(name, job.cluster.currency),
+        per="run" if job.training.tokens else "step",
+        value=value,
+        lower_bound=min(size.lower_bound, value),
+        step_time_limit_s=limit if np.isfinite(limit) else None,
+        tried=size.tried,
+    )
+    return Reached(job, found, target)
+
+
+def _none(prober: Prober, job: Job) -> Reached:
+    """No size has an answer: nothing fits, or nothing that fits is fast enough."""
+    fastest = prober.search(job).run(prober.budget)
+    if fastest.finalists is not None:
+        raise _too_late(prober, job, fastest.value)
+    return Reached(job, fastest, None)
+
+
+def _too_late(prober: Prober, job: Job, step_s: float) -> SpecError:
+    days = step_s * (run_steps(job) or 1) / SECONDS_PER_DAY
+    wanted, gpus = prober.options.deadline_days or 0.0, job.cluster.num_gpus
+    return SpecError(
+        f"no layout that was found ends the run in {wanted:g} days: the fastest on all {gpus} GPUs "
+        f"takes {days:.1f}: raise --deadline, lower --tokens, or give more nodes"
+    )
+
+
+def _first(chosen: LayoutTable, others: LayoutTable, most: int) -> LayoutTable:
+    """The chosen layout before the others, once."""
+    same = [others.row(i) == chosen.row(0) for i in range(len(others))]
+    rest = others.take(np.flatnonzero(~np.array(same))[: most - 1])
+    return LayoutTable.concat([chosen, rest])
+
+
+_GOALS: Mapping[Name, Callable[[Prober, Job], Reached]] = {
+    "time": _fastest,
+    "memory": _leanest,
+    "cost": _cheapest,
+    "energy": _cheapest,
+    "gpus": _fewest,
+}

@@ -1,0 +1,56 @@
+"""A finished search of unlike node groups, gone on with whole pipeline ranks in each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from costmodel.calibrated import machine_for
+from costmodel.groups import unlike
+from costmodel.table import LayoutTable
+from planner.constraints import legality_rules
+from planner.goals import Reached
+from planner.mixed_search import MixedFound, MixedSearch
+from planner.probes import Prober
+from planner.target import Target
+
+
+def with_groups(prober: Prober, reached: Reached) -> Reached:
+    """The same answer, or a faster one whose pipeline ranks live in one node group each.
+
+    The bound then holds for both kinds of layout.
+    """
+    job, options, found = reached.job, prober.options, reached.found
+    if options.objective != "time" or not unlike(job.cluster):
+        return reached
+    machine = machine_for(job, prober.measured)
+    rules = [*(choice.rule() for choice in options.choices), *legality_rules(job)]
+    search = MixedSearch(job, machine, rules, options.memory_margin, found.value)
+    mixed = search.run(prober.budget, options.top)
+    bound = min(found.lower_bound_s, mixed.lower_bound_s)
+    best = min(found.value, *(seconds for seconds, _ in mixed.layouts), np.inf)
+    if not np.isfinite(best):
+        return reached
+    target = _target(reached, best, bound)
+    changed = replace(
+        found,
+        finalists=_joined(found.finalists, mixed, options.top),
+        lower_bound_s=bound,
+        value=best,
+        complete=found.complete and mixed.complete,
+    )
+    return replace(reached, found=changed, target=target)
+
+
+def _target(reached: Reached, value: float, bound: float) -> Target:
+    if reached.target is None:
+        return Target(name="time", unit="s", per="step", value=value, lower_bound=bound)
+    return reached.target.model_copy(update={"value": value, "lower_bound": bound})
+
+
+def _joined(finalists: LayoutTable | None, mixed: MixedFound, top: int) -> LayoutTable | None:
+    """The faster layouts in groups before the others."""
+    tables = [table for _, table in mixed.layouts]
+    whole = LayoutTable.concat([*tables, *([finalists] if finalists else [])])
+    return whole.take(np.arange(min(len(whole), top)))

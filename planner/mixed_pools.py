@@ -1,0 +1,51 @@
+"""Batches of layouts on their way through the search of unlike node groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from planner.pool import Pool
+
+CHUNK_ROWS = 8_192
+"""Rows priced at once."""
+
+
+def parts_of(table: LayoutTable) -> list[LayoutTable]:
+    """The table in pieces whose columns stay in the processor's cache."""
+    starts = range(0, len(table), CHUNK_ROWS)
+    return [table.take(np.arange(s, min(s + CHUNK_ROWS, len(table)))) for s in starts]
+
+
+def first_of_each(table: LayoutTable, value: FloatColumn, most: int) -> IntColumn:
+    """Rows with the smallest values, so many of each tp, cp, pp and vpp."""
+    order = np.argsort(value, kind="stable")
+    seen: Counter[tuple[int, ...]] = Counter()
+    chosen = []
+    for row in order.tolist():
+        key = tuple(int(getattr(table, name)[row]) for name in ("tp", "cp", "pp", "vpp"))
+        seen[key] += 1
+        if seen[key] <= most:
+            chosen.append(row)
+    return np.array(chosen, dtype=np.int64)
+
+
+def joined(pools: Sequence[Pool]) -> Pool:
+    """All of them together."""
+    return Pool(
+        LayoutTable.concat([pool.table for pool in pools]),
+        np.concatenate([pool.bound for pool in pools]),
+        np.concatenate([pool.family for pool in pools]),
+    )
+
+
+def uneven(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """A split like the even one, but for one layer."""
+    longest = int(np.argmax(layers))
+    other = (longest + 1) % len(layers)
+    step = np.zeros(len(layers), dtype=np.int64)
+    step[longest], step[other] = -1, 1
+    return tuple((np.array(layers) + step).tolist())

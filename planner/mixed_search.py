@@ -1,0 +1,295 @@
+"""Layouts whose pipeline ranks live in node groups: the search of clusters with unlike groups.
+
+    layout     every degree with whole pipeline ranks in every group, under every order of groups,
+               bounded by `steady_bound` and `path_bound`
+    split      layers of every stage: a master problem and a judge, as in `planner.split`
+
+Best first, as in `planner.search`; nothing is dropped but what a bound shows to be no faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import numpy as np
+
+from costmodel.block_costs import layer_counts
+from costmodel.estimate import with_overhead, without_overhead
+from costmodel.groups import rank_groups
+from costmodel.machine import Machine
+from costmodel.mixed import price_mixed
+from costmodel.proof import EQUALS
+from costmodel.rules import Rule
+from costmodel.schedules.program import IntMatrix
+from costmodel.spec.job import Job
+from costmodel.splits import layers_per_stage
+from costmodel.table import BoolColumn, LayoutTable, objects
+from planner.budget import Budget
+from planner.free_splits import may_split
+from planner.mixed_bounds import (
+    InGroups,
+    likely_seconds,
+    may_fit,
+    path_bound,
+    room,
+    steady_bound,
+)
+from planner.mixed_pools import first_of_each, joined, parts_of, uneven
+from planner.mixed_problem import MixedRow, mixed_rows
+from planner.pool import Pool
+from planner.solvers.filling import Counts
+from planner.solvers.milp import solve
+from planner.space import Sieve, Space, nodes, policies, skeletons
+from planner.split import PathPool
+
+LARGEST = 4
+"""Groups whose orders are all tried; of more only the order of the file and its reverse."""
+SKELETONS_AT_ONCE = 16
+TRIES = 4
+"""Splits of one layout that the master proposes; beyond them its bound stays in the proof."""
+
+DIVE_SKELETONS, DIVE_LAYOUTS, DIVE_BALANCED, DIVE_RUNS = 2, 2, 64, 8
+"""To begin with: skeletons and layouts of each tp, cp, pp and vpp, layouts that get a balanced
+split, and layouts on the clock.
+Source: assumed; they only choose the first answer."""
+MOST_STEPS, WITH_LIMIT = 6, 1 << 30
+"""Batches opened without and with a time limit; what is left keeps its bound in the proof.
+
+Source: assumed; some seconds.
+"""
+CLOSE = 1e-4
+"""Share of a step below which a better split is not looked for; it stays in the proof. Source:
+assumed; far less than the model knows of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixedFound:
+    """What is known when the search ends."""
+
+    layouts: tuple[tuple[float, LayoutTable], ...]
+    """Layouts faster than the best known before, with their step times, fastest first."""
+    lower_bound_s: float
+    """No layout of whole ranks in groups is faster."""
+    judged: int
+    """Splits whose schedule was run."""
+    complete: bool
+
+
+class MixedSearch:
+    """One run; `run` returns what it found."""
+
+    def __init__(
+        self, job: Job, machine: Machine, rules: Sequence[Rule], margin: float, best_s: float
+    ) -> None:
+        self.job, self.machine, self.rules, self.margin = job, machine, rules, margin
+        self.best_s, self.left = best_s, np.inf
+        self.space, self.paths = Space(job), PathPool()
+        self.found: dict[tuple[int, ...], tuple[float, LayoutTable]] = {}
+        self.judged = 0
+        count = len(job.cluster.groups)
+        given = tuple(range(count))
+        every = permutations(given) if count <= LARGEST else (given, given[::-1])
+        self.orders = tuple(every)
+        self.skeletons = self._roots()
+        self.layouts = self.skeletons.take(np.arange(0))
+
+    def run(self, budget: Budget, top: int) -> MixedFound:
+        """Open layouts until none can win or the budget is spent."""
+        complete = True
+        self._dive()
+        self._polish(budget)
+        steps = MOST_STEPS if np.isinf(budget.seconds_left()) else WITH_LIMIT
+        for _ in range(steps):
+            if (smallest := self._smallest()) >= self.best_s:
+                break
+            if budget.spent():
+                complete = False
+                break
+            if self.layouts.smallest == smallest:
+                batch, self.layouts = self.layouts.split(1)
+                self._split(batch, budget)
+            else:
+                batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
+                self._open(batch.below(self.best_s))
+            budget.report(0.0, self._smallest())
+        ranked = sorted(self.found.values(), key=lambda pair: pair[0])[:top]
+        bound = min(self._smallest(), self.left, self.best_s)
+        return MixedFound(tuple(ranked), bound, self.judged, complete)
+
+    def _smallest(self) -> float:
+        return min(self.skeletons.smallest, self.layouts.smallest)
+
+    def _roots(self) -> Pool:
+        """Skeletons with whole ranks in every group, under every order; `family` is the order."""
+        sieve = Sieve(self.job, self.rules)
+        table = nodes(self.space, sieve).table
+        gpus = table.tp * table.cp * table.dp
+        whole = [group.num_gpus % gpus == 0 for group in self.job.cluster.groups]
+        table = skeletons(self.space, sieve, table.take(np.all(whole, axis=0))).table
+        parts = [Pool(table.take(np.arange(0)), np.zeros(0), np.zeros(0, dtype=np.int64))]
+        for some in parts_of(table):
+            for family, order in enumerate(self.orders):
+                priced = self._priced(some)
+                bound = steady_bound(priced, order, priced.again(np.inf))
+                parts.append(Pool(some, bound, np.full(len(some), family)).below(self.best_s))
+        return joined(parts)
+
+    def _open(self, batch: Pool) -> None:
+        """Every recomputation and offload of skeletons that may still win."""
+        for family in np.unique(batch.family).tolist():
+            own = self._closer(batch.take(batch.family == family), family)
+            if not len(own.bound):
+                continue
+            plain, _ = policies(self.space, own.table)
+            for fraction in self.space.traits.offload_fractions:
+                some = plain.replaced(offload_optimizer=np.full(len(plain), fraction))
+                for rule in self.rules:
+                    some = some.take(~rule.broken(self.job, some))
+                pools = [Pool(p, np.zeros(len(p)), np.full(len(p), family)) for p in parts_of(some)]
+                closer = [self._closer(one, family, fitting=True) for one in pools]
+                self.layouts = joined([self.layouts, *closer])
+
+    def _dive(self) -> None:
+        """A good answer to begin with: balanced splits of the layouts that look fastest."""
+        for family, order in enumerate(self.orders):
+            own = self.skeletons.take(self.skeletons.family == family)
+            if not len(own.bound):
+                continue
+            priced = self._priced(own.table)
+            looks = likely_seconds(priced, order, priced.again(np.inf))
+            plain = np.flatnonzero(may_fit(priced, order, self.margin, np.inf))
+            lean = plain[first_of_each(own.table.take(plain), looks[plain], DIVE_SKELETONS)]
+            fast = first_of_each(own.table, looks, 1)
+            some = own.table.take(np.union1d(lean, fast))
+            every, _ = policies(self.space, some)
+            for rule in self.rules:
+                every = every.take(~rule.broken(self.job, every))
+            chosen = [every.take(np.arange(0))]
+            for part in parts_of(every):
+                priced = self._priced(part)
+                keep = np.flatnonzero(may_fit(priced, order, self.margin, np.inf))
+                mean = np.ceil(self.job.model.num_hidden_layers / (part.pp * part.vpp))
+                looks = likely_seconds(priced, order, priced.again_of(mean))[keep]
+                first = keep[first_of_each(part.take(keep), looks, DIVE_LAYOUTS)]
+                chosen.append(part.take(first))
+            self._try_balanced(LayoutTable.concat(chosen), order)
+
+    def _try_balanced(self, table: LayoutTable, order: Sequence[int]) -> None:
+        """Run the schedules of the fastest of some layouts that fit with a balanced split."""
+        if not len(table):
+            return
+        priced = self._priced(table)
+        mean = np.ceil(self.job.model.num_hidden_layers / (table.pp * table.vpp))
+        looks = likely_seconds(priced, order, priced.again_of(mean))
+        some = np.argsort(looks, kind="stable")[:DIVE_BALANCED]
+        rows = self._rows(table.take(some), order)
+        splits = (self._balanced(row, order)[0].tolist() for row in rows)
+        stages = objects(row.stages(tuple(one)) for row, one in zip(rows, splits, strict=True))
+        table = table.take(some).replaced(stages=stages)
+        mixed = price_mixed(self.job, self.machine, self.space.traits, table)
+        fits = np.flatnonzero(mixed.fits(self.machine, self.margin))
+        looks = np.maximum(looks[some], mixed.whole.step_seconds)[fits]
+        first = fits[np.argsort(looks, kind="stable")[:DIVE_RUNS]]
+        for one in first.tolist():
+            row = self._rows(table.take(np.array([one])), order)[0]
+            self._try(row, np.array([[stage.layers for stage in table.stages[one]]]))
+
+    def _closer(self, pool: Pool, family: int, *, fitting: bool = False) -> Pool:
+        """Rows that may still win, with the larger of all bounds."""
+        order, priced = self.orders[family], self._priced(pool.table)
+        bound = np.maximum(pool.bound, steady_bound(priced, order, priced.again(self.best_s)))
+        keep = bound < self.best_s
+        if fitting:
+            keep &= may_fit(priced, order, self.margin, self.best_s)
+        if not keep.any():
+            return pool.take(keep)
+        pool = Pool(pool.table, bound, pool.family).take(keep)
+        priced = self._priced(pool.table)
+        closer = path_bound(priced, order, priced.again(self.best_s))
+        return Pool(pool.table, np.maximum(pool.bound, closer), pool.family).below(self.best_s)
+
+    def _priced(self, table: LayoutTable) -> InGroups:
+        return InGroups.of(self.job, self.machine, self.space.traits, table)
+
+    def _split(self, batch: Pool, budget: Budget) -> None:
+        """The best split of one layout."""
+        order, table = self.orders[int(batch.family[0])], batch.table
+        row = self._rows(table, order)[0]
+        free, even = self._free(row), self._even(row)
+        first = self._balanced(row, order) if free else np.array([even])
+        self._try(row, first)
+        bound = float(batch.bound[0])
+        if free and may_split(self.space.traits, table)[0]:
+            bound = max(bound, self._solve(row, budget))
+        elif free:
+            pass  # an order that follows durations has no paths to bound all splits with
+        else:
+            bound = np.inf
+        if bound * EQUALS < self.best_s:
+            self.left = min(self.left, bound)
+
+    def _polish(self, budget: Budget) -> None:
+        """Other splits of the best layout found so far."""
+        if not self.found:
+            return
+        table = min(self.found.values(), key=lambda pair: pair[0])[1]
+        groups = rank_groups(table.stages[0], int(table.schedule[0]), int(table.pp[0]))
+        row = self._rows(table, tuple(dict.fromkeys(groups.tolist())))[0]
+        if self._free(row) and may_split(self.space.traits, table)[0]:
+            self._solve(row, budget)
+
+    def _balanced(self, row: MixedRow, order: Sequence[int]) -> IntMatrix:
+        """A split that uses the ranks alike, as far as their memory allows; (1, stage)."""
+        priced, one = self._priced(row.one.table), np.array([0])
+        usual = max(layer_counts(self.job), key=lambda pair: pair[1])[0]
+        most = room(priced, order, self.margin, np.inf, rows=one, kind=usual)
+        return row.balanced(most[:, 0])
+
+    def _even(self, row: MixedRow) -> tuple[int, ...]:
+        return layers_per_stage(self.job.model.num_hidden_layers, row.one.num_stages)
+
+    def _free(self, row: MixedRow) -> bool:
+        """May the layers of a layout be split unevenly?"""
+        return bool(self._allowed(row, np.array([uneven(self._even(row))]))[0])
+
+    def _rows(self, table: LayoutTable, order: Sequence[int]) -> list[MixedRow]:
+        """The layouts of a table, without their stages, the groups in an order."""
+        traits = self.space.traits
+        return mixed_rows(self.job, self.machine, traits, table, order, margin=self.margin)
+
+    def _solve(self, row: MixedRow, budget: Budget) -> float:
+        """Seconds that no split of a layout is below; the best one is found on the way."""
+        bound, refused = 0.0, list[Counts]()
+        for _ in range(TRIES):
+            if budget.seconds_left() <= 0:
+                return bound
+            problem = replace(row.filling(self.paths.of(row.one)), refused=tuple(refused))
+            filled = solve(problem, budget, without_overhead(self.machine, self.best_s))
+            seconds = with_overhead(self.machine, np.array([filled.lower_bound]))
+            bound = max(bound, float(seconds[0]))
+            if filled.counts is None or bound * (1 + CLOSE) >= self.best_s:
+                return bound
+            refused.append(filled.counts)
+            self._try(row, filled.counts.sum(axis=1)[None])
+        return bound
+
+    def _try(self, row: MixedRow, layers: IntMatrix) -> None:
+        """Run the schedule of a split, and note its path and whether it is the best one."""
+        judged = row.judge(layers)
+        self.paths.add(row.one, judged.paths)
+        self.judged += len(layers)
+        seconds = float(judged.step_time_s[0])
+        key = tuple(int(getattr(row.one.table, name)[0]) for name in ("tp", "cp", "pp", "ep"))
+        known = self.found.get(key, (np.inf, None))[0]
+        if judged.fits[0] and seconds < known and self._allowed(row, layers)[0]:
+            stages = objects([row.stages(tuple(layers[0].tolist()))])
+            self.found[key] = seconds, row.one.table.replaced(stages=stages)
+            self.best_s = min(self.best_s, seconds)
+
+    def _allowed(self, row: MixedRow, layers: IntMatrix) -> BoolColumn:
+        """Does a split break no rule?"""
+        stages = objects([row.stages(tuple(split)) for split in layers.tolist()])
+        table = row.one.table.replaced(stages=stages)
+        return np.asarray(~np.any([rule.broken(self.job, table) for rule in self.rules], axis=0))

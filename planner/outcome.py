@@ -1,0 +1,42 @@
+"""The best layout of a changed question, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from costmodel.errors import PlanError
+from planner.answer import search
+from planner.budget import Budget
+from planner.plan import Candidate, Plan
+from planner.variations import Case
+
+Status = Literal["proved", "found", "memory", "rules", "impossible", "untried"]
+"""Searched to the proof; the time limit struck; nothing fits in memory; every layout breaks a
+rule; no such job; no time was left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the search of one question ended."""
+
+    status: Status
+    reason: str
+    """Why the job is impossible; else empty."""
+    best: Candidate | None
+    """The fastest layout found; null where there is none."""
+
+
+def outcome(case: Case, budget: Budget) -> Outcome:
+    """Search a question for its best layout alone."""
+    if budget.spent():
+        return Outcome("untried", "", None)
+    options = case.options.model_copy(update={"top": 1, "only_answer": True})
+    try:
+        answer = search(case.job, options, budget, case.measured)
+    except PlanError as error:
+        late = budget.spent()
+        return Outcome("untried" if late else "impossible", "" if late else str(error), None)
+    if isinstance(answer, Plan):
+        return Outcome("proved" if answer.certificate.optimal else "found", "", answer.best)
+    return Outcome("rules" if answer.least_memory_bytes is None else "memory", "", None)

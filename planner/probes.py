@@ -1,0 +1,105 @@
+"""Searches of one job under changing limits: what goals other than the step time are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from costmodel.calibrated import Measured, machine_for
+from costmodel.energy import energy_of
+from costmodel.groups import unlike
+from costmodel.runtimes import traits_of
+from costmodel.spec.job import Job
+from planner.budget import Budget
+from planner.constraints import legality_rules, ranks_straddle
+from planner.objectives import Objective, StepEnergy, StepTime
+from planner.options import SearchOptions
+from planner.search import Found, Limits, Search
+
+Figure = Literal["time", "energy"]
+"""What a single search makes small."""
+
+
+class UntilFound:
+    """A budget that is spent as soon as one answer is known, or with the budget around it."""
+
+    def __init__(self, search: Search, whole: Budget) -> None:
+        self.search, self.whole = search, whole
+
+    def spent(self) -> bool:
+        """Is there an answer, or is the time over?"""
+        return bool(self.search.best) or self.whole.spent()
+
+    def seconds_left(self) -> float:
+        """Of the budget around it."""
+        return self.whole.seconds_left()
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Nobody listens."""
+
+
+class Quiet:
+    """A budget whose listener hears nothing: parts of a sweep are no progress of the whole."""
+
+    def __init__(self, whole: Budget) -> None:
+        self.whole = whole
+
+    def spent(self) -> bool:
+        """Is the time over?"""
+        return self.whole.spent()
+
+    def seconds_left(self) -> float:
+        """Of the budget around it."""
+        return self.whole.seconds_left()
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prober:
+    """What all searches of one question share."""
+
+    options: SearchOptions
+    measured: Measured
+    budget: Budget
+
+    def usable_bytes(self, job: Job) -> float:
+        """Device memory a rank may use. Source: capacity less the margin."""
+        return machine_for(job, self.measured).memory_bytes * (1 - self.options.memory_margin)
+
+    def search(
+        self,
+        job: Job,
+        figure: Figure = "time",
+        *,
+        memory_bytes: float = np.inf,
+        most_seconds: float = np.inf,
+        top: int = 1,
+    ) -> Search:
+        """A search for `top` answers that use no more than `memory_bytes`, not begun.
+
+        `most_seconds` is for energy; for the time, `run` takes `below`.
+
+        Raises:
+            PlanError: A number of the machine is unknown.
+        """
+        machine = machine_for(job, self.measured)
+        rules = [*(choice.rule() for choice in self.options.choices), *legality_rules(job)]
+        if self.options.objective == "time" and unlike(job.cluster):
+            rules.append(ranks_straddle())
+        objective: Objective = StepTime()
+        if figure == "energy":
+            objective = StepEnergy(energy_of(job, machine, traits_of(job)), most_seconds)
+        limits = Limits(min(self.usable_bytes(job), memory_bytes), top)
+        return Search(job, machine, rules, limits, objective)
+
+    def best(self, search: Search, below: float = np.inf) -> Found:
+        """The best answer of a search whose objective is less than `below`."""
+        return search.run(Quiet(self.budget), below)
+
+    def any(self, search: Search, below: float) -> Found:
+        """Some answer of a search whose objective is less than `below`."""
+        return search.run(UntilFound(search, self.budget), below)

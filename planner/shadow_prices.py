@@ -1,0 +1,179 @@
+"""What a little more of everything would buy: each a search of the changed job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from costmodel.errors import PlanError
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.table import LayoutTable
+from planner.answer import estimate
+from planner.budget import Budget
+from planner.constraints import parse_choice
+from planner.outcome import Status, outcome
+from planner.plan import Candidate
+from planner.variations import (
+    Case,
+    with_added_memory,
+    with_batch,
+    with_choice,
+    with_domain,
+    with_gpus,
+    with_margin,
+    with_memory_by,
+    with_nic,
+)
+
+ADDED_GIB = 2.0
+"""A step of memory small enough to price the limit, large enough to hold a layer's activations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A layout of the changed job, against the plan's own."""
+
+    layout: Layout
+    step_time_s: float
+    throughput_gain_fraction: float
+    """Tokens per second of the whole job, over those of the plan, minus 1."""
+    per_gpu_gain_fraction: float
+    """Tokens per second and GPU, likewise: falls where GPUs are added faster than speed."""
+
+    def beats(self, other: Effect) -> bool:
+        """Is it faster?"""
+        return self.step_time_s < other.step_time_s
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowPrice:
+    """What one change of the job buys."""
+
+    change: str
+    """Short stable name."""
+    text: str
+    """In words."""
+    status: Status
+    reason: str
+    """Why it is impossible; else empty."""
+    kept: Effect | None
+    """The plan's layout in the changed job; null where it does not run or does not fit."""
+    replanned: Effect | None
+    """The best layout of the changed job that was found; null where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    name: str
+    text: str
+    apply: Callable[[Case], Case]
+
+
+def shadow_prices(
+    case: Case, layout: Layout, step_time_s: float, budget: Budget
+) -> Iterator[ShadowPrice]:
+    """Price every change in turn; those the budget does not reach are said to be untried.
+
+    `layout` is the plan's and `step_time_s` its estimate.
+    """
+    own = tokens_per_second(case.job, step_time_s)
+    for change in (*_changes(case), *_splits(layout)):
+        yield _price(change, case, layout, own=own, budget=budget)
+
+
+def tokens_per_second(job: Job, step_time_s: float) -> float:
+    """Throughput of the whole job. Source: derived; tokens of a step over its seconds."""
+    return job.training.tokens_per_step / step_time_s
+
+
+def _changes(case: Case) -> Iterator[_Change]:
+    """What a user could buy or choose, the likeliest first."""
+    more = f"{ADDED_GIB:g} GiB more memory per GPU"
+    yield _Change("memory", more, lambda asked: with_added_memory(asked, ADDED_GIB))
+    yield _Change(
+        "memory_tenth", "10 % more memory per GPU", lambda asked: with_memory_by(asked, 1.1)
+    )
+    yield _Change("nic", "NIC twice as fast", lambda asked: with_nic(asked, 2.0))
+    yield from _sizes(case)
+    yield from _batches(case)
+    domain = "scale-up domains of twice as many GPUs"
+    yield _Change("domain", domain, lambda asked: with_domain(asked, 2))
+    if case.options.memory_margin > 0:
+        yield _Change("margin", "no memory margin", lambda asked: with_margin(asked, 0.0))
+
+
+def _splits(layout: Layout) -> Iterator[_Change]:
+    """What stages of unequal layers are worth, where the plan has them."""
+    if layout.stages is not None:
+        even = parse_choice("stages=even", excluded=False)
+        yield _Change("even", "the even split of layers", lambda asked: with_choice(asked, even))
+
+
+def _sizes(case: Case) -> Iterator[_Change]:
+    """One node more, with the batch and with its share of the batch; twice the cluster."""
+    cluster, batch = case.job.cluster, case.job.training.global_batch_size
+    gpus = cluster.num_gpus
+    larger = gpus + cluster.groups[0].gpus_per_node
+    grown, rest = divmod(batch * larger, gpus)
+    if len(cluster.groups) == 1:
+        same = f"one node more ({larger:,} GPUs), same batch"
+        yield _Change("node", same, lambda asked: with_gpus(asked, larger))
+    if len(cluster.groups) == 1 and not rest:
+        text = f"one node more, batch {grown:,}"
+        yield _Change(
+            "node_and_batch", text, lambda asked: with_batch(with_gpus(asked, larger), grown)
+        )
+    if len(cluster.groups) > 1 or larger != 2 * gpus:
+        twice = f"{2 * gpus:,} GPUs, same batch"
+        yield _Change("gpus_double", twice, lambda asked: with_gpus(asked, 2 * gpus))
+
+
+def _batches(case: Case) -> Iterator[_Change]:
+    """Twice the batch, and half of it."""
+    batch = case.job.training.global_batch_size
+    twice = f"batch {2 * batch:,}"
+    yield _Change("batch_double", twice, lambda asked: with_batch(asked, 2 * batch))
+    if batch % 2 == 0:
+        half = f"batch {batch // 2:,}"
+        yield _Change("batch_half", half, lambda asked: with_batch(asked, batch // 2))
+
+
+def _price(
+    change: _Change, case: Case, layout: Layout, *, own: float, budget: Budget
+) -> ShadowPrice:
+    per_gpu = own / case.job.cluster.num_gpus
+    try:
+        changed = change.apply(case)
+    except PlanError as error:
+        return ShadowPrice(change.name, change.text, "impossible", str(error), None, None)
+
+    def effect(layout: Layout, step_time_s: float) -> Effect:
+        speed = tokens_per_second(changed.job, step_time_s)
+        gain = speed / changed.job.cluster.num_gpus / per_gpu - 1
+        return Effect(layout, step_time_s, speed / own - 1, gain)
+
+    kept = _kept(changed, layout)
+    before = None if kept is None else effect(kept.layout, kept.estimate.step_time_s)
+    found = outcome(changed, budget)
+    best = found.best
+    after = None if best is None else effect(best.layout, best.estimate.step_time_s)
+    if before and found.status == "found" and (not after or before.beats(after)):
+        after = before
+    return ShadowPrice(change.name, change.text, found.status, found.reason, before, after)
+
+
+def _kept(case: Case, layout: Layout) -> Candidate | None:
+    """The plan's layout in the changed job, data parallelism filling the cluster."""
+    dp, rest = divmod(case.job.cluster.num_gpus, layout.world_size // layout.dp)
+    if rest or dp == 0 or dp % layout.dp_replicate:
+        return None
+    kept = layout.model_copy(update={"dp": dp})
+    margin, table = case.options.memory_margin, LayoutTable.of([kept])
+    if any(choice.rule().broken(case.job, table)[0] for choice in case.options.choices):
+        return None
+    try:
+        priced = estimate(case.job, kept, case.measured, memory_margin=margin)
+    except PlanError:
+        return None
+    return Candidate(rank=1, layout=kept, estimate=priced) if priced.memory.fits else None

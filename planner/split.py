@@ -1,0 +1,191 @@
+"""The best split of a layout's layers into stages: a master problem and a judge.
+
+The master (`planner.solvers`) finds the split with the smallest lower bound; the judge runs its
+schedule and returns the true step time and the path that made it. The path is one more row of the
+master, so its bound grows until no split can beat the best one seen: that one is optimal under the
+judge itself, not under a stand-in for it. Source: Kelley, The Cutting-Plane Method for Solving
+Convex Programs, J. SIAM 8, 1960; finite because a filling is never tried twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from costmodel.critical import Paths, critical_paths
+from costmodel.estimate import price, with_overhead, without_overhead
+from costmodel.proof import EQUALS
+from costmodel.schedules.program import IntMatrix
+from costmodel.simulation import simulate, virtual_stage_seconds
+from costmodel.spec.layout import split
+from costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
+from planner.budget import Deadline
+from planner.many_splits import ManySplits
+from planner.shape_bounds import seed_paths
+from planner.solvers.filling import Counts
+from planner.solvers.milp import solve
+from planner.split_filling import Master
+from planner.split_problem import Splittable
+from planner.split_windows import MOST_STAGES, balanced, bounds_of_stages, stages_of, windows
+
+JUDGED_AT_ONCE = 8
+MOST_PROGRAMS = 20
+"""Integer programs for one layout; its bound stays open where they do not settle it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Splits on the clock."""
+
+    step_time_s: FloatColumn
+    fits: BoolColumn
+    paths: Paths
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What is known when the search for a split ends."""
+
+    layers: tuple[int, ...] | None
+    """Layers of every stage of the best split below the cutoff."""
+    step_time_s: float
+    """Its step time; infinite without one."""
+    lower_bound_s: float
+    """No split is faster; where none is faster than the cutoff, at least the cutoff."""
+    judged: int
+    """Splits whose schedule was run."""
+    memory_decides: bool
+    """Memory refused something; else a layout that only takes longer has no faster split."""
+
+
+class PathPool:
+    """Paths of pipelines by shape: they hold for every layout of that shape."""
+
+    def __init__(self) -> None:
+        self._paths: dict[tuple[str, tuple[int, int, int]], Paths] = {}
+
+    def of(self, row: Splittable) -> Paths:
+        """Paths known for the shape of a layout; the first time, those through every stage."""
+        known = self._paths.get((row.schedule, row.shape))
+        return known or seed_paths(row.schedule, *row.shape)
+
+    def add(self, row: Splittable, paths: Paths) -> None:
+        """Take note of more paths."""
+        self._paths[row.schedule, row.shape] = self.of(row).joined(paths)
+
+
+def judge(row: Splittable, layers: IntMatrix) -> Judged:
+    """Run the schedules of some splits; `layers` has shape (split, stage)."""
+    many = row.table.take(np.zeros(len(layers), dtype=np.int64))
+    table = many.replaced(stages=objects(split(one) for one in layers.tolist()))
+    priced = price(row.job, row.machine, row.traits, table, merged=False)
+    simulated = simulate(row.job, priced)
+    whole = simulated.with_messages + simulated.dp_comm + priced.update
+    seconds = virtual_stage_seconds(row.job, priced, np.arange(len(layers)))
+    behind = priced.traffic[: row.shape[0]].T
+    paths = critical_paths(row.schedule, row.shape, seconds, priced.seconds.p2p, behind)
+    return Judged(
+        with_overhead(row.machine, whole),
+        np.asarray(priced.memory.used <= row.memory_bytes),
+        paths,
+    )
+
+
+def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadline) -> Split:
+    """The fastest split of a layout that fits and is faster than the cutoff, with its proof."""
+    layers = row.job.model.num_hidden_layers
+    settled = Split(None, np.inf, cutoff_s, 0, memory_decides=False)
+    value = without_overhead(row.machine, cutoff_s)
+    fast = windows(row, pool.of(row), value, memory=False)
+    if fast is None or not fast.count(layers):
+        return settled
+    window = windows(row, pool.of(row), value)
+    if window is None or not window.count(layers):
+        return replace(settled, memory_decides=True)
+    start = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
+    best = _tried(row, pool, stages_of(row, balanced(row)), start)
+    if best.step_time_s >= cutoff_s:
+        best = replace(best, layers=None, step_time_s=np.inf)
+    limit = min(cutoff_s, best.step_time_s)
+    window = windows(row, pool.of(row), without_overhead(row.machine, limit))
+    if window is None or not window.count(layers):
+        return replace(best, lower_bound_s=limit)
+    if window.count(layers) * row.num_stages > MOST_STAGES:
+        return _programmed(row, pool, best, limit, deadline)
+    splits = ManySplits(row, stages_of(row, window.totals(layers)))
+    fits = splits.may_fit()
+    best = replace(best, memory_decides=best.memory_decides or not fits.all())
+    return _listed(splits.take(fits), pool, best, limit, deadline)
+
+
+def _listed(
+    splits: ManySplits, pool: PathPool, best: Split, cutoff_s: float, deadline: Deadline
+) -> Split:
+    """Judge listed splits in the order of their bounds, which grow with every path found."""
+    row = splits.row
+    bound = splits.bound(pool.of(row)) if len(splits) else np.zeros(0)
+    while True:
+        limit = min(cutoff_s, best.step_time_s)
+        wins = bound * EQUALS < limit
+        splits, bound = splits.take(wins), bound[wins]
+        if not len(bound):
+            return replace(best, lower_bound_s=limit)
+        best = replace(best, lower_bound_s=float(bound.min()))
+        if deadline.seconds_left() <= 0:
+            return best
+        order = np.argsort(bound, kind="stable")
+        first, rest = order[:JUDGED_AT_ONCE], order[JUDGED_AT_ONCE:]
+        known = len(pool.of(row).rank)
+        best = _tried(row, pool, splits.layers[first], best)
+        splits, bound = splits.take(rest), bound[rest]
+        paths = pool.of(row)
+        if len(rest) and len(paths.rank) > known:
+            bound = np.maximum(bound, splits.bound(paths.since(known)))
+
+
+def _programmed(
+    row: Splittable, pool: PathPool, best: Split, cutoff_s: float, deadline: Deadline
+) -> Split:
+    """Judge the split with the smallest bound, again and again: an integer program finds it.
+
+    It may give the virtual stages of a rank any numbers of layers.
+    """
+    refused: list[Counts] = []
+    for _ in range(MOST_PROGRAMS):
+        limit = min(cutoff_s, best.step_time_s)
+        value = without_overhead(row.machine, limit) / EQUALS
+        filling = Master(row).filling(pool.of(row), *bounds_of_stages(row))
+        filled = solve(replace(filling, refused=tuple(refused)), deadline, value)
+        bound = limit if filled.lower_bound >= value else _seconds(row, filled.lower_bound)
+        bound = max(best.lower_bound_s, bound)
+        best = replace(best, lower_bound_s=bound, memory_decides=True)
+        if filled.counts is None:
+            break
+        known = len(pool.of(row).rank)
+        best = _tried(row, pool, filled.counts.sum(axis=1)[None, :], best)
+        if len(pool.of(row).rank) == known:
+            refused.append(filled.counts)
+    return best
+
+
+def _seconds(row: Splittable, value: float) -> float:
+    return float(with_overhead(row.machine, np.array([value]))[0])
+
+
+def _tried(row: Splittable, pool: PathPool, layers: IntMatrix, best: Split) -> Split:
+    """What is known when some more splits are judged."""
+    tried = judge(row, layers)
+    pool.add(row, tried.paths)
+    times = np.where(tried.fits, tried.step_time_s, np.inf)
+    first = int(np.argmin(times))
+    refused = best.memory_decides or not tried.fits.all()
+    best = replace(best, judged=best.judged + len(times), memory_decides=refused)
+    if times[first] >= best.step_time_s:
+        return best
+    return replace(best, layers=tuple(layers[first].tolist()), step_time_s=float(times[first]))
+
+
+def with_split(table: LayoutTable, layers: tuple[int, ...]) -> LayoutTable:
+    """The row of a table with its layers split so."""
+    return table.replaced(stages=objects([split(layers)]))

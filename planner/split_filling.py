@@ -1,0 +1,180 @@
+"""One layout, its layers not yet split: what every split costs, as rows of a `Filling`.
+
+A split changes the seconds of stages, the bytes of ranks and the parameters they update; all are
+sums over blocks (`costmodel.block_costs`). What is no sum is bounded from below by one:
+
+    path of the schedule      exact: the path is there for every split (`costmodel.critical`)
+    traffic of a rank         concave in its layers: a plane below it
+    block recomputation       min(N, n) layers of a stage: the chord below it
+    activations               bytes at the moment with most passes in flight
+
+So the value of the filling is never above the step time of a split, and a split that the filling
+refuses does not fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.block_costs import DENSE, KINDS, MOE
+from costmodel.critical import Paths
+from costmodel.data_parallel import step_traffic
+from costmodel.memory.states import RankParams
+from costmodel.table import FloatColumn, IntColumn
+from planner.solvers.filling import Filling
+from planner.split_problem import FloatMatrix, Splittable, Sums
+
+
+@dataclass(frozen=True)
+class Master:
+    """What every split of a layout costs, as rows of a `Filling`."""
+
+    row: Splittable
+
+    def filling(self, paths: Paths, least: IntColumn, most: IntColumn) -> Filling:
+        """All splits with so many layers in the stages, as far as some paths tell them apart."""
+        layers, fixed = self._paths(paths, least, most)
+        traffic = [self._traffic(rank, least, most) for rank in range(self.row.shape[0])]
+        behind = [traffic[rank] for rank in paths.rank.tolist()]
+        terms = [
+            Sums(
+                np.concatenate(
+                    [one + more.costs for one, more in zip(layers, behind, strict=True)]
+                ),
+                np.concatenate(
+                    [at + more.constants for at, more in zip(fixed, behind, strict=True)]
+                ),
+            ),
+            *self._update(),
+        ]
+        needs = self.row.memory_needs
+        return Filling(
+            layers=tuple(MOE if moe else DENSE for moe in self.row.job.model.moe_layers),
+            kind_of_way=self.row.kinds,
+            costs=np.concatenate([term.costs for term in terms]),
+            constants=np.concatenate([term.constants for term in terms]),
+            group=np.repeat(np.arange(len(terms)), [len(term.constants) for term in terms]),
+            needs=needs.costs,
+            capacities=-needs.constants,
+            least=least,
+            most=most,
+        )
+
+    def _paths(
+        self, paths: Paths, least: IntColumn, most: IntColumn
+    ) -> tuple[FloatMatrix, FloatColumn]:
+        """Length of paths: seconds a layer adds (path, stage, way), and seconds without layers."""
+        one, ways = self.row.costs, list(self.row.kinds)
+        forward, weight = one.forward[:, 0], one.weight[:, 0]
+        again = one.again[ways, 0].min()
+        slope, start = self._again(least, most)
+        backward = one.backward[:, 0]
+        passes = (paths.forward, paths.backward, paths.weight)
+        seconds = (forward, backward, weight)
+        layers = sum(c[:, :, None] * s[ways] for c, s in zip(passes, seconds, strict=True))
+        layers = layers + (paths.backward * slope * again)[:, :, None]
+        ends = sum(
+            (c @ self.row.ends * s).sum(axis=1) for c, s in zip(passes, seconds, strict=True)
+        )
+        hops = paths.hops * self.row.p2p
+        return layers, np.asarray(ends + hops + (paths.backward * start * again).sum(axis=1))
+
+    def _again(self, least: IntColumn, most: IntColumn) -> tuple[FloatColumn, FloatColumn]:
+        """Chord below min(N, n), the recomputed layers of each stage: its slope and its start."""
+        low, high = np.minimum(self.row.recomputed, least), np.minimum(self.row.recomputed, most)
+        slope = (high - low) / np.maximum(1, most - least)
+        return slope, low - slope * least
+
+    def _traffic(self, rank: int, least: IntColumn, most: IntColumn) -> Sums:
+        """Lower bounds of the seconds by which a rank's traffic outlasts its passes.
+
+        Source: as `costmodel.data_parallel.step_traffic_seconds`: each part is the larger of two,
+        and the sum of two maxima is the largest sum of a pair.
+        """
+        raw = self._raw_traffic(rank, least, most)
+        one, constants = self.row.costs, self.row.machine.constants
+        passes = one.backward[:, 0] + self.row.recomputes_all * one.again[:, 0], one.forward[:, 0]
+        fixed = (self._partly * one.again[list(self.row.kinds), 0].max(), 0.0)
+        hides = (self.row.traits.overlaps_gradients, self.row.traits.overlaps_parameters)
+        parts = []
+        for plane, seconds, more, hidden in zip(raw, passes, fixed, hides, strict=True):
+            slope, start = plane
+            if not hidden:
+                parts.append([(slope, start)])
+                continue
+            window = constants.overlap_window
+            beside = window * (
+                float(self.row.ends_of(rank) @ seconds) + more * len(self.row.stage_of[0])
+            )
+            parts.append(
+                [
+                    (constants.first_bucket * slope, constants.first_bucket * start),
+                    (slope - window * seconds[list(self.row.kinds)], start - beside),
+                ]
+            )
+        sums = [(a + c, b + d) for a, b in parts[0] for c, d in parts[1]]
+        here = self.row.of_rank(rank)[:, None]
+        return Sums(np.array([here * slope for slope, _ in sums]), np.array([c for _, c in sums]))
+
+    @property
+    def _partly(self) -> int:
+        """Layers of every stage recomputed in full, where not all are."""
+        return 0 if self.row.recomputes_all else self.row.recomputed
+
+    def _raw_traffic(
+        self, rank: int, least: IntColumn, most: IntColumn
+    ) -> tuple[tuple[FloatColumn, float], tuple[FloatColumn, float]]:
+        """Planes below the reduction and the gather of a rank: seconds a layer adds, and a start.
+
+        Source: derived; the plane through the extreme layers, lowered to lie below all of them.
+        """
+        here = self.row.stage_of[rank]
+        counts = self._mixtures(int(least[here].sum()), int(most[here].sum()))
+        blocks = np.zeros((len(counts), KINDS))
+        blocks[:, list(self.row.kinds)] = counts
+        blocks += self.row.ends_of(rank)
+        params = self.row.costs.params
+        expert = blocks @ params.expert if params.has_experts else np.zeros((len(blocks), 1))
+        held = RankParams(blocks @ params.shared, expert, params.has_experts)
+        found = step_traffic(self.row.machine, self.row.traits, self.row.table, held)
+        shape = held.shared.shape
+        reduce, gather = (np.broadcast_to(x, shape)[:, 0] for x in (found.reduce, found.gather))
+        return _plane_below(counts, reduce), _plane_below(counts, gather)
+
+    def _mixtures(self, least: int, most: int) -> IntColumn:
+        """Layers by kind that a rank may hold; shape (mixture, way)."""
+        if len(self.row.kinds) == 1:
+            return np.arange(least, most + 1)[:, None]
+        dense = min(most, self.row.job.model.num_dense_layers)
+        pairs = [
+            (d, total - d) for d in range(dense + 1) for total in range(max(d, least), most + 1)
+        ]
+        return np.array(pairs)
+
+    def _update(self) -> tuple[Sums, ...]:
+        """Optimizer step of every rank, and what offloading it adds."""
+        ranks = range(self.row.shape[0])
+        here = np.array([self.row.of_rank(rank) for rank in ranks])
+        ends = np.array([self.row.ends_of(rank) for rank in ranks])
+        seconds = (self.row.costs.optimizer[:, 0], self.row.costs.offload[:, 0])
+        return tuple(
+            Sums(here[:, :, None] * one[list(self.row.kinds)], ends @ one)
+            for one in seconds
+            if one.any()
+        )
+
+
+def _plane_below(counts: IntColumn, seconds: FloatColumn) -> tuple[FloatColumn, float]:
+    """A plane below values at some points; through those with least and most of every kind."""
+    slope = np.zeros(counts.shape[1])
+    for way in range(counts.shape[1]):
+        alone = counts[:, way] == counts.sum(axis=1)
+        some = np.flatnonzero(alone)
+        if not len(some):
+            continue
+        first, last = some[0], some[-1]
+        apart = max(1, int(counts[last, way] - counts[first, way]))
+        slope[way] = max(0.0, float(seconds[last] - seconds[first]) / apart)
+    return slope, float((seconds - counts @ slope).min())

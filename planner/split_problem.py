@@ -1,0 +1,206 @@
+"""One layout, its layers not yet split: what every split costs, as rows of a `Filling`.
+
+A split changes the seconds of stages, the bytes of ranks and the parameters they update; all are
+sums over blocks (`costmodel.block_costs`). What is no sum is bounded from below by one:
+
+    path of the schedule      exact: the path is there for every split (`costmodel.critical`)
+    traffic of a rank         concave in its layers: a plane below it
+    block recomputation       min(N, n) layers of a stage: the chord below it
+    activations               bytes at the moment with most passes in flight
+
+So the value of the filling is never above the step time of a split, and a split that the filling
+refuses does not fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts, block_costs
+from costmodel.estimate import price
+from costmodel.machine import Machine
+from costmodel.memory.overheads import RESERVE_FACTOR
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.schedules import SCHEDULES
+from costmodel.schedules.memory import held_moments
+from costmodel.schedules.program import EQUAL, IntMatrix, placed
+from costmodel.spec.job import Job
+from costmodel.spec.layout import SCHEDULE_NAMES
+from costmodel.steady import named_program
+from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+
+FloatMatrix = FloatColumn
+ROUNDING = 1 + 1e-12
+"""Of a sum of bytes; rounding alone must refuse nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Linear functions of the layers of every stage."""
+
+    costs: FloatMatrix
+    """What a layer adds; shape (function, stage, way)."""
+    constants: FloatColumn
+
+
+@dataclass(frozen=True)
+class Splittable:
+    """One layout, with all that no split of its layers changes."""
+
+    job: Job
+    machine: Machine
+    traits: RuntimeTraits
+    memory_bytes: float
+    """Device memory that a rank may use."""
+    table: LayoutTable
+    """The layout alone, evenly split, as the runtime executes it."""
+    costs: BlockCosts
+    """Of one block of each kind."""
+    num_microbatches: int
+    p2p: float
+    """Seconds of a message between stages."""
+    transients: FloatColumn
+    """Bytes that live for a moment on each rank."""
+    outside_bytes: float
+
+    @property
+    def schedule(self) -> str:
+        """Its name."""
+        return SCHEDULE_NAMES[int(self.table.schedule[0])]
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """Pipeline ranks, virtual stages of one, micro batches."""
+        return int(self.table.pp[0]), int(self.table.vpp[0]), self.num_microbatches
+
+    @cached_property
+    def stage_of(self) -> IntColumn:
+        """Virtual stage of each (rank, chunk)."""
+        return placed(SCHEDULES[self.schedule].placement, *self.shape[:2])
+
+    @property
+    def num_stages(self) -> int:
+        """Virtual stages."""
+        return self.stage_of.size
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """Kinds of layer the model has."""
+        moe = self.job.model.moe_layers
+        return tuple(kind for kind, there in ((DENSE, not all(moe)), (MOE, any(moe))) if there)
+
+    @cached_property
+    def ends(self) -> IntColumn:
+        """Embedding, head and MTP modules of each stage; shape (stage, kind)."""
+        held = np.zeros((self.num_stages, KINDS), dtype=np.int64)
+        held[0, EMBEDDING] = held[-1, HEAD] = 1
+        held[-1, MTP] = self.job.model.num_nextn_predict_layers
+        return held
+
+    @cached_property
+    def recomputed(self) -> int:
+        """Layers of a stage that are recomputed in full; all, where it is as many as there are."""
+        full = int(self.table.recompute[0]) == FULL
+        if full and int(self.table.recompute_method[0]) == UNIFORM:
+            return self.job.model.num_hidden_layers
+        return int(self.table.recompute_num_layers[0]) if full else 0
+
+    def of_rank(self, rank: int) -> IntColumn:
+        """1 for the virtual stages of a rank."""
+        return np.isin(np.arange(self.num_stages), self.stage_of[rank]).astype(np.int64)
+
+    def ends_of(self, rank: int) -> IntColumn:
+        """Blocks of a rank that are not layers, by kind."""
+        return np.asarray(self.ends[self.stage_of[rank]].sum(axis=0))
+
+    @property
+    def recomputes_all(self) -> bool:
+        """Is every layer recomputed in full?"""
+        return self.recomputed == self.job.model.num_hidden_layers
+
+    @cached_property
+    def memory_needs(self) -> Sums:
+        """Bytes of every rank when it has most passes in flight, less what it may allocate."""
+        one = self.costs
+        room = (self.memory_bytes - self.outside_bytes) / RESERVE_FACTOR * ROUNDING
+        state = one.state_bytes[:, 0]
+        needs, over = [], []
+        for rank, passes in enumerate(self._in_flight):
+            ends, here = self.ends_of(rank), self.of_rank(rank)[:, None]
+            fixed = float(ends @ state + self.transients[rank]) - self._regrown - room
+            predicting = float(
+                ends[MTP] * (passes[-1] if len(passes) == 1 else 0) * one.kept_bytes[MTP, 0]
+            )
+            in_flight = np.zeros(self.num_stages)
+            in_flight[self.stage_of[rank]] = passes
+            for kept, fewer in self._activations():
+                needs.append(here * state[list(self.kinds)] + in_flight[:, None] * kept)
+                over.append(fixed + predicting - fewer * float(passes.sum()))
+        return Sums(np.array(needs), np.array(over))
+
+    @property
+    def _regrown(self) -> float:
+        """Bytes that layers recomputed at once may lack in a split with smaller stages."""
+        groups = int(self.table.recompute_num_layers[0]) if self.recomputes_all else 1
+        return max(0, groups - 1) * float(self.costs.kept_bytes[list(self.kinds), 0].max())
+
+    def _activations(self) -> list[tuple[FloatColumn, float]]:
+        """Bytes each layer keeps of a micro batch in flight by kind, and bytes less a stage.
+
+        Of several rows each is a lower bound. Where a rank has several stages it is fullest when it
+        holds most layers, of whatever kind.
+        """
+        kept = self.costs.kept_bytes[list(self.kinds), 0]
+        if len(self.stage_of[0]) > 1:
+            kept = np.full_like(kept, kept.min())
+        layer_input = float(self.costs.input_bytes[0])
+        if self.recomputes_all:
+            groups = max(1, int(self.table.recompute_num_layers[0]))
+            return [(np.full_like(kept, layer_input / groups), 0.0)]
+        if not self.recomputed:
+            return [(kept, 0.0)]
+        dropped = float((kept - layer_input).max())
+        return [(kept, self.recomputed * dropped), (np.full_like(kept, layer_input), 0.0)]
+
+    @property
+    def _in_flight(self) -> IntMatrix:
+        """Passes of each chunk in flight on each rank when there are most; (rank, chunk)."""
+        pp, vpp, microbatches = self.shape
+        full = min(microbatches, SCHEDULES[self.schedule].rounds_to_fill * pp)
+        return fullest_moment(self.schedule, pp, vpp, full)
+
+
+@lru_cache(maxsize=1024)
+def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> IntMatrix:
+    """Passes in flight on each rank at the moment with most of them; (rank, chunk).
+
+    Source: `held_moments` of a named schedule.
+    """
+    moments = held_moments(named_program(schedule, pp, vpp, num_microbatches, EQUAL))
+    return np.array([rank[np.argmax(rank.sum(axis=1))] for rank in moments])
+
+
+def splittables(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, memory_bytes: float
+) -> list[Splittable]:
+    """The layouts of a table, one by one."""
+    priced = price(job, machine, traits, table, merged=False)
+    costs = block_costs(job, machine, traits, priced)
+    return [
+        Splittable(
+            job,
+            machine,
+            traits,
+            memory_bytes,
+            table=priced.table.take(np.array([row])),
+            costs=costs.take(np.array([row])),
+            num_microbatches=int(priced.microbatches[row]),
+            p2p=float(priced.seconds.p2p[row]),
+            transients=priced.memory.transients[: int(table.pp[row]), row],
+            outside_bytes=priced.memory.outside_bytes,
+        )
+        for row in range(len(table))
+    ]

@@ -1,0 +1,167 @@
+"""How the best plan changes with the job: a search at every point of one knob or several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+
+from costmodel.errors import PlanError, SpecError
+from planner.budget import Budget
+from planner.knobs import Varied, turned
+from planner.outcome import Outcome, outcome
+from planner.variations import Case, with_batch
+
+KNEE_EFFICIENCY = 0.8
+"""A scaling curve bends where an added GPU gives less than this share of a GPU of the best point
+before.
+
+Source: assumed; below it a fifth of what is bought is lost.
+"""
+MOST_POINTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A knob at a value."""
+
+    knob: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One job of the sweep and its best plan."""
+
+    settings: tuple[Setting, ...]
+    """The first knob first."""
+    num_gpus: int
+    outcome: Outcome
+    tokens_per_s: float | None
+    """Of the whole job; null without a plan."""
+    efficiency: float | None
+    """Tokens per second and GPU over those of the first point with a plan."""
+    marginal_efficiency: float | None
+    """What a GPU added since the point before gives over a GPU of the best one before; null where
+    none was added."""
+    knee: bool = False
+    """The last point before marginal efficiency falls under `KNEE_EFFICIENCY`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points along the first knob, all other knobs held."""
+
+    held: tuple[Setting, ...]
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One curve for every combination of the knobs after the first."""
+
+    varied: tuple[Varied, ...]
+    weak: bool
+    """The batch grew with the GPUs."""
+    curves: tuple[Curve, ...]
+
+
+def sweep(case: Case, varied: Sequence[Varied], budget: Budget, *, weak: bool = False) -> Sweep:
+    """Search every point until the budget is spent; later points are then untried.
+
+    `weak` grows the batch with the GPUs, so that every GPU keeps its share.
+
+    Raises:
+        SpecError: A knob is varied twice, or there are too many points.
+    """
+    names = [one.knob for one in varied]
+    if not names or len(set(names)) != len(names):
+        raise SpecError("vary at least one knob, and each only once")
+    first, others = varied[0], varied[1:]
+    combinations = list(product(*(_settings(one) for one in others)))
+    if len(combinations) * len(first.values) > MOST_POINTS:
+        raise SpecError(f"more than {MOST_POINTS} points: vary less")
+    curves = tuple(
+        Curve(
+            held, _judged(_point(case, (at, *held), budget, weak=weak) for at in _settings(first))
+        )
+        for held in combinations
+    )
+    return Sweep(tuple(varied), weak, curves)
+
+
+def _settings(varied: Varied) -> tuple[Setting, ...]:
+    return tuple(Setting(varied.knob, value) for value in varied.values)
+
+
+def _point(case: Case, settings: tuple[Setting, ...], budget: Budget, *, weak: bool) -> Point:
+    """One job and its best plan."""
+    try:
+        changed = _changed(case, settings, weak=weak)
+    except PlanError as error:
+        gpus = case.job.cluster.num_gpus
+        nothing = Outcome("impossible", str(error), None)
+        return Point(settings, gpus, nothing, None, None, None)
+    found, job = outcome(changed, budget), changed.job
+    gpus, best = job.cluster.num_gpus, found.best
+    speed = job.training.tokens_per_step / best.estimate.step_time_s if best else None
+    return Point(settings, gpus, found, speed, None, None)
+
+
+def _changed(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case:
+    """The question with all knobs turned."""
+    changed = case
+    for setting in settings:
+        changed = turned(changed, setting.knob, setting.value)
+    if not weak:
+        return changed
+    before, after = case.job.cluster.num_gpus, changed.job.cluster.num_gpus
+    batch, rest = divmod(changed.job.training.global_batch_size * after, before)
+    if rest or not batch:
+        raise SpecError(f"the batch of {before} GPUs has no whole share for {after}")
+    return with_batch(changed, batch)
+
+
+def _judged(points: Iterator[Point]) -> tuple[Point, ...]:
+    """Points with their efficiencies, the knee marked."""
+    judged: list[Point] = []
+    planned: list[Point] = []
+    for point in points:
+        if point.tokens_per_s is None:
+            judged.append(point)
+            continue
+        planned.append(point)
+        efficiency = _per_gpu(point) / _per_gpu(planned[0])
+        marginal = _marginal(planned[:-1], point)
+        judged.append(replace(point, efficiency=efficiency, marginal_efficiency=marginal))
+    return tuple(_with_knee(judged))
+
+
+def _per_gpu(point: Point) -> float:
+    return (point.tokens_per_s or 0.0) / point.num_gpus
+
+
+def _marginal(before: Sequence[Point], point: Point) -> float | None:
+    """What each added GPU gives, over what each GPU of the best point before gives.
+
+    Source: derived; difference of throughputs over difference of GPUs. The best point, because
+    the first may be slow for want of memory.
+    """
+    if not before or point.num_gpus <= before[-1].num_gpus:
+        return None
+    added = (point.tokens_per_s or 0.0) - (before[-1].tokens_per_s or 0.0)
+    best = max(_per_gpu(one) for one in before)
+    return added / (point.num_gpus - before[-1].num_gpus) / best
+
+
+def _with_knee(points: Sequence[Point]) -> Iterator[Point]:
+    """Mark the last point before the first whose added GPUs are not worth it."""
+    planned = [place for place, point in enumerate(points) if point.tokens_per_s is not None]
+    knee = -1
+    for before, after in pairwise(planned):
+        marginal = points[after].marginal_efficiency
+        if marginal is not None and marginal < KNEE_EFFICIENCY:
+            knee = before
+            break
+    for place, point in enumerate(points):
+        yield replace(point, knee=place == knee)

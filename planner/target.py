@@ -1,0 +1,60 @@
+"""What a plan was made for: its objective, the value reached and what is proven of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Self
+
+from pydantic import Field
+
+from costmodel.spec.base import Spec
+
+Name = Literal["time", "memory", "cost", "energy", "gpus"]
+"""Objectives of a search."""
+
+
+class Tried(Spec):
+    """One size of the cluster and what is known of it."""
+
+    num_gpus: int = Field(ge=1)
+    value: float | None
+    """Objective of its best layout; null: none is better than the answer."""
+    lower_bound: float | None
+    """No layout of it has a smaller objective; null: none is an answer."""
+
+    @classmethod
+    def of(cls, num_gpus: int, value: float, lower_bound: float) -> Self:
+        """With infinite numbers as null."""
+        return cls(num_gpus=num_gpus, value=_known(value), lower_bound=_known(lower_bound))
+
+    @property
+    def bound(self) -> float:
+        """`lower_bound` as a number."""
+        return math.inf if self.lower_bound is None else self.lower_bound
+
+
+class Target(Spec):
+    """An objective with the figure of the answer and its proof; smaller is better."""
+
+    name: Name
+    unit: str
+    """s, bytes, J, GPUs, or the currency of the cluster."""
+    per: Literal["step", "run"]
+    """What the figure counts: one step, or the run of `training.tokens`."""
+    value: float
+    """Of the answer. For `memory` the bytes used on the fullest rank."""
+    lower_bound: float
+    """No layout of the sizes tried has a smaller one."""
+    step_time_limit_s: float | None = None
+    """Steps that take longer are no answer: the slack or the deadline."""
+    tried: tuple[Tried, ...] = ()
+    """Sizes of the cluster, where the objective may leave nodes out."""
+
+    @property
+    def gap_fraction(self) -> float:
+        """(value - lower bound) / value; 0 where the value is 0."""
+        return max(0.0, self.value - self.lower_bound) / self.value if self.value else 0.0
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None

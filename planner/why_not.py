@@ -1,0 +1,241 @@
+"""Why is a layout not the answer: the rule that refuses it, the bytes it lacks, or the seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from costmodel.explicit import RankMemory
+from costmodel.spec.layout import Layout
+from costmodel.table import LayoutTable
+from costmodel.uncertainty import near_tie_fraction
+from planner.answer import estimate
+from planner.budget import Budget
+from planner.compare import (
+    FieldDifference,
+    Side,
+    TermDifference,
+    field_differences,
+    term_differences,
+)
+from planner.constraints import broken_rules, parse_choice
+from planner.neighbours import nearest_fitting
+from planner.outcome import outcome
+from planner.plan import Candidate
+from planner.robustness import probability_faster
+from planner.space import Space
+from planner.variations import Case, with_choice
+from planner.written import Written
+
+Verdict = Literal["refused", "too large", "slower", "near tie", "same", "faster"]
+"""Illegal; over the memory; slower than the model can be wrong; within that; equal; faster."""
+HELD = (("tp", "cp", "pp"), ("tp", "pp"), ("tp",))
+"""Degrees a remedy keeps: as many as it can, tensor parallelism last."""
+OTHER_NUMBERS = 1e-6
+"""Relative difference of two step times that is more than rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """A rule the layout breaks."""
+
+    name: str
+    says: str
+    """What is wrong and what to do."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A pipeline rank that needs more than it may use."""
+
+    rank: RankMemory
+    over_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """The layout with one thing changed: legal, and it fits."""
+
+    candidate: Candidate
+    changes: tuple[FieldDifference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """The layout against the plan's."""
+
+    verdict: Verdict
+    best: Side
+    """The plan's layout, priced again."""
+    layout: Layout
+    other: Side | None
+    """The layout asked about; null where a rule refuses it."""
+    usable_bytes: float
+    """Device memory that the plan's margin leaves."""
+    broken: tuple[BrokenRule, ...]
+    overflows: tuple[Overflow, ...]
+    """Fullest rank first."""
+    fits_without_margin: bool
+    terms: tuple[TermDifference, ...]
+    """Seconds of the plan and of the layout, largest difference first; they sum to the loss."""
+    lost_s: float | None
+    """Seconds a step takes longer; null where a rule refuses the layout."""
+    probability_faster: float | None
+    """That it is faster than the plan after all; null where it cannot run."""
+    reasons: tuple[str, ...]
+    """If it is as fast or faster: what may have kept it out of the plan."""
+    listed_rank: int | None
+    """Its place in the plan's table of alternatives; null where it is not listed."""
+    remedies: tuple[Remedy, ...]
+    """Of a layout that is refused or too large."""
+
+
+def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot:
+    """Compare a layout with the one a plan chose; the budget bounds the search for remedies.
+
+    Raises:
+        SpecError: The plan's own layout breaks a rule of its job.
+    """
+    margin = case.options.memory_margin
+    priced = estimate(case.job, plan.layout, case.measured, memory_margin=margin)
+    best = Side(case.job, plan.layout, priced)
+    broken = tuple(_broken(case, layout))
+    if broken:
+        return _refused(case, best, layout, broken, _remedies(case, layout, budget))
+    own = estimate(case.job, layout, case.measured, memory_margin=margin)
+    other, fits = Side(case.job, layout, own), own.memory.fits
+    usable = own.memory.capacity_bytes * (1 - margin)
+    verdict = _verdict(best, other)
+    chance = probability_faster(own.step_time_s, priced.step_time_s)
+    reasons = tuple(_reasons(case, plan, best, layout)) if verdict == "faster" else ()
+    return WhyNot(
+        verdict=verdict,
+        best=best,
+        layout=layout,
+        other=other,
+        usable_bytes=usable,
+        broken=(),
+        overflows=tuple(_overflows(other, usable)),
+        fits_without_margin=own.memory.headroom_bytes >= 0,
+        terms=term_differences(priced, own),
+        lost_s=own.step_time_s - priced.step_time_s,
+        probability_faster=chance if fits else None,
+        reasons=reasons,
+        listed_rank=_rank(plan, layout),
+        remedies=() if fits else _remedies(case, layout, budget),
+    )
+
+
+def _refused(
+    case: Case,
+    best: Side,
+    layout: Layout,
+    broken: tuple[BrokenRule, ...],
+    remedies: tuple[Remedy, ...],
+) -> WhyNot:
+    """A layout nobody can run has no seconds and no bytes."""
+    return WhyNot(
+        verdict="refused",
+        best=best,
+        layout=layout,
+        other=None,
+        usable_bytes=best.estimate.memory.capacity_bytes * (1 - case.options.memory_margin),
+        broken=broken,
+        overflows=(),
+        fits_without_margin=False,
+        terms=(),
+        lost_s=None,
+        probability_faster=None,
+        reasons=(),
+        listed_rank=None,
+        remedies=remedies,
+    )
+
+
+def _rank(plan: Written, layout: Layout) -> int | None:
+    listed = plan.candidates
+    return listed.index(layout) + 1 if layout in listed else None
+
+
+def _broken(case: Case, layout: Layout) -> Iterator[BrokenRule]:
+    world = case.job.cluster.num_gpus
+    if layout.world_size != world:
+        dp = world // (layout.tp * layout.cp * layout.pp)
+        yield BrokenRule(
+            "uses_all_gpus",
+            f"tp * cp * pp * dp = {layout.world_size}, the cluster has {world} GPUs: "
+            + (f"set dp = {dp}, or leave it out" if dp else "lower tp, cp or pp"),
+            "derived: every GPU is one rank",
+        )
+    for rule in broken_rules(case.job, LayoutTable.of([layout]))[0]:
+        yield BrokenRule(rule.name, rule.says, rule.source)
+
+
+def _verdict(best: Side, other: Side) -> Verdict:
+    if not other.estimate.memory.fits:
+        return "too large"
+    if other.layout == best.layout:
+        return "same"
+    chosen, own = best.estimate.step_time_s, other.estimate.step_time_s
+    if own < chosen:
+        return "faster"
+    return "near tie" if own <= chosen * (1 + near_tie_fraction()) else "slower"
+
+
+def _overflows(other: Side, usable: float) -> Iterator[Overflow]:
+    """Ranks over the limit, fullest first."""
+    ranks = sorted(other.estimate.memory.pipeline_ranks, key=lambda rank: -rank.total_bytes)
+    for rank in ranks:
+        if rank.total_bytes > usable:
+            yield Overflow(rank, rank.total_bytes - usable)
+
+
+def _remedies(case: Case, layout: Layout, budget: Budget) -> tuple[Remedy, ...]:
+    """The fastest layouts one change away, then the best one that holds its degrees."""
+    own = layout.model_dump(mode="json")
+    found = [*nearest_fitting(case, layout), *_with_its_degrees(case, layout, budget)]
+    ordered = sorted(found, key=lambda one: one.estimate.step_time_s)
+    return tuple(
+        Remedy(one, field_differences(own, one.layout.model_dump(mode="json")))
+        for place, one in enumerate(ordered)
+        if one.layout not in [other.layout for other in ordered[:place]]
+    )
+
+
+def _with_its_degrees(case: Case, layout: Layout, budget: Budget) -> Iterator[Candidate]:
+    """The best layout with the same degrees, all of them or as many as allow one."""
+    for names in HELD:
+        held = case
+        for name in names:
+            choice = parse_choice(f"{name}={getattr(layout, name)}", excluded=False)
+            held = with_choice(held, choice)
+        best = outcome(held, budget).best
+        if best:
+            yield best
+            return
+
+
+def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[str]:
+    """What may have kept a faster layout out of the plan."""
+    if plan.objective != "time":
+        yield f"the plan was made for --objective {plan.objective}, not for the shortest step"
+    table = LayoutTable.of([layout])
+    for choice in plan.options.choices:
+        rule = choice.rule()
+        if rule.broken(case.job, table)[0]:
+            yield f"the plan was made with {rule.name}"
+    for field, values in Space(case.job).axis_values().items():
+        value = layout.offload.optimizer if "." in field else getattr(layout, field)
+        if isinstance(value, int | float | str) and value not in values:
+            yield f"the search does not try {field}={value}"
+    if layout.dp_replicate > 1:
+        yield "the search does not try dp_replicate > 1"
+    if not plan.optimal:
+        yield f"the plan is not proved fastest: its gap is {plan.gap_fraction:.1%}"
+    if abs(plan.step_time_s / best.estimate.step_time_s - 1) > OTHER_NUMBERS:
+        yield (
+            f"the plan was made with other numbers ({plan.step_time_s:.4g} s a step, now "
+            f"{best.estimate.step_time_s:.4g} s): give the --profile it was made with"
+        )

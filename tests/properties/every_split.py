@@ -1,0 +1,208 @@
+"""Small layouts with every split of their layers on the clock: the slow way to the same answers."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from costmodel.estimate import price
+from costmodel.explicit import step_seconds
+from costmodel.machine import machine_of
+from costmodel.runtimes import traits_of
+from costmodel.schedules import SCHEDULES
+from costmodel.schedules.program import placed
+from costmodel.spec.cluster import parse_cluster
+from costmodel.spec.layout import SCHEDULE_NAMES, split
+from costmodel.table import LayoutTable, objects
+from planner.constraints import legality_rules
+from planner.free_splits import may_split
+from planner.space import Sieve, Space, nodes, policies, skeletons
+from planner.split_problem import Splittable, splittables
+
+CLUSTERS = ("1x2:h100-sxm", "1x4:a100-sxm-40gb", "1x8:h100-sxm", "1x8:l4", "2x8:h100-sxm")
+RUNTIMES = ("megatron-lm", "torchtitan", "megatron-deepspeed")
+MOST = 400
+"""Splits of one layout."""
+
+
+def compositions(layers, stages):
+    """Layers of each stage in all ways; the ends alone may be empty."""
+    if stages == 1:
+        return [(layers,)]
+    found = []
+
+    def fill(before, left):
+        if len(before) == stages - 1:
+            found.append((*before, left))
+            return
+        for n in range(0 if not before else 1, left + 1):
+            fill((*before, n), left - n)
+
+    fill((), layers)
+    return found
+
+
+def longer_chunks(own, last, *, first):
+    """The chunks of a rank in the order in which they get one more layer; the ends come last."""
+    order = sorted(range(len(own)), reverse=not first)
+    return sorted(order, key=lambda chunk: own[chunk] in (0, last))
+
+
+def family(layers, stage_of):
+    """Every split the search may choose, by the words of `planner.split_windows`."""
+    pp, vpp = stage_of.shape
+    if vpp == 1:
+        return compositions(layers, pp)
+    last, found = stage_of.size - 1, set()
+    for totals in product(range(layers + 1), repeat=pp - 1):
+        if sum(totals) > layers:
+            continue
+        for first in (True, False):
+            held = np.zeros(stage_of.size, dtype=int)
+            for own, total in zip(stage_of, (*totals, layers - sum(totals)), strict=True):
+                longer = longer_chunks(own, last, first=first)[: total % vpp]
+                for chunk in range(vpp):
+                    held[own[chunk]] = total // vpp + (chunk in longer)
+            if held[1:-1].all():
+                found.add(tuple(held.tolist()))
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class EverySplit:
+    """A layout and all its splits."""
+
+    row: Splittable
+    layers: np.ndarray
+    seconds: np.ndarray
+    """Step time of each split."""
+    used: np.ndarray
+    """Bytes of the fullest rank."""
+
+    @cached_property
+    def fits(self):
+        return self.used <= self.row.memory_bytes
+
+    @property
+    def best_s(self):
+        return self.seconds[self.fits].min(initial=np.inf)
+
+    @property
+    def totals(self):
+        return self.layers[:, self.row.stage_of].sum(axis=2)
+
+    def __repr__(self):
+        return f"{self.row.job.model.name} {self.row.table.row(0)} in {self.row.memory_bytes:.0f}"
+
+
+def number(job, table):
+    """Splits of a layout, about."""
+    shape = int(table.pp[0]), int(table.vpp[0]), int(table.schedule[0])
+    return len(stages_in(job, *shape))
+
+
+def on_the_clock(job, table, memory_bytes=np.inf):
+    """One layout with all its splits."""
+    machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
+    row = splittables(job, machine, traits, table, memory_bytes)[0]
+    layers = np.array(family(job.model.num_hidden_layers, row.stage_of))
+    many = table.take(np.zeros(len(layers), dtype=np.int64))
+    many = many.replaced(stages=objects(split(one) for one in layers.tolist()))
+    used = price(job, machine, traits, many, merged=False).memory.used
+    return EverySplit(row, layers, step_seconds(job, machine, traits, many), used)
+
+
+def random_job(base, rng):
+    """Another job like a given one: its model, batch, machine and runtime are random."""
+    model = base.model.model_copy(update={"num_hidden_layers": int(rng.integers(3, 13))})
+    if model.moe:
+        moe = {
+            "first_k_dense_replace": int(rng.integers(0, 4)),
+            "moe_layer_freq": int(rng.integers(1, 4)),
+        }
+        update = {
+            "moe": model.moe.model_copy(update=moe),
+            "num_nextn_predict_layers": int(rng.integers(2)),
+        }
+        model = model.model_copy(update=update)
+    training = {
+        "global_batch_size": int(rng.choice([4, 8, 12, 24, 32])),
+        "seq_length": int(rng.choice([512, 2048, 4096])),
+    }
+    return base.model_copy(
+        update={
+            "model": model,
+            "training": base.training.model_copy(update=training),
+            "cluster": parse_cluster(str(rng.choice(CLUSTERS))),
+            "runtime": str(rng.choice(RUNTIMES)),
+        }
+    )
+
+
+def random_layouts(job, count, rng):
+    """Random legal layouts of a job whose layers may be split freely, with few splits."""
+    space, rules = Space(job), legality_rules(job)
+    sieve = Sieve(job, rules)
+    table = nodes(space, sieve).table
+    depth = rng.choice([2, 3, 4, 8], 3)
+    table = some(table.take(np.isin(table.pp, depth)), 10 * count, rng)
+    if not len(table):
+        return table
+    table = skeletons(space, sieve, table).table
+    table = some(table.take(may_split(space.traits, table)), 5 * count, rng)
+    if not len(table):
+        return table
+    table = some(policies(space, table)[0], 5 * count, rng)
+    fractions = rng.choice([0.0, *space.traits.offload_fractions], len(table))
+    table = table.replaced(offload_optimizer=fractions)
+    for rule in rules:
+        table = table.take(~rule.broken(job, table))
+    few = [number(job, table.take(np.array([i]))) <= MOST for i in range(len(table))]
+    return some(table.take(np.array(few, dtype=bool)), count, rng)
+
+
+def random_splits(base, count, seed):
+    """Random layouts on the clock, most under a memory limit that some of their splits reach."""
+    rng = np.random.default_rng(seed)
+    job = random_job(base, rng)
+    table = random_layouts(job, count, rng)
+    for i in range(len(table)):
+        one = on_the_clock(job, table.take(np.array([i])))
+        yield with_memory(one, float(rng.choice([np.inf, *rng.choice(one.used, 3)])))
+
+
+def every_layout_and_split(job, rules):
+    """The grid of layouts that may be split freely, each with all its splits."""
+    space = Space(job)
+    sieve = Sieve(job, rules)
+    table = skeletons(space, sieve, nodes(space, sieve).table).table
+    plain, _ = policies(space, table.take(may_split(space.traits, table)))
+    table = LayoutTable.concat(
+        plain.replaced(offload_optimizer=np.full(len(plain), fraction))
+        for fraction in space.traits.offload_fractions
+    )
+    for rule in rules:
+        table = table.take(~rule.broken(job, table))
+    shapes = list(zip(table.pp.tolist(), table.vpp.tolist(), table.schedule.tolist(), strict=True))
+    splits = {shape: stages_in(job, *shape) for shape in set(shapes)}
+    rows = [row for row, shape in enumerate(shapes) for _ in splits[shape]]
+    stages = [stages for shape in shapes for stages in splits[shape]]
+    return table.take(np.array(rows)).replaced(stages=objects(stages))
+
+
+def stages_in(job, pp, vpp, schedule):
+    """All splits of a shape, as columns hold them."""
+    stage_of = placed(SCHEDULES[SCHEDULE_NAMES[schedule]].placement, pp, vpp)
+    return [split(layers) for layers in family(job.model.num_hidden_layers, stage_of)]
+
+
+def some(table, count, rng):
+    """Random rows."""
+    return table.take(rng.permutation(len(table))[:count])
+
+
+def with_memory(one, memory_bytes):
+    """The same where a rank may use so many bytes."""
+    row = replace(one.row, memory_bytes=memory_bytes)
+    return EverySplit(row, one.layers, one.seconds, one.used)

@@ -1,0 +1,184 @@
+"""What holds for every pipeline whose ranks live in unlike node groups."""
+
+import random
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.calibrated import machine_for
+from costmodel.explicit import explicit, step_seconds
+from costmodel.mixed import price_mixed
+from costmodel.runtimes import traits_of
+from costmodel.schedules import SCHEDULES
+from costmodel.schedules.program import placed
+from costmodel.simulation import rank_ends
+from costmodel.spec.cluster import BetweenGroups, parse_cluster
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout, StageSpec, split
+from costmodel.spec.training import TrainingSpec
+from costmodel.splits import layers_per_stage
+from costmodel.table import LayoutTable
+from costmodel.timeline import StageSeconds
+from planner.constraints import broken_rules
+from planner.mixed_bounds import InGroups, may_fit, path_bound, steady_bound
+from tests.conftest import MODELS
+
+RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")
+CLUSTERS = ("1x8:h100-sxm+2x4:a100-sxm-80gb", "1x8:a100-sxm-80gb+1x8:h100-sxm")
+ETHERNET = BetweenGroups(gb_per_s=3.125, latency_us=30)
+
+
+@lru_cache(maxsize=64)
+def job_on(model, text, runtime, joined):
+    cluster = parse_cluster(text).model_copy(update={"between_groups": joined})
+    training = TrainingSpec(global_batch_size=32, seq_length=1024)
+    return Job(model=MODELS[model], training=training, cluster=cluster, runtime=runtime)
+
+
+@lru_cache(maxsize=64)
+def machine_on(*question):
+    return machine_for(job_on(*question))
+
+
+@lru_cache(maxsize=512)
+def asked_with(seed, adapting):
+    """A job on two groups of eight GPUs, a legal layout of whole ranks in each, their order."""
+    rng = random.Random(seed)
+    while True:
+        question = (
+            rng.choice(sorted(MODELS)),
+            rng.choice(CLUSTERS),
+            rng.choice(RUNTIMES),
+            rng.choice([None, ETHERNET]),
+        )
+        job, order = job_on(*question), rng.choice([(0, 1), (1, 0)])
+        layout = some_layout(job, rng, adapting=adapting)
+        if layout is not None:
+            layout = in_order(layout, order)
+            if not broken_rules(job, LayoutTable.of([layout]))[0]:
+                return question, layout, order
+
+
+def some_layout(job, rng, *, adapting):
+    traits, layers = traits_of(job), job.model.num_hidden_layers
+    gpus, tp, vpp = rng.choice([2, 4, 8]), rng.choice([1, 2]), rng.choice([1, 1, 2, 3])
+    name, pp = rng.choice(traits.schedules), 16 // gpus
+    schedule, stages = SCHEDULES[name], pp * vpp
+    if not schedule.least_vpp <= vpp <= schedule.most_vpp or stages > layers + 2:
+        return None
+    if schedule.adapts and not adapting:
+        return None
+    counts = np.array(layers_per_stage(layers, stages))
+    if traits.splits_freely:
+        counts = np.ones(stages, dtype=int)
+        counts[[0, -1]] = 0
+        np.add.at(counts, [rng.randrange(stages) for _ in range(layers - counts.sum())], 1)
+    again = rng.choice([{}, {"recompute_method": "block", "recompute_num_layers": 1}])
+    return Layout(
+        tp=tp,
+        dp=gpus // tp,
+        pp=pp,
+        vpp=vpp,
+        schedule=name,
+        sequence_parallel=tp > 1,
+        micro_batch_size=rng.choice([1, 2]),
+        zero_stage=rng.choice(traits.zero_stages),
+        recompute="full" if again else "none",
+        **again,
+        stages=split(counts.tolist()),
+    )
+
+
+def questions(*, adapting=True):
+    return st.integers(0, 255).map(lambda seed: asked_with(seed, adapting))
+
+
+def in_order(layout, order):
+    """The layout with its ranks in the groups, in an order."""
+    stage_of = placed(SCHEDULES[layout.schedule].placement, layout.pp, layout.vpp)
+    group = np.empty(stage_of.size, dtype=int)
+    group[stage_of] = np.repeat(order, layout.pp // 2)[:, None]
+    pairs = zip((one.layers for one in layout.stages), group.tolist(), strict=True)
+    stages = tuple(StageSpec(layers=count, group=where) for count, where in pairs)
+    return layout.model_copy(update={"stages": stages})
+
+
+def in_groups(question, layout):
+    job = job_on(*question)
+    table = LayoutTable.of([layout])
+    return job, machine_on(*question), traits_of(job), table
+
+
+@settings(max_examples=60)
+@given(questions())
+def test_the_bound_of_a_split_is_never_above_its_step(asked):
+    question, layout, _ = asked
+    found = explicit(*in_groups(question, layout))[0]
+    assert found.lower_bound_s <= found.step_time_s * (1 + 1e-9)
+
+
+@settings(max_examples=40)
+@given(questions())
+def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
+    question, layout, order = asked
+    job, machine, traits, table = in_groups(question, layout)
+    seconds = float(step_seconds(job, machine, traits, table)[0])
+    plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
+    of = InGroups.of(job, machine, traits, plain)
+    longest = max(stage.layers for stage in layout.stages)
+    again = of.again_of(np.array([float(longest)]))
+    assert steady_bound(of, order, again)[0] <= seconds * (1 + 1e-9)
+    assert path_bound(of, order, again)[0] <= seconds * (1 + 1e-9)
+
+
+@settings(max_examples=30)
+@given(questions())
+def test_the_order_of_the_groups_in_the_file_changes_nothing(asked):
+    (model, text, runtime, joined), layout, _ = asked
+    other = (model, "+".join(reversed(text.split("+"))), runtime, joined)
+    stages = tuple(s.model_copy(update={"group": 1 - s.group}) for s in layout.stages)
+    here = explicit(*in_groups((model, text, runtime, joined), layout))[0]
+    there = explicit(*in_groups(other, layout.model_copy(update={"stages": stages})))[0]
+    assert there.step_time_s == pytest.approx(here.step_time_s, rel=1e-12)
+    assert there.memory == here.memory
+
+
+@settings(max_examples=30)
+@given(questions(adapting=False), st.floats(0.1, 1.0))
+def test_a_slower_join_never_helps(asked, factor):
+    (model, text, runtime, _), layout, _ = asked
+    slow = BetweenGroups(gb_per_s=ETHERNET.gb_per_s * factor, latency_us=30)
+    fast = explicit(*in_groups((model, text, runtime, ETHERNET), layout))[0]
+    slower = explicit(*in_groups((model, text, runtime, slow), layout))[0]
+    assert slower.step_time_s >= fast.step_time_s * (1 - 1e-9)
+
+
+@settings(max_examples=30)
+@given(questions(adapting=False))
+def test_a_faster_group_never_hurts(asked):
+    question, layout, order = asked
+    job, machine, traits, table = in_groups(question, layout)
+    (ran,) = price_mixed(job, machine, traits, table).pipelines
+    share = np.where([stage.group == order[0] for stage in layout.stages], 1 / 1.5, 1.0)
+    quicker = StageSeconds(
+        ran.seconds.forward * share, ran.seconds.backward * share, ran.seconds.weight * share
+    )
+    apart = np.zeros(1, dtype=bool)
+    slow, fast = (rank_ends(ran.shape, one, ran.p2p, apart) for one in (ran.seconds, quicker))
+    assert (fast[0] <= slow[0] * (1 + 1e-9)).all()
+
+
+@settings(max_examples=30)
+@given(questions())
+def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
+    question, layout, order = asked
+    job, machine, traits, table = in_groups(question, layout)
+    mixed = price_mixed(job, machine, traits, table)
+    plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
+    of = InGroups.of(job, machine, traits, plain)
+    alike = np.ptp([stage.layers for stage in layout.stages]) <= 1 or layout.vpp == 1
+    if mixed.fits(machine, 0.0)[0] and alike:
+        assert may_fit(of, order, 0.0, np.inf)[0]

@@ -1,0 +1,165 @@
+"""The best split of a layout, and every bound on the way to it, against all splits on the clock."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.block_costs import block_costs
+from costmodel.estimate import price, with_overhead, without_overhead
+from costmodel.proof import EQUALS
+from planner.budget import Unlimited
+from planner.many_splits import ManySplits
+from planner.shape_bounds import seed_paths, split_bound
+from planner.solvers.answers import allowed
+from planner.split import PathPool, best_split, judge, with_split
+from planner.split_filling import Master
+from planner.split_memory import Limits, may_fit
+from planner.split_windows import stages_of, windows
+from tests.properties.every_split import random_splits
+
+ROUNDING = 1 + 1e-12
+LAYOUTS = 3
+"""Of one job."""
+seeds = st.integers(0, 2**32 - 1)
+thorough = settings(max_examples=4)
+
+
+@pytest.fixture(scope="module", params=["small-dense", "small-moe"], name="base")
+def _base(request, make_job):
+    return make_job(request.param, "1x8:h100-sxm")
+
+
+def cutoffs(one):
+    """Step times to beat: any, those of some splits, and one that only the best one beats."""
+    times = np.quantile(one.seconds, [0.3, 0.8]).tolist()
+    return [np.inf, one.best_s * (1 + 1e-6), *times]
+
+
+@thorough
+@given(seeds)
+def test_a_judged_split_costs_what_an_estimate_says(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        judged = judge(one.row, one.layers)
+        np.testing.assert_allclose(judged.step_time_s, one.seconds, rtol=1e-12)
+        assert (judged.fits == one.fits).all(), one
+
+
+@thorough
+@given(seeds)
+def test_the_critical_path_is_as_long_as_the_step(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        splits, paths = ManySplits(one.row, one.layers), judge(one.row, one.layers).paths
+        lengths = paths.seconds(splits.seconds, np.full(len(splits), one.row.p2p))
+        own = np.diag(lengths + splits.traffic[:, paths.rank]) + splits.update
+        np.testing.assert_allclose(with_overhead(one.row.machine, own), one.seconds, rtol=1e-9)
+
+
+@thorough
+@given(seeds)
+def test_no_known_path_is_longer_than_the_step(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        splits = ManySplits(one.row, one.layers)
+        known = seed_paths(one.row.schedule, *one.row.shape)
+        few = known.joined(judge(one.row, one.layers[::7]).paths)
+        assert (splits.bound(few) <= one.seconds * ROUNDING).all(), one
+        every = known.joined(judge(one.row, one.layers).paths)
+        np.testing.assert_allclose(splits.bound(every), one.seconds, rtol=1e-9)
+
+
+@thorough
+@given(seeds)
+def test_a_split_that_fits_is_not_refused_by_its_memory(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        assert ManySplits(one.row, one.layers).may_fit()[one.fits].all(), one
+
+
+@thorough
+@given(seeds)
+def test_a_filling_allows_what_fits_and_never_values_it_above_its_step(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        row = one.row
+        paths = seed_paths(row.schedule, *row.shape).joined(judge(row, one.layers[::5]).paths)
+        problem = Master(row).filling(paths, one.layers.min(axis=0), one.layers.max(axis=0))
+        blocks = ManySplits(row, one.layers).blocks.astype(np.int64)
+        for i in np.linspace(0, len(one.layers) - 1, 12).astype(int).tolist():
+            counts = blocks[i][:, list(row.kinds)]
+            terms = without_overhead(row.machine, one.seconds[i])
+            assert problem.value(counts) <= terms * ROUNDING, one
+            assert allowed(problem, counts) or not one.fits[i], one
+
+
+@thorough
+@given(seeds)
+def test_windows_hold_every_split_that_fits_and_is_faster(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        paths = seed_paths(one.row.schedule, *one.row.shape)
+        more = paths.joined(judge(one.row, one.layers[::5]).paths)
+        for cutoff in cutoffs(one):
+            value = without_overhead(one.row.machine, cutoff)
+            for known, memory in ((paths, True), (more, True), (more, False)):
+                window = windows(one.row, known, value, memory=memory)
+                wins = (one.seconds * EQUALS < cutoff) & (one.fits | (not memory))
+                if window is None:
+                    assert not wins.any(), (one, cutoff)
+                    continue
+                inside = (window.least <= one.totals) & (one.totals <= window.most)
+                assert inside.all(axis=1)[wins].all(), (one, cutoff)
+                listed = window.totals(one.row.job.model.num_hidden_layers)
+                assert len(listed) == window.count(one.row.job.model.num_hidden_layers)
+                kept = {tuple(split) for split in stages_of(one.row, listed).tolist()}
+                assert {tuple(split) for split in one.layers[wins].tolist()} <= kept
+
+
+@thorough
+@given(seeds)
+def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        plain = one.row.table.replaced(
+            recompute=np.array([0]),
+            recompute_modules=np.array([0]),
+            recompute_method=np.array([0]),
+            recompute_num_layers=np.array([0]),
+            offload_optimizer=np.array([0.0]),
+        )
+        job, machine, traits = one.row.job, one.row.machine, one.row.traits
+        for table in (one.row.table, plain):
+            priced = price(job, machine, traits, table)
+            costs = block_costs(job, machine, traits, priced)
+            for cutoff in cutoffs(one):
+                faster = one.seconds[one.seconds * EQUALS < cutoff].min(initial=np.inf)
+                bound = split_bound(job, machine, traits, priced, costs, cutoff_s=cutoff)[0]
+                assert bound <= faster * ROUNDING, (one, cutoff)
+
+
+@thorough
+@given(seeds)
+def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        job, machine, traits = one.row.job, one.row.machine, one.row.traits
+        priced = price(job, machine, traits, one.row.table)
+        costs = block_costs(job, machine, traits, priced)
+        for cutoff in cutoffs(one):
+            if not (one.fits & (one.seconds * EQUALS < cutoff)).any():
+                continue
+            limits = Limits(one.row.memory_bytes, without_overhead(machine, cutoff))
+            assert may_fit(job, priced, costs, np.array([0]), limits)[0], (one, cutoff)
+
+
+@thorough
+@given(seeds)
+def test_the_best_split_is_what_brute_force_finds(base, seed):
+    pool = PathPool()
+    for one in random_splits(base, LAYOUTS, seed):
+        for cutoff in cutoffs(one):
+            found = best_split(one.row, pool, cutoff, Unlimited())
+            best = pytest.approx(min(one.best_s, cutoff), rel=1e-9)
+            assert min(found.step_time_s, cutoff) == best == found.lower_bound_s, (one, cutoff)
+            if found.layers is None:
+                assert found.step_time_s == np.inf
+                continue
+            same = (one.layers == found.layers).all(axis=1)
+            assert one.fits[same].all()
+            assert one.seconds[same] == pytest.approx(found.step_time_s, rel=1e-12)
+            layout = with_split(one.row.table, found.layers).row(0)
+            assert tuple(stage.layers for stage in layout.stages) == found.layers

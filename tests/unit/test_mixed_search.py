@@ -1,0 +1,90 @@
+"""The search of clusters with unlike node groups."""
+
+import numpy as np
+import pytest
+
+from costmodel.calibrated import machine_for
+from costmodel.explicit import step_seconds
+from costmodel.runtimes import traits_of
+from costmodel.spec.cluster import BetweenGroups, parse_cluster
+from costmodel.spec.layout import Layout, StageSpec
+from costmodel.table import LayoutTable
+from planner.answer import SearchOptions, estimate, search
+from planner.budget import Unlimited
+from planner.constraints import legality_rules, parse_choice
+from planner.mixed_search import MixedSearch
+
+
+@pytest.fixture(scope="module")
+def job(make_job):
+    text = "1x4:h100-sxm+1x4:a100-sxm-80gb"
+    cluster = parse_cluster(text).model_copy(
+        update={"between_groups": BetweenGroups(gb_per_s=3.125)}
+    )
+    return make_job("small-dense", text).model_copy(update={"cluster": cluster})
+
+
+@pytest.fixture(scope="module")
+def plan(job):
+    return search(job, SearchOptions(only_answer=True, top=3))
+
+
+@pytest.fixture(scope="module")
+def found(job):
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    return MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Unlimited(), 3)
+
+
+def every_split(job):
+    """All splits over both groups, in both orders, of two pipeline ranks."""
+    for layers in range(job.model.num_hidden_layers + 1):
+        for order in ((0, 1), (1, 0)):
+            counts = (layers, job.model.num_hidden_layers - layers)
+            pairs = zip(counts, order, strict=True)
+            yield tuple(StageSpec(layers=count, group=group) for count, group in pairs)
+
+
+def test_no_split_of_two_ranks_is_faster_than_the_bound(job, found):
+    degrees = ({"dp": 4}, {"tp": 2, "dp": 2, "sequence_parallel": True}, {"cp": 2, "dp": 2})
+    layouts = [
+        Layout(**some, pp=2, micro_batch_size=size, stages=stages)
+        for some in degrees
+        for size in (1, 2, 4)
+        for stages in every_split(job)
+    ]
+    table = LayoutTable.of(layouts)
+    seconds = step_seconds(job, machine_for(job), traits_of(job), table)
+    assert found.lower_bound_s <= seconds.min() * (1 + 1e-9)
+
+
+def test_the_search_is_no_worse_than_even_stages_in_groups(job, plan):
+    stages = (StageSpec(layers=3, group=0), StageSpec(layers=3, group=1))
+    even = estimate(job, Layout(dp=4, pp=2, micro_batch_size=2, stages=stages))
+    assert plan.best.estimate.step_time_s <= even.step_time_s
+
+
+def test_the_plan_is_worth_its_estimate(job, plan):
+    again = estimate(job, plan.best.layout, memory_margin=plan.memory_margin)
+    assert again == plan.best.estimate
+    assert again.memory.fits
+    proof = plan.certificate
+    assert proof.lower_bound_s <= again.step_time_s
+    assert proof.optimal == (proof.lower_bound_s >= again.step_time_s)
+
+
+def test_naming_the_groups_in_another_order_finds_the_same_step(job, plan):
+    groups = job.cluster.groups[::-1]
+    cluster = job.cluster.model_copy(update={"groups": groups})
+    other = search(
+        job.model_copy(update={"cluster": cluster}), SearchOptions(only_answer=True, top=3)
+    )
+    assert other.best.estimate.step_time_s == pytest.approx(
+        plan.best.estimate.step_time_s, rel=1e-3
+    )
+
+
+def test_even_stages_can_be_asked_for(job):
+    choice = parse_choice("stages=even", excluded=False)
+    plan = search(job, SearchOptions(only_answer=True, top=1, fix=(choice,)))
+    layers = [stage.layers for stage in plan.best.layout.stages or ()]
+    assert np.ptp(layers or [0]) <= 1
