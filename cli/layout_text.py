@@ -18,6 +18,7 @@ SHORT_NAMES = MappingProxyType(
 """Names the tables print, taken as well."""
 LONGEST_NUMBER = 9
 """Digits; no field of a layout comes near it."""
+MOST_STAGES = 1 << 16
 BOOLEANS = MappingProxyType({"true": True, "1": True, "false": False, "0": False})
 
 
@@ -129,6 +130,31 @@ def _offload(name: str, value: str) -> dict[str, object]:
         ) from error
 
 
+def _stages(name: str, value: str) -> list[dict[str, int]] | None:
+    """`even`, or layers of every virtual stage: `13*8+12` is eight stages of 13 and one of 12.
+
+    `13/4` is a stage of 13 layers whose first 4 are recomputed in full; `13@1` lives in node group
+    1, counted from 0, `13/4@1` is both.
+    """
+    if value == "even":
+        return None
+    stages: list[dict[str, int]] = []
+    for part in value.split("+"):
+        stage, star, times = part.partition("*")
+        stage, at, group = stage.partition("@")
+        layers, slash, again = stage.partition("/")
+        entry = {"layers": _whole(name, layers)}
+        if slash:
+            entry["recompute_num_layers"] = _whole(name, again)
+        if at:
+            entry["group"] = _whole(name, group)
+        repeats = _degree(name, times) if star else 1
+        if repeats + len(stages) > MOST_STAGES:
+            raise SpecError(f"layout field {name}={value[:40]}: at most {MOST_STAGES} stages")
+        stages += [entry] * repeats
+    return stages
+
+
 READERS: Mapping[str, Callable[[str, str], object]] = MappingProxyType(
     {
         "tp": _degree,
@@ -148,6 +174,7 @@ READERS: Mapping[str, Callable[[str, str], object]] = MappingProxyType(
         "recompute_method": _word,
         "recompute_num_layers": _degree,
         "offload": _offload,
+        "stages": _stages,
     }
 )
 """How each field of `Layout` is read; a test asserts that none is missing."""

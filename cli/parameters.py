@@ -11,6 +11,9 @@ import click
 _POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
 _TOKENS = re.compile(r"(?P<number>\d{1,18}(\.\d{1,18})?)(?P<power>e\+?\d{1,2})?(?P<suffix>[KMBT]?)")
 MOST_TOKENS = 10**18
+_HOURS = {"h": 1, "d": 24, "w": 24 * 7}
+_DURATION = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[hdw])")
+_PERCENT = re.compile(r"(?P<number>\d{1,6}(\.\d{1,9})?) ?%")
 
 
 def finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -34,3 +37,27 @@ def token_count(
     if not 1 <= tokens <= MOST_TOKENS:
         raise click.BadParameter(f"{value} tokens: must be between 1 and 1e18")
     return int(tokens)
+
+
+def day_count(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """Callback of a duration in days: `30d`, `36h`, `2w`."""
+    if value is None:
+        return None
+    match = _DURATION.fullmatch(value)
+    if match is None or float(match["number"]) == 0:
+        raise click.BadParameter(f"{value[:40]!r} is no duration: write 30d, 36h or 2w")
+    return float(match["number"]) * _HOURS[match["unit"]] / 24
+
+
+def percentage(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """Callback of a share in percent, as a fraction: `2%`."""
+    if value is None:
+        return None
+    match = _PERCENT.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(f"{value[:40]!r} is no percentage: write 2%")
+    return float(match["number"]) / 100

@@ -12,6 +12,7 @@ from cli.documents import Document, read_document
 from cli.inputs import load_cluster
 from costmodel.calibrated import Measured
 from costmodel.errors import SpecError
+from costmodel.profiled import measured_links
 from costmodel.sourced import Sourced
 from costmodel.spec.base import Spec
 from costmodel.spec.calibration import SCHEMA as CALIBRATION_SCHEMA
@@ -103,8 +104,9 @@ def cluster_of(profile: Profile) -> ClusterSpec:
         num_nodes=profile.num_nodes,
         gpus_per_node=profile.gpus_per_node,
     )
+    links = measured_links(profile)
     name = f"{profile.num_nodes}x{profile.gpus_per_node}:{profile.gpu}"
-    return ClusterSpec(name=name, groups=(group,))
+    return ClusterSpec(name=name, groups=(group,), links=links)
 
 
 def machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:

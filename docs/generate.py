@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
-from page_parts import Lines, documented, table
+from page_parts import QUESTIONS, Lines, documented, table
 from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
 
@@ -28,9 +28,10 @@ from costmodel.params import num_active_parameters, num_parameters
 from costmodel.rules import Rule
 from costmodel.runtimes import RUNTIMES
 from costmodel.runtimes.executes import executes_schedule
-from costmodel.spec import calibration, cluster, layout, model, training
+from costmodel.spec import calibration, cluster, layout, links, model, training
 from costmodel.validate import intervals, one_step, ranking, steps
 from planner import plan as plans
+from planner import target
 
 FOLDER = Path(__file__).parent
 REFERENCE = FOLDER / "reference"
@@ -134,11 +135,14 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("estimate.memory.pipeline_ranks[]", "One pipeline rank.", explicit.RankMemory),
     ("estimate.uncertainty", "How far the step time may be off.", uncertainty.Interval),
     ("certificate", "What was searched and what is proven.", plans.Certificate),
+    ("certificate.objective", "What the layout is best by.", target.Target),
+    ("certificate.objective.tried[]", "A size of the cluster that was tried.", target.Tried),
     (
         "other_schedules[]",
         "The best layout under a schedule that the runtime does not execute.",
         plans.OtherSchedule,
     ),
+    ("placement", "Which node holds which ranks.", links.Placement),
     ("provenance.sources[]", "Where a number of the machine comes from.", plans.Source),
     ("training", "The job, apart from how it is laid out.", training.TrainingSpec),
     ("model", "A decoder-only transformer.", model.ModelSpec),
@@ -149,6 +153,8 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("cluster.groups[]", "Equal nodes.", cluster.NodeGroup),
     ("cluster.groups[].nic", "Network adapters of one node.", cluster.NicSpec),
     ("cluster.fabric[]", "One level of the scale-out network.", cluster.FabricTier),
+    ("cluster.between_groups", "How node groups are joined.", cluster.BetweenGroups),
+    ("cluster.links", "Measured bandwidth between the nodes.", links.LinkSpec),
 )
 DERIVED: Mapping[type, str] = {layout.Layout: "layout", model.ModelSpec: "model"}
 """Classes whose JSON has more keys than fields, and where those are explained."""
@@ -168,6 +174,8 @@ def json_page() -> Lines:
     yield from _validate_sections()
     yield from _calibration_sections()
     yield from _schedule_sections()
+    for path, owner in QUESTIONS:
+        yield from (path, "", *table(("key", "meaning"), _extra(owner)))
     yield from ("## Schema of a cluster file", "")
     yield "YAML or JSON; [your own cluster](../how-to/my-cluster.md) explains it by example."
     schema = json.dumps(cluster.ClusterSpec.model_json_schema(), indent=2)

@@ -10,6 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 Lines = Iterator[str]
 
+QUESTIONS: Sequence[tuple[str, str]] = (
+    ("## plan search --pareto --json", "pareto"),
+    ("## plan explain --json", "explain"),
+    ("### shadow_prices[]", "shadow_price"),
+    ("### robustness.rivals[]", "rival"),
+    ("## plan why-not --json", "why_not"),
+    ("## plan compare --json", "compare"),
+    ("## plan sweep --json", "sweep"),
+    ("### curves[].points[]", "sweep_point"),
+)
+"""Headings of the documents about plans."""
+
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
     """A Markdown table."""

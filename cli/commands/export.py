@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -20,7 +20,8 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner.answer import check
 from planner.exporters import EXPORTERS, LaunchConfig
-from planner.launchers import LAUNCHERS, LaunchFile
+from planner.launchers import LAUNCHERS, LaunchFile, hostfile
+from planner.placement import node_order
 from planner.plan import chosen_from_json
 
 PLAN_FILE = "plan.json"
@@ -59,18 +60,17 @@ def command(
     TOKENIZER_MODEL, DATA_PATH and CHECKPOINT_PATH when it runs.
     """
     refuse_folder(output_dir, force=force)
-    text, job, layout = _read(plan)
+    text, job, layout, order = _read(plan)
     config = _exporter(runtime or job.runtime)(job, layout)
-    scripts = {name: launch(config, job.cluster) for name, launch in LAUNCHERS.items()}
-    script = scripts[launcher]
-    files = (
-        NewFile(script.name, script.text, executable=script.executable),
-        NewFile(PLAN_FILE, text),
-    )
-    others = {other.name for other in scripts.values()} - {script.name}
+    scripts = {name: launch(config, job.cluster, order) for name, launch in LAUNCHERS.items()}
+    script, hosts = scripts[launcher], hostfile(job.cluster, order)
+    written = (script, hosts) if order else (script,)
+    files = [NewFile(file.name, file.text, executable=file.executable) for file in written]
+    files.append(NewFile(PLAN_FILE, text))
+    others = {other.name for other in (*scripts.values(), hosts)} - {file.name for file in written}
     for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
         remark(f"removed {gone}")
-    show(*_page(output_dir, script, config))
+    show(*_page(output_dir, written, config))
 
 
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
@@ -79,24 +79,29 @@ def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
     return EXPORTERS[runtime]
 
 
-def _read(path: Path) -> tuple[str, Job, Layout]:
+def _read(path: Path) -> tuple[str, Job, Layout, tuple[str, ...]]:
     text, _ = read_json(path)
     try:
         job, layout = chosen_from_json(text)
         check(job, layout)
+        order = node_order(text, job.cluster)
     except PlanError as error:
         raise type(error)(f"{path}: {error}") from error
-    return text, job, layout
+    return text, job, layout, order
 
 
-def _page(folder: Path, script: LaunchFile, config: LaunchConfig) -> tuple[RenderableType, ...]:
+def _page(
+    folder: Path, written: Sequence[LaunchFile], config: LaunchConfig
+) -> tuple[RenderableType, ...]:
+    script = written[0]
+    names = ", ".join(str(folder / file.name) for file in written)
     path = shlex.quote(str(folder / script.name))
     start = path if script.executable else f"sbatch {path}"
     if script.executable and "/" not in path:
         start = f"./{path}"
     variables = [f"{v.name}: {v.sentence}" for v in config.required_environment]
     return (
-        f"Wrote {folder / script.name} and {folder / PLAN_FILE}.",
+        f"Wrote {names} and {folder / PLAN_FILE}.",
         section("Set these first", *variables),
         notes_part(config.notes),
         section("Next", start),

@@ -1,4 +1,4 @@
-"""`plan search`: the fastest layout of a job."""
+"""`plan search`: the best layout of a job."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cli.clock import Clock
 from cli.files import write_text
 from cli.help import example
 from cli.layout_text import parse_layout, spelled_out
+from cli.objective_options import DEADLINE, OBJECTIVE, PARETO, SLACK, pair_of, slack_of
 from cli.options import (
     Destination,
     Question,
@@ -19,25 +20,39 @@ from cli.options import (
     job_options,
     memory_margin,
 )
-from cli.output import json_text, remark, show, write
+from cli.output import json_text, remark, show, show_json, write
 from cli.parameters import finite
 from cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
+from cli.render.pareto import pareto_page
 from cli.render.plan import baseline_text, next_part, plan_page
-from costmodel.errors import PlanError
+from costmodel.errors import PlanError, SpecError
 from costmodel.explicit import Estimate
 from costmodel.spec.layout import Layout
 from planner import answer
 from planner.answer import SearchOptions
 from planner.constraints import parse_choice
+from planner.pareto import pareto as unbeaten_by_any
+from planner.pareto import pareto_json
 from planner.plan import Infeasible, Plan, plan_json
+from planner.target import Name
 
 NOTHING_FITS = 2
 
 
 def _options(
-    fix: tuple[str, ...], exclude: tuple[str, ...], memory_margin: float, top: int
+    *,
+    objective: Name,
+    slack: float | None,
+    deadline: float | None,
+    fix: tuple[str, ...],
+    exclude: tuple[str, ...],
+    memory_margin: float,
+    top: int,
 ) -> SearchOptions:
     return SearchOptions(
+        objective=objective,
+        slack=slack_of(objective, slack),
+        deadline_days=deadline,
         memory_margin=memory_margin,
         top=top,
         fix=tuple(parse_choice(spelled_out(text), excluded=False) for text in fix),
@@ -49,6 +64,9 @@ search_options = gathered(
     "options",
     _options,
     (
+        OBJECTIVE,
+        SLACK,
+        DEADLINE,
         click.option("--fix", multiple=True, metavar="FIELD=VALUE", help="Hold a field: tp=8."),
         click.option(
             "--exclude",
@@ -93,19 +111,26 @@ class Baseline:
     help="Answer with what is found by then.",
 )
 @click.option("--baseline", metavar="LAYOUT", help="Your layout (see `plan estimate`), to compare.")
+@PARETO
 @destination_options
 def command(
     question: Question,
     options: SearchOptions,
     destination: Destination,
+    *,
     time_limit: float | None,
     baseline: str | None,
+    pareto: str | None,
 ) -> None:
     """Find the fastest layout that fits, with proof.
 
     Prints the layout, where its step time goes, the alternatives, its memory and what was refused.
     """
     destination.check()
+    if pareto:
+        _alone(options, destination, baseline)
+        _choices(question, options, pair_of(pareto), destination, time_limit)
+        return
     job = question.job
     own = _priced(question, baseline, options.memory_margin) if baseline else None
     with Clock(time_limit) as clock:
@@ -127,6 +152,34 @@ def command(
     if own:
         parts.insert(1, baseline_text(job, own.layout, own.estimate, plan.best.estimate))
     show(*parts, next_part(_next(plan, destination)))
+
+
+def _alone(options: SearchOptions, destination: Destination, baseline: str | None) -> None:
+    given = {
+        f"--objective {options.objective}": options.objective != "time",
+        "--output": destination.output is not None,
+        "--baseline": baseline is not None,
+    }
+    for name, clashes in given.items():
+        if clashes:
+            raise SpecError(f"--pareto lists many layouts and takes no {name}: leave one out")
+
+
+def _choices(
+    question: Question,
+    options: SearchOptions,
+    pair: tuple[Name, Name],
+    destination: Destination,
+    time_limit: float | None,
+) -> None:
+    with Clock(time_limit) as clock:
+        result = unbeaten_by_any(question.job, pair, options, clock, question.measured)
+    if destination.as_json:
+        show_json(pareto_json(result))
+    else:
+        show(*pareto_page(result))
+    if not result.points:
+        click.get_current_context().exit(NOTHING_FITS)
 
 
 def _priced(question: Question, text: str, margin: float) -> Baseline:

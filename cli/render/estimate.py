@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 
+from cli.render.groups import groups_part
 from cli.render.headline import fit_line, headline, job_line
 from cli.render.memory_bar import memory_table
 from cli.render.plan import notes_part
@@ -13,7 +14,8 @@ from cli.render.terms import terms_table
 from costmodel.explicit import Estimate
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
-from planner.plan import estimate_json, layout_json, model_json
+from planner.layout_document import layout_json
+from planner.plan import estimate_json, model_json
 
 
 def estimate_page(
@@ -22,6 +24,7 @@ def estimate_page(
     """The numbers, then where the time and the memory go."""
     yield headline(job, layout, estimate)
     yield Group(job_line(job), *([fit_line(estimate.memory)] if estimate.memory.fits else []))
+    yield from groups_part(job, layout)
     yield terms_table(estimate)
     yield Group("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
     if notes:

@@ -25,9 +25,11 @@ from costmodel.spec.layout import Layout
 from costmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 
-def headline(job: Job, layout: Layout, estimate: Estimate) -> Text:
-    """Layout, speed and memory; with `tokens` also days, GPU-hours and money."""
+def headline(job: Job, layout: Layout, estimate: Estimate, *after: str) -> Text:
+    """Layout, then `after`, speed and memory; with `tokens` also days, GPU-hours and money."""
     text = Text(layout_line(layout, job.model), style="bold green")
+    for line in after:
+        text.append("\n" + line, style="bold default")
     text.append("\n" + estimate_line(estimate), style="not bold default")
     if not estimate.memory.fits:
         text.append("\n" + fit_line(estimate.memory), style="bold red")

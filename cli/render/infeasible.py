@@ -10,7 +10,8 @@ from rich.text import Text
 from cli.render.headline import job_line
 from cli.render.plan import refused_part
 from cli.render.text import gib, layout_line
-from planner.plan import Infeasible, layout_json, model_json
+from planner.layout_document import layout_json
+from planner.plan import Infeasible, model_json
 
 SCHEMA = "trainplan/infeasible/v1"
 NOT_TRIED = "changes not tried: time limit"
@@ -23,15 +24,26 @@ def infeasible_page(result: Infeasible, *, all_tried: bool) -> Iterator[Renderab
     """
     yield Text(infeasible_line(result), style="bold red")
     yield job_line(result.job)
-    if result.changes:
-        lines = (Text(f"  - {change}") for change in result.changes)
-        more = () if all_tried else (f"Other {NOT_TRIED}",)
-        yield Group(Text("Any one of these makes it fit", style="bold"), *lines, *more)
+    yield from _helping(result, all_tried=all_tried)
+    yield from refused_part(result.job, result.refused, result.space_size)
+
+
+def _helping(result: Infeasible, *, all_tried: bool) -> Iterator[RenderableType]:
+    """The smallest sets of changes: one change a line, or one set a line."""
+    more = () if all_tried else (f"Other {NOT_TRIED}",)
+    if result.relaxations:
+        single = len(result.relaxations[0]) == 1
+        head = (
+            "Any one of these makes it fit"
+            if single
+            else "No single change does; each of these sets makes it fit"
+        )
+        lines = (Text(f"  - {', and '.join(changes)}") for changes in result.relaxations)
+        yield Group(Text(head, style="bold"), *lines, *more)
     elif not all_tried:
         yield f"{NOT_TRIED.capitalize()}."
     else:
-        yield "No single change we know makes it fit: combine more GPUs with a shorter sequence."
-    yield from refused_part(result.job, result.refused, result.space_size)
+        yield "No change we know makes it fit, nor two or three together."
 
 
 def infeasible_line(result: Infeasible) -> str:
@@ -60,4 +72,5 @@ def infeasible_json(result: Infeasible) -> Mapping[str, object]:
         "least_memory_layout": None if layout is None else layout_json(job, layout),
         "capacity_bytes": result.capacity_bytes,
         "changes": list(result.changes),
+        "relaxations": [list(changes) for changes in result.relaxations],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import ceil
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,17 +12,21 @@ from rich.text import Text
 from cli.output import section
 from cli.render.alternatives import alternatives_table, legend
 from cli.render.grid import Column, grid
+from cli.render.groups import groups_part
 from cli.render.headline import headline, job_line
 from cli.render.memory_bar import memory_table
+from cli.render.objective import WORDS, amount, objective_lines, sizes_part
+from cli.render.placement import placement_text
 from cli.render.terms import largest_cost, terms_table
 from cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
 from costmodel.explicit import Estimate
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
-from planner.constraints import MEMORY, legality_rules
-from planner.plan import Plan
+from planner.constraints import LIVES_IN_GROUPS, MEMORY, legality_rules
+from planner.plan import Certificate, Plan, UnevenStages
 
 SHOWN_RULES = 5
+MORE_TIME = "`--time-limit 60` proves more"
 SHOWN_OTHERS = 2
 """Other schedules; `other_schedules` of the plan document has all."""
 
@@ -29,10 +34,14 @@ SHOWN_OTHERS = 2
 def plan_page(plan: Plan) -> Iterator[RenderableType]:
     """The answer first, then why, then the rest."""
     best = plan.best
-    yield headline(plan.job, best.layout, best.estimate)
+    yield headline(plan.job, best.layout, best.estimate, *objective_lines(plan))
     yield Group(job_line(plan.job), certificate_text(plan))
+    yield from groups_part(plan.job, best.layout)
+    if plan.placement:
+        yield Text(placement_text(plan, plan.placement))
     yield Group(terms_table(best.estimate), Text(binding_text(plan)))
     yield Group(alternatives_table(plan), *legend(plan))
+    yield from sizes_part(plan)
     yield from others_part(plan)
     yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
     yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
@@ -41,24 +50,49 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
 
 
 def certificate_text(plan: Plan) -> str:
-    """How sure we are that nothing is faster."""
+    """How sure we are that nothing is better."""
     proof = plan.certificate
+    best = WORDS[proof.objective.name]
     took = f" in {proof.search_seconds:.1f} s" if proof.search_seconds is not None else ""
     work = f"{proof.priced:,} were priced and {proof.evaluated:,} simulated{took}"
     gap = f"gap {percent(proof.gap_fraction, 1 if proof.gap_fraction else 0)}"
     space = plural(proof.space_size, "layout")
     missed = "the time limit struck, so the table may miss alternatives"
+    if proof.uneven_stages:
+        rest = "a bound or a rule excludes the others" if proof.optimal else MORE_TIME
+        return f"{_uneven_text(plan, proof.uneven_stages)}\n{work}; {rest}."
     if proof.optimal:
         rest = "a bound or a rule excludes the others"
         return (
-            f"Proved fastest of {space} under the cost model, {gap}.\n"
+            f"Proved {best} of {space} under the cost model, {gap}.\n"
             f"{work}; {rest if proof.alternatives_complete else missed}."
         )
     why = "." if proof.alternatives_complete else f": {missed}."
-    return (
-        f"Not proved fastest of {space}{why}\n"
-        f"{work}; none is faster than {seconds(proof.lower_bound_s)}, {gap}."
-    )
+    return f"Not proved {best} of {space}{why}\n{work}; {_none_below(proof)}, {gap}."
+
+
+def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
+    """What is proven of even stages, and of uneven ones."""
+    proof, step = plan.certificate, plan.best.estimate.step_time_s
+    space = plural(proof.space_size, "layout")
+    gain = 1 - step / uneven.even_step_time_s
+    saves = f"uneven stages save {percent(gain)} of the best with even ones"
+    if proof.optimal:
+        text = f"Proved fastest of {space} and all splits of their layers into stages, gap 0 %"
+        return f"{text}; {saves}." if gain > 0 else f"{text}."
+    within = f"within {percent(ceil(proof.gap_fraction * 1e3) / 1e3)} of"
+    if gain > 0:
+        return f"{saves.capitalize()}; {within} the best of {space}, stages of any kind."
+    if uneven.even_lower_bound_s >= step:
+        return f"Proved fastest of {space} with even stages, {within} any with uneven ones."
+    return f"Not proved fastest of {space}: {within} the best."
+
+
+def _none_below(proof: Certificate) -> str:
+    target = proof.objective
+    if target.name == "time":
+        return f"none is faster than {seconds(proof.lower_bound_s)}"
+    return f"none is below {amount(target.lower_bound, target.unit)}"
 
 
 def binding_text(plan: Plan) -> str:
@@ -79,6 +113,7 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
         return
     says = {rule.name: rule.says for rule in legality_rules(job)}
     says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
+    says[LIVES_IN_GROUPS] = "searched apart, with every pipeline rank in one node group"
     shown = list(refused.items())[:SHOWN_RULES]
     rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]
     more = list(refused.values())[SHOWN_RULES:]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from costmodel.spec.layout import Layout
+from collections.abc import Sequence
+from itertools import groupby
+
+from costmodel.spec.layout import Layout, StageSpec
 from costmodel.spec.model import ModelSpec
 from costmodel.units import GIB
 
@@ -84,7 +87,23 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     parts.append(f"recompute {recompute_text(layout)}")
     if layout.offload.optimizer:
         parts.append(f"offload {percent(layout.offload.optimizer, 0)} of optimizer")
+    if layout.stages:
+        parts.append(f"stages {stages_text(layout.stages)}")
     return DOT.join(parts)
+
+
+def stages_text(stages: Sequence[StageSpec]) -> str:
+    """Layers of every stage, as `--layout stages=` takes them."""
+    runs = [(stage, len(list(run))) for stage, run in groupby(stages)]
+    grouped = any(stage.group for stage in stages)
+    texts = ((_stage_text(stage, grouped=grouped), count) for stage, count in runs)
+    return "+".join(text + (f"*{count}" if count > 1 else "") for text, count in texts)
+
+
+def _stage_text(stage: StageSpec, *, grouped: bool) -> str:
+    again = stage.recompute_num_layers
+    text = f"{stage.layers}" if again is None else f"{stage.layers}/{again}"
+    return f"{text}@{stage.group}" if grouped else text
 
 
 def usual_schedule(layout: Layout) -> str:

@@ -19,7 +19,7 @@ from tests.e2e.measured_runs import sample
 
 KEYS = Path(__file__).parent / "json_keys.json"
 UNEVEN = (".best.layout.stages", ".candidates[].layout.stages", ".least_memory_layout.stages")
-HEAVY = ("torch", "ortools", "numpy", "pydantic", "rich", "yaml")
+HEAVY = ("torch", "ortools", "pulp", "numpy", "pydantic", "rich", "yaml")
 
 
 def commands(parent: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

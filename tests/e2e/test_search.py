@@ -155,7 +155,7 @@ def test_infeasibility_that_was_proved_in_time_is_the_answer(monkeypatch: pytest
         return ()
 
     monkeypatch.setattr("cli.clock.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("planner.answer.nearest_changes", late)
+    monkeypatch.setattr("planner.answer.relaxations", late)
     job = with_value(with_value(LLAMA, "--model", "llama3.1-405b"), "--cluster", "1x8:h100-sxm")
     outcome = plan("search", *job, "--time-limit", "50")
     assert (outcome.code, outcome.err) == (2, "")

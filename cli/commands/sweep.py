@@ -1,0 +1,66 @@
+"""`plan sweep`: the best plan at every point of a knob."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.clock import Clock
+from cli.help import example
+from cli.layout_text import spelled_out
+from cli.options import JSON, PROFILE
+from cli.output import show, show_json
+from cli.profiles import load_measured
+from cli.render.sweep import sweep_document, sweep_page
+from cli.written_plans import load_written, remark_objective, time_limit
+from planner.knobs import KNOBS, parse_varied
+from planner.sweep import sweep
+from planner.variations import Case
+
+
+@click.command(
+    "sweep",
+    epilog=example(
+        "plan sweep plan.json --vary gpus=64..4096",
+        "plan sweep plan.json --vary nic=1..8 --vary memory_gib=40,80",
+    ),
+)
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option(
+    "--vary",
+    multiple=True,
+    required=True,
+    metavar="KNOB=VALUES",
+    help="gpus=64..4096 doubles, gpus=64,96,128 lists. Knobs: "
+    f"{', '.join(KNOBS)} (nic multiplies), and the fields of --fix, such as tp=1,2,4. The first "
+    "is the curve; more give one curve for each of their values.",
+)
+@click.option("--weak", is_flag=True, help="Grow the batch with the GPUs: weak scaling.")
+@PROFILE
+@time_limit(120.0, "Search points until then; those left are said to be untried.")
+@JSON
+def command(
+    plan: Path,
+    vary: tuple[str, ...],
+    profiles: tuple[Path, ...],
+    time_limit: float,
+    *,
+    weak: bool,
+    as_json: bool,
+) -> None:
+    """Vary the job of a plan; search every point.
+
+    PLAN is a file written by `plan search --output`; its model, batch, memory margin and choices
+    hold. Prints the best layout of each point, its speed and the scaling efficiency.
+    """
+    varied = [parse_varied(spelled_out(text)) for text in vary]
+    measured = load_measured(profiles)
+    found = load_written(plan)
+    with Clock(time_limit) as clock:
+        swept = sweep(Case(found.job, found.options, measured), varied, clock, weak=weak)
+    remark_objective(plan, found)
+    if as_json:
+        show_json(sweep_document(found.job, swept))
+    else:
+        show(*sweep_page(found.job, swept))

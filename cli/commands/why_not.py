@@ -1,0 +1,53 @@
+"""`plan why-not`: what a layout lacks against a plan's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.clock import Clock
+from cli.help import example
+from cli.layout_text import parse_layout
+from cli.options import JSON, PROFILE
+from cli.output import show, show_json
+from cli.profiles import load_measured
+from cli.render.why_not import why_not_document, why_not_page
+from cli.written_plans import load_written, remark_change, time_limit
+from costmodel.errors import PlanError
+from planner.variations import Case
+from planner.why_not import why_not
+
+
+@click.command("why-not", epilog=example("plan why-not plan.json --layout tp=8,pp=4,vpp=2"))
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option(
+    "--layout",
+    required=True,
+    metavar="LAYOUT",
+    help="FIELD=VALUE,... as for `plan estimate`; what is left out follows from the rest.",
+)
+@PROFILE
+@time_limit(20.0, "Look for changes that make it run until then.")
+@JSON
+def command(
+    plan: Path, layout: str, profiles: tuple[Path, ...], time_limit: float, *, as_json: bool
+) -> None:
+    """Say why a layout is not the answer.
+
+    PLAN is a file written by `plan search --output`. Prints the rule that refuses the layout, or
+    the bytes it lacks, or the seconds it loses against the plan, term by term.
+    """
+    measured = load_measured(profiles)
+    found = load_written(plan)
+    asked = parse_layout(layout, found.job.cluster)
+    try:
+        with Clock(time_limit) as clock:
+            answer = why_not(Case(found.job, found.options, measured), found, asked, clock)
+    except PlanError as error:
+        raise type(error)(f"{plan}: {error}") from error
+    remark_change(plan, found, answer.best.estimate.step_time_s)
+    if as_json:
+        show_json(why_not_document(answer))
+    else:
+        show(*why_not_page(answer))

@@ -1,0 +1,218 @@
+"""An explained plan, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.render.differences import change_text, gain
+from cli.render.grid import Column, grid
+from cli.render.headline import estimate_line, job_line
+from cli.render.memory_bar import memory_table
+from cli.render.terms import largest_cost, terms_table
+from cli.render.text import NEVER, gib, layout_line, percent, plural, seconds_like
+from planner.explain import Explanation, Resource
+from planner.layout_document import layout_json
+from planner.plan import estimate_json, model_json
+from planner.robustness import Robustness
+from planner.shadow_prices import Effect, ShadowPrice
+
+SCHEMA = "trainplan/explain/v1"
+LIMITED_BY: Mapping[Resource, str] = {
+    "compute": "Compute limits this plan",
+    "host": "Kernel launches limit this plan",
+    "network": "Communication limits this plan",
+    "pipeline": "The pipeline bubble limits this plan",
+    "offload": "Copies to host memory limit this plan",
+    "overhead": "Overhead limits this plan",
+}
+SHOWN_RIVALS = 6
+
+
+def explain_page(found: Explanation) -> Iterator[RenderableType]:
+    """The verdict first, then the step, the memory, the prices and the rivals."""
+    text = Text(verdict(found), style="bold green")
+    text.append("\n" + layout_line(found.layout, found.job.model), style="not bold default")
+    text.append("\n" + estimate_line(found.estimate), style="not bold default")
+    yield text
+    yield job_line(found.job)
+    cost = f"Largest cost besides the work itself: {largest_cost(found.estimate)}."
+    yield Group(terms_table(found.estimate), cost)
+    yield Group("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
+    yield memory_line(found)
+    yield from _prices(found)
+    yield from _rivals(found)
+
+
+def verdict(found: Explanation) -> str:
+    """What limits the plan, in one line."""
+    first, price = found.shares[0], found.best_price
+    parts = [f"{LIMITED_BY[first.resource]}: {percent(first.fraction)} of the step"]
+    if found.memory_binds is not None:
+        parts.append("memory binds" if found.memory_binds else "memory does not bind")
+    if price and price.replanned:
+        parts.append(f"{price.text} buys {percent(price.replanned.throughput_gain_fraction)}")
+    return "; ".join(parts) + "."
+
+
+def memory_line(found: Explanation) -> str:
+    """How near the limit the fullest rank is, and whether that costs time."""
+    memory = found.memory
+    line = (
+        f"Pipeline rank {memory.rank.rank} is fullest: {gib(memory.headroom_bytes)} GiB of the "
+        f"{gib(memory.usable_bytes)} that the margin of {percent(found.memory_margin, 0)} leaves "
+        "are free"
+    )
+    price = found.memory_price
+    if price is None:
+        return line + "."
+    return f"{line}; {price.text} {'would buy time' if found.memory_binds else 'buy no time'}."
+
+
+def _prices(found: Explanation) -> Iterator[RenderableType]:
+    """What more of everything would buy, in tokens per second."""
+    columns = (
+        Column("What would it buy?", numeric=False),
+        Column("same layout"),
+        Column("searched anew"),
+        Column("per GPU"),
+        Column("with", numeric=False),
+    )
+    yield Group(
+        grid(columns, (_price_row(price, found) for price in found.shadow_prices)),
+        "Gains are in tokens/s of the whole job; >= where the time limit ended the search.",
+    )
+
+
+def _price_row(price: ShadowPrice, found: Explanation) -> tuple[str, ...]:
+    new, kept = price.replanned, price.kept
+    return (
+        price.text,
+        gain(kept.throughput_gain_fraction) if kept else NEVER,
+        _searched(price),
+        gain(new.per_gpu_gain_fraction) if new else NEVER,
+        _reason(price) if new is None else change_text(new.layout, found.layout, found.job.model),
+    )
+
+
+def _searched(price: ShadowPrice) -> str:
+    if price.replanned is None:
+        return NEVER
+    sign = ">= " if price.status == "found" else ""
+    return sign + gain(price.replanned.throughput_gain_fraction)
+
+
+def _reason(price: ShadowPrice) -> str:
+    known = {
+        "memory": "nothing fits",
+        "rules": "no layout is legal",
+        "untried": "untried: time limit",
+    }
+    return known.get(price.status, price.reason)
+
+
+def _rivals(found: Explanation) -> Iterator[RenderableType]:
+    """How sure the choice is."""
+    robust = found.robustness
+    if len(robust.rivals) < 2:
+        return
+    step = robust.rivals[0].step_time_s
+    columns = (
+        Column("How sure is the choice?", numeric=False),
+        Column("step"),
+        Column("90 % below"),
+        Column("faster than it"),
+        Column("", numeric=False),
+    )
+    rows = (
+        (
+            "the choice"
+            if place == 0
+            else change_text(rival.layout, found.layout, found.job.model),
+            seconds_like(rival.step_time_s, step),
+            seconds_like(rival.step_time_p90_s, step),
+            percent(rival.probability_faster, 0) if place else "",
+            "~" if rival.near_tie else "",
+        )
+        for place, rival in enumerate(robust.rivals[:SHOWN_RIVALS])
+    )
+    yield Group(grid(columns, rows), robust_line(robust))
+
+
+def robust_line(robust: Robustness) -> str:
+    """Does the choice change if the estimates are off?"""
+    place = robust.rivals[0].rank_by_p90
+    first = (
+        "Ranked by the 90th percentile of the step time the choice stays first"
+        if place == 1
+        else f"Ranked by the 90th percentile of the step time the choice is number {place}"
+    )
+    second = robust.runner_up
+    chance = percent(second.probability_faster, 0) if second else NEVER
+    ties = plural(robust.near_ties, "near-tie")
+    return f"{first}; {ties} (~); the runner-up is faster in {chance} of cases."
+
+
+def explain_document(found: Explanation) -> Mapping[str, object]:
+    """The public document `trainplan/explain/v1`."""
+    job, memory = found.job, found.memory
+    return {
+        "schema": SCHEMA,
+        "model": model_json(job.model),
+        "training": job.training.model_dump(mode="json"),
+        "cluster": job.cluster.model_dump(mode="json"),
+        "runtime": job.runtime,
+        "verdict": verdict(found),
+        "layout": layout_json(job, found.layout),
+        "estimate": estimate_json(found.estimate),
+        "resources": [
+            {"resource": share.resource, "time_s": share.seconds, "fraction": share.fraction}
+            for share in found.shares
+        ],
+        "memory_limit": {
+            "pipeline_rank": memory.rank.rank,
+            "margin_fraction": found.memory_margin,
+            "usable_bytes": memory.usable_bytes,
+            "headroom_bytes": memory.headroom_bytes,
+            "binds": found.memory_binds,
+        },
+        "shadow_prices": [_price_json(found, price) for price in found.shadow_prices],
+        "robustness": {
+            "near_ties": found.robustness.near_ties,
+            "rivals": [
+                {
+                    "layout": layout_json(job, rival.layout),
+                    "step_time_s": rival.step_time_s,
+                    "step_time_p90_s": rival.step_time_p90_s,
+                    "rank_by_p90": rival.rank_by_p90,
+                    "probability_faster": rival.probability_faster,
+                    "near_tie": rival.near_tie,
+                }
+                for rival in found.robustness.rivals
+            ],
+        },
+    }
+
+
+def _price_json(found: Explanation, price: ShadowPrice) -> Mapping[str, object]:
+    return {
+        "change": price.change,
+        "text": price.text,
+        "status": price.status,
+        "reason": price.reason,
+        "kept": _effect_json(found, price.kept),
+        "replanned": _effect_json(found, price.replanned),
+    }
+
+
+def _effect_json(found: Explanation, effect: Effect | None) -> Mapping[str, object] | None:
+    if effect is None:
+        return None
+    return {
+        "layout": effect.layout.model_dump(mode="json"),
+        "step_time_s": effect.step_time_s,
+        "throughput_gain_fraction": effect.throughput_gain_fraction,
+        "per_gpu_gain_fraction": effect.per_gpu_gain_fraction,
+    }

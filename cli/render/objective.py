@@ -1,0 +1,100 @@
+"""The objective of a plan: its value, its proof, and the sizes of the cluster it was tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.render.grid import Column, grid
+from cli.render.text import gib, percent, seconds
+from costmodel.units import SECONDS_PER_DAY
+from planner.plan import Plan
+from planner.target import Target, Tried
+
+SHOWN_SIZES = 6
+"""Of those tried, the best; `certificate.objective.tried` of the plan document has all."""
+JOULES_PER_KWH = 3.6e6
+FEW_JOULES = 1e5
+"""Less is written in kJ."""
+WORDS: Mapping[str, str] = {
+    "time": "fastest",
+    "memory": "leanest",
+    "cost": "cheapest",
+    "energy": "thriftiest",
+    "gpus": "fastest on the fewest GPUs",
+}
+"""What the answer is, in a sentence."""
+
+
+def amount(value: float, unit: str) -> str:
+    """A figure with its unit."""
+    if unit == "s":
+        return seconds(value)
+    if unit == "bytes":
+        return f"{gib(value)} GiB"
+    if unit == "J":
+        return _energy(value)
+    if unit == "GPUs":
+        return f"{value:,.0f} GPUs"
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def _energy(joules: float) -> str:
+    if joules < FEW_JOULES:
+        return f"{joules / 1000:.3g} kJ"
+    kwh = joules / JOULES_PER_KWH
+    return f"{kwh / 1000:,.1f} MWh" if kwh >= 1000 else f"{kwh:.3g} kWh"
+
+
+def objective_lines(plan: Plan) -> Iterator[str]:
+    """The value of the objective and how sure it is; nothing for the step time alone."""
+    target = plan.certificate.objective
+    if target.name == "time":
+        return
+    proof = f"; {_proof(target)}"
+    over = "the whole run" if target.per == "run" else "one step"
+    size = f"{plan.job.cluster.num_gpus:,} GPUs"
+    if target.name == "memory":
+        free = gib(plan.best.estimate.memory.capacity_bytes - target.value)
+        limit = seconds(target.step_time_limit_s or 0.0)
+        yield f"{free} GiB free, the most of all layouts that step in {limit} or less{proof}"
+    elif target.name == "gpus":
+        days = _run_days(plan)
+        yield f"{size} are the fewest that end the run in time: in {days:.1f} days{proof}"
+    else:
+        yield f"{amount(target.value, target.unit)} for {over} on {size}{proof}"
+
+
+def _run_days(plan: Plan) -> float:
+    training = plan.job.training
+    steps = -(-(training.tokens or 0) // training.tokens_per_step)
+    return steps * plan.best.estimate.step_time_s / SECONDS_PER_DAY
+
+
+def _proof(target: Target) -> str:
+    if target.gap_fraction <= 0:
+        return "proved"
+    bound = amount(target.lower_bound, target.unit)
+    return f"not proved: it may go down to {bound}, {percent(target.gap_fraction)} less"
+
+
+def sizes_part(plan: Plan) -> Iterator[RenderableType]:
+    """The best sizes of the cluster that were tried; nothing where only one was."""
+    target = plan.certificate.objective
+    if len(target.tried) < 2:
+        return
+    best = sorted(target.tried, key=lambda one: (one.bound, one.num_gpus))[:SHOWN_SIZES]
+    rows = [(f"{one.num_gpus:,}", _of_size(one, target.unit)) for one in best]
+    head = f"Sizes tried: {len(target.tried)}, the best first"
+    columns = (Column("GPUs"), Column("objective", numeric=False))
+    yield Group(Text(head, style="bold"), grid(columns, rows))
+
+
+def _of_size(one: Tried, unit: str) -> str:
+    if one.value is not None:
+        return amount(one.value, unit)
+    if one.lower_bound is None:
+        return "no layout is an answer"
+    return f"at least {amount(one.lower_bound, unit)}"

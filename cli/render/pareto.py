@@ -1,0 +1,62 @@
+"""The choices between two objectives as the page `plan search --pareto` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.render.grid import Column, grid
+from cli.render.headline import job_line
+from cli.render.objective import amount
+from cli.render.text import layout_line, plural
+from planner.pareto import Pareto, Point
+
+SHOWN_POINTS = 20
+"""Evenly spread over all, the first and the last among them; `--json` has all."""
+
+
+def pareto_page(pareto: Pareto) -> Iterator[RenderableType]:
+    """What was compared, then a row for every point shown."""
+    first, second = pareto.objectives
+    shown = spread(pareto.points)
+    head = (
+        f"{plural(len(pareto.points), 'layout')} that no other beats in both {first} and {second}"
+    )
+    if len(shown) < len(pareto.points):
+        head += f", {len(shown)} of them here (`--json` lists all)"
+    yield Text(head, style="bold green")
+    yield Group(job_line(pareto.job), _proof(pareto))
+    columns = (
+        *(() if "gpus" in pareto.objectives else (Column("GPUs"),)),
+        *(Column(_head(name, pareto.per)) for name in pareto.objectives),
+        Column("layout", numeric=False),
+    )
+    yield grid(columns, (_row(pareto, point) for point in shown))
+
+
+def spread(points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """At most `SHOWN_POINTS` of them, evenly."""
+    if len(points) <= SHOWN_POINTS:
+        return points
+    last = SHOWN_POINTS - 1
+    return tuple(points[i * (len(points) - 1) // last] for i in range(SHOWN_POINTS))
+
+
+def _proof(pareto: Pareto) -> str:
+    if not pareto.complete:
+        return "The time limit struck: points may be missing."
+    sizes = plural(len(pareto.sizes), "size") + " of the cluster"
+    return f"Proved under the cost model: no point is missing, over {sizes}."
+
+
+def _head(name: str, per: str) -> str:
+    return {"time": "step", "memory": "used", "gpus": "size"}.get(name, f"{name} of a {per}")
+
+
+def _row(pareto: Pareto, point: Point) -> tuple[str, ...]:
+    values = zip(point.values, pareto.units, strict=True)
+    layout = layout_line(point.layout, pareto.job.model)
+    size = () if "gpus" in pareto.objectives else (f"{point.num_gpus:,}",)
+    return *size, *(amount(value, unit) for value, unit in values), layout

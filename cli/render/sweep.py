@@ -1,0 +1,170 @@
+"""Best plans along a knob, as tables with a curve and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.render.curve import curve
+from cli.render.grid import Column, grid
+from cli.render.headline import job_line
+from cli.render.text import DOT, NEVER, layout_line, percent, seconds
+from costmodel.spec.job import Job
+from planner.plan import estimate_json, model_json
+from planner.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
+
+SCHEMA = "trainplan/sweep/v1"
+WORDS = {
+    "memory": "memory: nothing fits",
+    "rules": "rules: no layout is legal",
+    "untried": "untried: time limit",
+}
+FEWEST_DRAWN = 3
+"""Two points are no curve."""
+
+
+def sweep_page(job: Job, swept: Sweep) -> Iterator[RenderableType]:
+    """One table and one curve for each combination of the other knobs."""
+    yield Text(verdict(swept), style="bold green")
+    yield job_line(job)
+    for one in swept.curves:
+        parts: list[RenderableType] = [_table(job, swept, one)]
+        if one.held:
+            parts.insert(0, Text(_held(one.held), style="bold"))
+        yield Group(*parts)
+        drawn = _drawn(swept, one)
+        if drawn:
+            yield Group(*drawn)
+    yield legend(swept)
+
+
+def verdict(swept: Sweep) -> str:
+    """The best point of all, and the knees."""
+    points = [(one, point) for one in swept.curves for point in one.points]
+    planned = [(point.tokens_per_s, one, point) for one, point in points if point.tokens_per_s]
+    if not planned:
+        return "No point has a plan."
+    speed, _, best = max(planned, key=lambda entry: entry[0] or 0.0)
+    line = f"Fastest at {_held(best.settings)}: {speed:,.0f} tokens/s"
+    knees = [point for _, point in points if point.knee]
+    if len(knees) == 1:
+        line += f"; knee at {_held(knees[0].settings)}"
+    return line + "."
+
+
+def _held(settings: tuple[Setting, ...]) -> str:
+    return ", ".join(f"{setting.knob}={setting.value}" for setting in settings)
+
+
+def _table(job: Job, swept: Sweep, one: Curve) -> RenderableType:
+    columns = (
+        Column(swept.varied[0].knob),
+        Column("step"),
+        Column("tokens/s"),
+        Column("MFU"),
+        Column("eff."),
+        Column("added"),
+        Column("best layout", numeric=False),
+    )
+    return grid(columns, (_row(job, point) for point in one.points))
+
+
+def _row(job: Job, point: Point) -> tuple[str, ...]:
+    value, best = point.settings[0].value, point.outcome.best
+    if best is None:
+        status = point.outcome.status
+        why = WORDS.get(status, f"{status}: {point.outcome.reason}")
+        return (value, NEVER, NEVER, NEVER, NEVER, NEVER, why)
+    mark = (" <- knee" if point.knee else "") + (" *" if point.outcome.status == "found" else "")
+    return (
+        value,
+        seconds(best.estimate.step_time_s),
+        f"{point.tokens_per_s or 0:,.0f}",
+        percent(best.estimate.mfu),
+        _share(point.efficiency),
+        _share(point.marginal_efficiency),
+        layout_line(best.layout, job.model).replace(DOT, " ") + mark,
+    )
+
+
+def _share(fraction: float | None) -> str:
+    return NEVER if fraction is None else percent(fraction, 0)
+
+
+def _drawn(swept: Sweep, one: Curve) -> list[str]:
+    """Throughput along the knob; where GPUs are added, also the first point's scaled by them."""
+    planned = [point for point in one.points if point.tokens_per_s]
+    if len(planned) < FEWEST_DRAWN:
+        return []
+    grows = len({point.num_gpus for point in planned}) > 1
+    share = (planned[0].tokens_per_s or 0.0) / planned[0].num_gpus
+    ideal = [
+        share * point.num_gpus if grows and point.tokens_per_s else None for point in one.points
+    ]
+    knees = [place for place, point in enumerate(one.points) if point.knee]
+    lines = curve(
+        [point.tokens_per_s for point in one.points],
+        ideal,
+        [point.settings[0].value for point in one.points],
+        knee=knees[0] if knees else None,
+    )
+    marks = f"o, K at the knee; . {share:,.0f} per GPU" if grows else "o"
+    return [f"tokens/s ({marks}) by {_axis(swept)}", *lines]
+
+
+def _axis(swept: Sweep) -> str:
+    return swept.varied[0].knob + (", batch growing with it" if swept.weak else "")
+
+
+def legend(swept: Sweep) -> str:
+    """What the columns mean."""
+    text = (
+        "eff.: tokens/s per GPU over those of the first point. added: what an added GPU gives over "
+        "a GPU of the best point before; the knee is the last point before that falls under "
+        f"{percent(KNEE_EFFICIENCY, 0)}."
+    )
+    cut = any(point.outcome.status == "found" for one in swept.curves for point in one.points)
+    return text + (" *: the time limit struck, there may be a faster one." if cut else "")
+
+
+def sweep_document(job: Job, swept: Sweep) -> Mapping[str, object]:
+    """The public document `trainplan/sweep/v1`."""
+    return {
+        "schema": SCHEMA,
+        "model": model_json(job.model),
+        "training": job.training.model_dump(mode="json"),
+        "cluster": job.cluster.model_dump(mode="json"),
+        "runtime": job.runtime,
+        "verdict": verdict(swept),
+        "weak": swept.weak,
+        "varied": [{"knob": one.knob, "values": list(one.values)} for one in swept.varied],
+        "curves": [
+            {
+                "held": _settings_json(one.held),
+                "points": [_point_json(point) for point in one.points],
+            }
+            for one in swept.curves
+        ],
+    }
+
+
+def _settings_json(settings: tuple[Setting, ...]) -> list[Mapping[str, str]]:
+    return [{"knob": setting.knob, "value": setting.value} for setting in settings]
+
+
+def _point_json(point: Point) -> Mapping[str, object]:
+    best = point.outcome.best
+    return {
+        "settings": _settings_json(point.settings),
+        "num_gpus": point.num_gpus,
+        "status": point.outcome.status,
+        "reason": point.outcome.reason,
+        "tokens_per_s": point.tokens_per_s,
+        "efficiency": point.efficiency,
+        "marginal_efficiency": point.marginal_efficiency,
+        "knee": point.knee,
+        "layout": best.layout.model_dump(mode="json") if best else None,
+        "estimate": estimate_json(best.estimate) if best else None,
+    }

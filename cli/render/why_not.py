@@ -1,0 +1,155 @@
+"""A layout against the plan's, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cli.render.differences import change_text, differences_table, field_json, term_json
+from cli.render.grid import Column, grid
+from cli.render.headline import estimate_line, job_line
+from cli.render.memory_bar import memory_table
+from cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
+from costmodel.spec.layout import Layout
+from planner.layout_document import layout_json
+from planner.plan import estimate_json, model_json
+from planner.why_not import Overflow, Remedy, WhyNot
+
+SCHEMA = "trainplan/why-not/v1"
+HEADS = ("plan", "this layout")
+
+
+def why_not_page(found: WhyNot) -> Iterator[RenderableType]:
+    """The verdict, then its evidence, then what would help."""
+    yield Text(verdict(found), style="bold green" if found.probability_faster else "bold red")
+    job, best = found.best.job, found.best
+    lines = [
+        f"asked: {layout_line(found.layout, job.model)}",
+        f"plan:  {layout_line(best.layout, job.model)}",
+        f"  {estimate_line(best.estimate)}",
+    ]
+    if found.other:
+        lines.insert(1, f"  {estimate_line(found.other.estimate)}")
+    yield Group(*lines)
+    yield job_line(job)
+    for rule in found.broken:
+        yield Group(Text(f"Rule {rule.name}", style="bold"), rule.says, f"source: {rule.source}")
+    if found.other and found.overflows:
+        memory = found.other.estimate.memory
+        yield Group("Memory of each pipeline rank, GiB", memory_table(memory))
+    if found.other and found.terms:
+        estimates = (best.estimate, found.other.estimate)
+        yield differences_table(found.terms, *estimates, heads=HEADS)
+    yield from _remedies(found)
+
+
+def verdict(found: WhyNot) -> str:
+    """Why the layout is not the answer, in a sentence."""
+    if found.verdict == "refused":
+        names = " and ".join(rule.name for rule in found.broken)
+        return f"Nobody can run it: it breaks {names}."
+    if found.verdict == "too large":
+        return _too_large(found)
+    if found.verdict == "same":
+        return "It is the plan's own layout."
+    step, lost = found.best.estimate.step_time_s, found.lost_s or 0.0
+    chance = percent(found.probability_faster or 0.0, 0)
+    if found.verdict == "faster":
+        reasons = "; ".join(found.reasons) or "no reason known why the plan does not have it"
+        saved = f"{seconds(-lost)} a step faster than the plan, {percent(-lost / step)}"
+        return f"It is {saved}: {reasons}."
+    line = f"It loses {seconds(lost)} a step, {percent(lost / step)}"
+    if found.verdict == "near tie":
+        line += f", less than the model can tell apart: it is faster in {chance} of cases"
+        listed = found.listed_rank
+        return line + (f"; number {listed} of the plan's table." if listed else ".")
+    return f"{line}; it is faster after all in {chance} of cases."
+
+
+def _too_large(found: WhyNot) -> str:
+    over = found.overflows[0] if found.overflows else None
+    usable = gib(found.usable_bytes)
+    if over is None:
+        return f"It does not fit in the {usable} GiB that the margin leaves."
+    which = f"pipeline rank {over.rank.rank} needs {gib(over.rank.total_bytes)} GiB"
+    line = f"It does not fit: {which}, {gib(over.over_bytes)} GiB over the {usable} usable"
+    if len(found.overflows) > 1:
+        line += f"; {plural(len(found.overflows), 'rank')} are over"
+    return line + ("; without the memory margin it fits." if found.fits_without_margin else ".")
+
+
+def _remedies(found: WhyNot) -> Iterator[RenderableType]:
+    """What would make it run."""
+    if found.verdict not in ("refused", "too large"):
+        return
+    if not found.remedies:
+        yield "Nothing that keeps its tp makes it run."
+        return
+    step = found.best.estimate.step_time_s
+    columns = (Column("It runs with", numeric=False), Column("step"), Column("GiB"))
+    rows = (
+        (
+            change_text(remedy.candidate.layout, found.layout, found.best.job.model),
+            seconds_like(remedy.candidate.estimate.step_time_s, step),
+            gib(remedy.candidate.estimate.memory.peak_reserved_bytes),
+        )
+        for remedy in found.remedies
+    )
+    yield grid(columns, rows)
+
+
+def why_not_document(found: WhyNot) -> Mapping[str, object]:
+    """The public document `trainplan/why-not/v1`."""
+    job, best, other = found.best.job, found.best, found.other
+    return {
+        "schema": SCHEMA,
+        "model": model_json(job.model),
+        "training": job.training.model_dump(mode="json"),
+        "cluster": job.cluster.model_dump(mode="json"),
+        "runtime": job.runtime,
+        "verdict": found.verdict,
+        "text": verdict(found),
+        "layout": _asked_json(found.layout),
+        "estimate": estimate_json(other.estimate) if other else None,
+        "best": {
+            "layout": layout_json(job, best.layout),
+            "estimate": estimate_json(best.estimate),
+        },
+        "broken_rules": [
+            {"rule": rule.name, "says": rule.says, "source": rule.source} for rule in found.broken
+        ],
+        "usable_bytes": found.usable_bytes,
+        "fits_without_margin": found.fits_without_margin,
+        "overflows": [_overflow_json(overflow) for overflow in found.overflows],
+        "lost_s": found.lost_s,
+        "terms": [term_json(term) for term in found.terms],
+        "probability_faster": found.probability_faster,
+        "reasons": list(found.reasons),
+        "listed_rank": found.listed_rank,
+        "remedies": [_remedy_json(remedy) for remedy in found.remedies],
+    }
+
+
+def _asked_json(layout: Layout) -> Mapping[str, object]:
+    """As it was asked: what follows from an illegal layout has no meaning."""
+    return layout.model_dump(mode="json")
+
+
+def _overflow_json(overflow: Overflow) -> Mapping[str, object]:
+    return {
+        "pipeline_rank": overflow.rank.rank,
+        "total_bytes": overflow.rank.total_bytes,
+        "over_bytes": overflow.over_bytes,
+    }
+
+
+def _remedy_json(remedy: Remedy) -> Mapping[str, object]:
+    estimate = remedy.candidate.estimate
+    return {
+        "changes": [field_json(change) for change in remedy.changes],
+        "step_time_s": estimate.step_time_s,
+        "peak_reserved_bytes": estimate.memory.peak_reserved_bytes,
+        "layout": remedy.candidate.layout.model_dump(mode="json"),
+    }

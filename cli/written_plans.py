@@ -1,0 +1,62 @@
+"""Plans that `plan search --output` wrote, read back by the commands that explain them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+
+from cli.documents import read_json
+from cli.options import Decorator
+from cli.output import remark
+from cli.parameters import finite
+from costmodel.errors import PlanError
+from planner.written import Written, written
+
+NOTICED = 1e-6
+"""Relative difference of two step times that is more than rounding."""
+
+
+def load_written(path: Path) -> Written:
+    """Read a plan.
+
+    Raises:
+        PlanError: It is no plan; the message starts with its path.
+    """
+    text, _ = read_json(path)
+    try:
+        return written(text)
+    except PlanError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def remark_change(path: Path, plan: Written, now_s: float) -> None:
+    """Say so if the plan was made with other numbers."""
+    if math.isfinite(plan.step_time_s) and abs(plan.step_time_s / now_s - 1) > NOTICED:
+        remark(
+            f"{path} says {plan.step_time_s:.4g} s a step, this version {now_s:.4g} s: "
+            "give the --profile it was made with, or make it anew"
+        )
+
+
+def remark_objective(path: Path, plan: Written) -> None:
+    """Say so if the plan was not made for speed: its changed jobs are searched for that."""
+    if plan.objective != "time":
+        remark(
+            f"{path} was made for --objective {plan.objective}: changed jobs are searched for the "
+            "shortest step, and gains are against the plan's own"
+        )
+
+
+def time_limit(default: float, what: str) -> Decorator:
+    """`--time-limit` with its default."""
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(0, min_open=True),
+        callback=finite,
+        metavar="SECONDS",
+        default=default,
+        show_default=True,
+        help=what,
+    )

@@ -1,0 +1,149 @@
+"""`plan explain`, `why-not`, `compare`, `sweep`: answers, widths, JSON, refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import TINY, plan, refused, with_value
+from tests.e2e.test_commands import keys
+
+KEYS = Path(__file__).parent / "explain_keys.json"
+PLANNED = ("--top", "3", "--output")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("plans")
+
+
+@pytest.fixture(scope="module")
+def plan_file(folder: Path) -> Path:
+    path = folder / "plan.json"
+    assert plan("search", *TINY, *PLANNED, path).code == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def other_file(folder: Path) -> Path:
+    path = folder / "other.json"
+    job = with_value(TINY, "--global-batch-size", "16")
+    assert plan("search", *job, "--fix", "tp=2", *PLANNED, path).code == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def tight_file(folder: Path) -> Path:
+    """A plan that may use 2.4 GiB of a GPU."""
+    path = folder / "tight.json"
+    assert plan("search", *TINY, "--memory-margin", "0.97", *PLANNED, path).code == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def asked(plan_file: Path, other_file: Path, tight_file: Path) -> list[tuple[str | Path, ...]]:
+    """One question of every kind."""
+    return questions(plan_file, other_file, tight_file)
+
+
+def questions(plan_file: Path, other_file: Path, tight_file: Path) -> list[tuple[str | Path, ...]]:
+    return [
+        ("explain", plan_file),
+        ("why-not", plan_file, "--layout", "tp=2"),
+        ("why-not", plan_file, "--layout", "tp=3,dp=2"),
+        ("why-not", plan_file, "--layout", "micro_batch_size=3"),
+        ("why-not", other_file, "--layout", "tp=1,dp=8"),
+        ("why-not", tight_file, "--layout", "tp=1,dp=8,zero_stage=0"),
+        ("compare", plan_file, other_file),
+        ("compare", plan_file, plan_file),
+        ("sweep", plan_file, "--vary", "gpus=1..8"),
+        ("sweep", plan_file, "--vary", "memory_gib=0.1,80", "--vary", "gpus=3,8", "--weak"),
+    ]
+
+
+def test_answers_are_narrow_and_their_documents_agree_with_them(asked):
+    for question in asked:
+        outcome = plan(*question)
+        assert (outcome.code, outcome.err) == (0, ""), question
+        assert max(len(line) for line in outcome.out.splitlines()) <= 100, question
+        found = plan(*question, "--json").json
+        assert found["schema"] == f"trainplan/{question[0]}/v1"
+        said = found["text"] if question[0] == "why-not" else found["verdict"]
+        assert " ".join(outcome.out.split()).startswith(" ".join(said.split()))
+
+
+def test_an_explanation_starts_with_what_limits_the_plan(plan_file: Path):
+    assert plan("explain", plan_file).out.startswith("Kernel launches limit this plan: ")
+    found = plan("explain", plan_file, "--json").json
+    best = json.loads(plan_file.read_text())["best"]
+    assert found["layout"] == best["layout"]
+    assert found["estimate"]["step_time_s"] == best["estimate"]["step_time_s"]
+    shares = sum(resource["time_s"] for resource in found["resources"])
+    assert shares == pytest.approx(best["estimate"]["step_time_s"])
+
+
+def test_a_layout_too_large_is_told_how_much_and_what_would_fit(tight_file: Path):
+    asked = ("why-not", tight_file, "--layout", "tp=1,dp=8,zero_stage=0")
+    text = plan(*asked).out
+    assert text.startswith("It does not fit: pipeline rank 0 needs ")
+    assert "without the memory margin it fits" in " ".join(text.split())
+    assert "It runs with" in text
+    found = plan(*asked, "--json").json
+    over = found["overflows"][0]
+    assert over["total_bytes"] - over["over_bytes"] == pytest.approx(found["usable_bytes"])
+    assert all(r["peak_reserved_bytes"] <= found["usable_bytes"] for r in found["remedies"])
+
+
+def test_a_time_limit_leaves_changes_untried_and_says_so(plan_file: Path):
+    outcome = plan("explain", plan_file, "--time-limit", "1e-9")
+    assert outcome.code == 0
+    assert "untried: time limit" in outcome.out
+    sweep = plan("sweep", plan_file, "--vary", "gpus=4,8", "--time-limit", "1e-9")
+    assert sweep.out.startswith("No point has a plan.")
+
+
+def test_choices_of_the_search_hold_in_its_explanation(other_file: Path):
+    found = plan("explain", other_file, "--json").json
+    replanned = [price["replanned"] for price in found["shadow_prices"]]
+    assert {effect["layout"]["tp"] for effect in replanned if effect} == {2}
+
+
+def test_bad_questions_are_refused_in_a_line(plan_file: Path, tmp_path: Path):
+    empty = tmp_path / "empty.json"
+    empty.write_text("{}")
+    for name in ("explain", "compare", "sweep", "why-not"):
+        more = {
+            "compare": (empty,),
+            "sweep": ("--vary", "gpus=1,2"),
+            "why-not": ("--layout", "tp=1"),
+        }
+        refused(plan(name, empty, *more.get(name, ())), str(empty))
+    refused(plan("sweep", plan_file, "--vary", "wings=1,2"), "wings", "gpus")
+    refused(plan("sweep", plan_file, "--vary", "gpus=8..1"), "larger")
+    refused(plan("why-not", plan_file, "--layout", "tp=x"), "whole number")
+
+
+def test_a_plan_of_another_version_is_remarked_on(plan_file: Path, tmp_path: Path):
+    document = json.loads(plan_file.read_text())
+    document["best"]["estimate"]["step_time_s"] *= 2
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(document))
+    for question in (("explain", path, "--time-limit", "0.01"), ("compare", path, path)):
+        assert "give the --profile it was made with" in plan(*question).err
+
+
+def test_evidence_that_is_no_evidence_is_refused(plan_file: Path, tmp_path: Path):
+    document = json.loads(plan_file.read_text())
+    document["provenance"]["memory_margin"] = "a lot"
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(document))
+    refused(plan("explain", path), "provenance.memory_margin")
+
+
+def test_the_keys_of_the_documents_are_frozen(asked):
+    """Public: a key is never renamed or removed within a schema version."""
+    found: dict[str, set[str]] = {}
+    for question in asked:
+        name = str(question[0])
+        found.setdefault(name, set()).update(keys(plan(*question, "--json").json))
+    assert {name: sorted(paths) for name, paths in found.items()} == json.loads(KEYS.read_text())

@@ -1,0 +1,124 @@
+"""`plan search` with another objective: its second line, its document, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import TINY, plan, refused, with_value
+
+TOKENS = ("--tokens", "1B")
+
+
+@pytest.fixture
+def rented(tmp_path: Path) -> tuple[str, ...]:
+    """A tiny job on two nodes with a price."""
+    path = tmp_path / "rented.yaml"
+    path.write_text(
+        "name: rented\ncurrency: EUR\ngroups:\n"
+        "  - {gpu: h100-sxm, num_nodes: 2, gpus_per_node: 8, price_per_gpu_hour: 2.5}\n"
+    )
+    return with_value(with_value(TINY, "--cluster", str(path)), "--global-batch-size", "16")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "second"),
+    [
+        (("--objective", "memory", "--slack", "10%"), "GiB free, the most of all layouts"),
+        (("--objective", "cost"), "EUR for one step on"),
+        (("--objective", "cost", *TOKENS), "EUR for the whole run on"),
+        (("--objective", "energy", *TOKENS), "kWh for the whole run on"),
+        (("--objective", "gpus", *TOKENS, "--deadline", "2w"), "8 GPUs are the fewest"),
+    ],
+    ids=" ".join,
+)
+def test_the_second_line_says_the_value_of_the_objective(rented, arguments, second):
+    outcome = plan("search", *rented, *arguments)
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert lines[0].startswith("tp ")
+    assert second in lines[1]
+    assert lines[1].endswith("; proved")
+    assert " a step (80 %" in lines[2]
+    assert max(len(line) for line in lines) <= 100
+
+
+def test_the_document_says_what_was_proved_in_the_unit_of_the_objective(rented, tmp_path):
+    path = tmp_path / "plan.json"
+    outcome = plan("search", *rented, *TOKENS, "--objective", "cost", "--json", "--output", path)
+    certificate = outcome.json["certificate"]
+    objective = certificate["objective"]
+    assert (objective["name"], objective["unit"], objective["per"]) == ("cost", "EUR", "run")
+    assert objective["lower_bound"] == objective["value"] > 0
+    assert [one["num_gpus"] for one in objective["tried"]] == [8, 16]
+    assert certificate["optimal"] is True
+    step = outcome.json["best"]["estimate"]["step_time_s"]
+    assert certificate["lower_bound_s"] <= step
+    launch = plan("export", path, "--launcher", "torchrun", "--output-dir", tmp_path / "launch")
+    assert launch.code == 0
+    nodes = outcome.json["cluster"]["groups"][0]["num_nodes"]
+    assert f"--nnodes {nodes}" in (tmp_path / "launch" / "run.sh").read_text()
+
+
+def test_choices_between_two_objectives_are_a_table_and_a_document(rented):
+    page = plan("search", *rented, "--pareto", "cost,time")
+    assert page.code == 0
+    assert "that no other beats in both cost and time" in page.out
+    assert "no point is missing, over 2 sizes of the cluster" in page.out
+    document = plan("search", *rented, "--pareto", "cost,time", "--json").json
+    assert sorted(document) == [
+        *("cluster", "complete", "model", "objectives", "points", "runtime"),
+        *("schema", "sizes", "training"),
+    ]
+    assert document["schema"] == "trainplan/pareto/v1"
+    assert [one["name"] for one in document["objectives"]] == ["cost", "time"]
+    assert document["complete"] is True
+    assert document["sizes"] == [8, 16]
+    for point in document["points"]:
+        assert sorted(point) == ["estimate", "layout", "num_gpus", "values"]
+        assert point["values"][1] == point["estimate"]["step_time_s"]
+    json.dumps(document, allow_nan=False)
+
+
+@pytest.mark.parametrize("option", ["--objective=cost", "--pareto=cost,time"])
+def test_money_without_a_price_is_refused(option):
+    refused(plan("search", *TINY, option), "price_per_gpu_hour", "plan catalog clusters --template")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--objective", "gpus"), ("--tokens", "--deadline")),
+        (("--objective", "gpus", *TOKENS), ("--deadline",)),
+        (("--objective", "gpus", "--deadline", "3d"), ("--tokens",)),
+        (("--deadline", "3d"), ("--tokens",)),
+        (("--deadline", "1h", "--tokens", "900T"), ("raise --deadline", "on all 8 GPUs")),
+        (
+            ("--objective", "gpus", "--deadline", "1h", "--tokens", "900T"),
+            ("raise --deadline", "on all 8 GPUs"),
+        ),
+        (("--slack", "3%"), ("--slack", "only memory")),
+        (("--objective", "memory", "--slack", "3"), ("--slack", "write 2%")),
+        (("--objective", "memory", "--slack", "-3%"), ("--slack", "write 2%")),
+        (("--deadline", "soon", *TOKENS), ("--deadline", "write 30d")),
+        (("--deadline", "0d", *TOKENS), ("--deadline", "write 30d")),
+        (("--objective", "speed"), ("--objective", "energy")),
+        (("--pareto", "cost"), ("--pareto", "cost,time")),
+        (("--pareto", "time,time"), ("--pareto", "cost,time")),
+        (("--pareto", "time,speed"), ("--pareto", "cost,time")),
+        (("--pareto", "memory,gpus"), ("pairs are",)),
+        (("--pareto", "time,memory", "--output", "plan.json"), ("--output",)),
+        (("--pareto", "time,memory", "--baseline", "tp=1"), ("--baseline",)),
+        (("--pareto", "time,memory", "--objective", "energy"), ("--objective energy",)),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_asked_is_refused_with_what_to_do(arguments, words):
+    refused(plan("search", *TINY, *arguments), *words)
+
+
+def test_a_job_that_fits_nowhere_is_infeasible_whatever_the_objective():
+    job = with_value(with_value(TINY, "--model", "llama3-70b"), "--cluster", "1x1:l4")
+    outcome = plan("search", *job, "--objective", "energy", "--time-limit", "5")
+    assert outcome.code == 2
+    assert "Nothing fits" in outcome.out
