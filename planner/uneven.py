@@ -16,6 +16,7 @@ from planner.goals import Reached
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
 from planner.probes import Prober
+from planner.search import Found
 
 
 def splits_freely(job: Job, options: SearchOptions) -> bool:
@@ -30,15 +31,10 @@ def splits_freely(job: Job, options: SearchOptions) -> bool:
 def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStages | None]:
     """The same answer, or a faster one whose stages are uneven; and what is proven of them."""
     job, options, found = reached.job, prober.options, reached.found
-    wanted = options.objective == "time" and not options.only_answer and found.complete
+    wanted = options.objective == "time" and not options.only_answer
     if not wanted or reached.target is None or not splits_freely(job, options):
         return reached, None
-    machine = machine_for(job, prober.measured)
-    rules = [*(choice.rule() for choice in options.choices), *legality_rules(job)]
-    splits = FreeSplits(job, machine, rules, prober.usable_bytes(job), found.value)
-    if found.finalists is not None:
-        splits.try_first(found.finalists, prober.budget)
-    free = splits.run(prober.budget)
+    free = _searched(prober, job, found)
     proof = UnevenStages(
         even_step_time_s=found.value,
         even_lower_bound_s=min(found.lower_bound_s, found.value),
@@ -50,6 +46,17 @@ def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, Uneve
     finalists = _joined(found.finalists, free, options.top)
     changed = replace(found, finalists=finalists, lower_bound_s=bound, value=free.step_time_s)
     return replace(reached, found=changed, target=target), proof
+
+
+def _searched(prober: Prober, job: Job, found: Found) -> FreeFound:
+    """What uneven stages give; where no time is left, that no split beats the floor."""
+    if prober.budget.spent() or not found.complete or found.finalists is None:
+        return FreeFound(None, found.value, min(found.floor_s, found.value), 0)
+    rules = [*(choice.rule() for choice in prober.options.choices), *legality_rules(job)]
+    machine = machine_for(job, prober.measured)
+    splits = FreeSplits(job, machine, rules, prober.usable_bytes(job), found.value)
+    splits.try_first(found.finalists, prober.budget)
+    return splits.run(prober.budget)
 
 
 def _joined(finalists: LayoutTable | None, free: FreeFound, top: int) -> LayoutTable | None:
