@@ -136,6 +136,11 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("estimate.uncertainty", "How far the step time may be off.", uncertainty.Interval),
     ("certificate", "What was searched and what is proven.", plans.Certificate),
     ("certificate.objective", "What the layout is best by.", target.Target),
+    (
+        "certificate.uneven_stages",
+        "What a search for other splits of the layers found.",
+        plans.UnevenStages,
+    ),
     ("certificate.objective.tried[]", "A size of the cluster that was tried.", target.Tried),
     (
         "other_schedules[]",
