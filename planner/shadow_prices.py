@@ -158,9 +158,12 @@ def _price(
     found = outcome(changed, budget)
     best = found.best
     after = None if best is None else effect(best.layout, best.estimate.step_time_s)
-    if before and found.status == "found" and (not after or before.beats(after)):
-        after = before
-    return ShadowPrice(change.name, change.text, found.status, found.reason, before, after)
+    status = found.status
+    searched = status in ("found", "proved")
+    if before and searched and (not after or before.beats(after)):
+        # a search of even stages may miss the plan's uneven ones, a short one any layout
+        after, status = before, "found" if status == "proved" else status
+    return ShadowPrice(change.name, change.text, status, found.reason, before, after)
 
 
 def _kept(case: Case, layout: Layout) -> Candidate | None:

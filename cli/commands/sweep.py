@@ -13,7 +13,7 @@ from cli.options import JSON, PROFILE
 from cli.output import show, show_json
 from cli.profiles import load_measured
 from cli.render.sweep import sweep_document, sweep_page
-from cli.written_plans import load_written, remark_objective, time_limit
+from cli.written_plans import load_written, remark_objective, remark_stages, time_limit
 from planner.knobs import KNOBS, parse_varied
 from planner.sweep import sweep
 from planner.variations import Case
@@ -60,6 +60,7 @@ def command(
     with Clock(time_limit) as clock:
         swept = sweep(Case(found.job, found.options, measured), varied, clock, weak=weak)
     remark_objective(plan, found)
+    remark_stages(plan, found)
     if as_json:
         show_json(sweep_document(found.job, swept))
     else:
