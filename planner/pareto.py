@@ -27,7 +27,7 @@ from planner.goals import UNITS
 from planner.layout_document import layout_json
 from planner.objectives import StepEnergy
 from planner.options import SearchOptions
-from planner.plan import estimate_json, model_json
+from planner.plan import estimate_json, job_json
 from planner.probes import Figure, Prober
 from planner.sizes import longest_step, part_jobs, scale_of
 from planner.target import Name
@@ -181,10 +181,7 @@ def pareto_json(pareto: Pareto) -> Mapping[str, object]:
     job = pareto.job
     return {
         "schema": SCHEMA,
-        "model": model_json(job.model),
-        "training": job.training.model_dump(mode="json"),
-        "cluster": job.cluster.model_dump(mode="json"),
-        "runtime": job.runtime,
+        **job_json(job),
         "objectives": [
             {"name": name, "unit": unit, "per": "step" if name == "time" else pareto.per}
             for name, unit in zip(pareto.objectives, pareto.units, strict=True)

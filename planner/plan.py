@@ -155,6 +155,16 @@ def estimate_json(estimate: Estimate) -> Json:
 _ESTIMATE = TypeAdapter(Estimate)
 
 
+def job_json(job: Job) -> Json:
+    """The keys of a document that say what was asked."""
+    return {
+        "model": model_json(job.model),
+        "training": job.training.model_dump(mode="json"),
+        "cluster": job.cluster.model_dump(mode="json"),
+        "runtime": job.runtime,
+    }
+
+
 def candidate_json(job: Job, candidate: Candidate) -> Json:
     """One row of the alternatives."""
     return {
@@ -171,10 +181,7 @@ def plan_json(plan: Plan) -> Json:
     best = candidate_json(job, plan.best)
     return {
         "schema": SCHEMA,
-        "model": model_json(job.model),
-        "training": job.training.model_dump(mode="json"),
-        "cluster": job.cluster.model_dump(mode="json"),
-        "runtime": job.runtime,
+        **job_json(job),
         "best": {"layout": best["layout"], "estimate": best["estimate"]},
         "candidates": [candidate_json(job, c) for c in plan.candidates],
         "certificate": plan.certificate.model_dump(mode="json"),

@@ -1,16 +1,4 @@
-"""One layout, its layers not yet split: what every split costs, as rows of a `Filling`.
-
-A split changes the seconds of stages, the bytes of ranks and the parameters they update; all are
-sums over blocks (`costmodel.block_costs`). What is no sum is bounded from below by one:
-
-    path of the schedule      exact: the path is there for every split (`costmodel.critical`)
-    traffic of a rank         concave in its layers: a plane below it
-    block recomputation       min(N, n) layers of a stage: the chord below it
-    activations               bytes at the moment with most passes in flight
-
-So the value of the filling is never above the step time of a split, and a split that the filling
-refuses does not fit.
-"""
+"""One layout whose layers are not split yet: all that no split of them changes."""
 
 from __future__ import annotations
 

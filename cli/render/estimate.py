@@ -15,7 +15,7 @@ from costmodel.explicit import Estimate
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner.layout_document import layout_json
-from planner.plan import estimate_json, model_json
+from planner.plan import estimate_json, job_json
 
 
 def estimate_page(
@@ -36,10 +36,7 @@ def estimate_document(
 ) -> Mapping[str, object]:
     """The public document of `plan estimate --json`."""
     return {
-        "model": model_json(job.model),
-        "training": job.training.model_dump(mode="json"),
-        "cluster": job.cluster.model_dump(mode="json"),
-        "runtime": job.runtime,
+        **job_json(job),
         "layout": layout_json(job, layout),
         "estimate": estimate_json(estimate),
         "provenance": {"notes": list(notes)},

@@ -15,7 +15,7 @@ from cli.render.terms import largest_cost, terms_table
 from cli.render.text import NEVER, gib, layout_line, percent, plural, seconds_like
 from planner.explain import Explanation, Resource
 from planner.layout_document import layout_json
-from planner.plan import estimate_json, model_json
+from planner.plan import estimate_json, job_json
 from planner.robustness import Robustness
 from planner.shadow_prices import Effect, ShadowPrice
 
@@ -160,10 +160,7 @@ def explain_document(found: Explanation) -> Mapping[str, object]:
     job, memory = found.job, found.memory
     return {
         "schema": SCHEMA,
-        "model": model_json(job.model),
-        "training": job.training.model_dump(mode="json"),
-        "cluster": job.cluster.model_dump(mode="json"),
-        "runtime": job.runtime,
+        **job_json(job),
         "verdict": verdict(found),
         "layout": layout_json(job, found.layout),
         "estimate": estimate_json(found.estimate),

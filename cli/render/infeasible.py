@@ -11,7 +11,7 @@ from cli.render.headline import job_line
 from cli.render.plan import refused_part
 from cli.render.text import gib, layout_line
 from planner.layout_document import layout_json
-from planner.plan import Infeasible, model_json
+from planner.plan import Infeasible, job_json
 
 SCHEMA = "trainplan/infeasible/v1"
 NOT_TRIED = "changes not tried: time limit"
@@ -62,10 +62,7 @@ def infeasible_json(result: Infeasible) -> Mapping[str, object]:
     job, layout = result.job, result.least_memory_layout
     return {
         "schema": SCHEMA,
-        "model": model_json(job.model),
-        "training": job.training.model_dump(mode="json"),
-        "cluster": job.cluster.model_dump(mode="json"),
-        "runtime": job.runtime,
+        **job_json(job),
         "refused": result.refused,
         "space_size": result.space_size,
         "least_memory_bytes": result.least_memory_bytes,

@@ -60,6 +60,7 @@ def certificate_text(plan: Plan) -> str:
     missed = "the time limit struck, so the table may miss alternatives"
     if proof.uneven_stages:
         rest = "a bound or a rule excludes the others" if proof.optimal else MORE_TIME
+        rest = rest if proof.alternatives_complete else missed
         return f"{_uneven_text(plan, proof.uneven_stages)}\n{work}; {rest}."
     if proof.optimal:
         rest = "a bound or a rule excludes the others"

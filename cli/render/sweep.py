@@ -12,7 +12,7 @@ from cli.render.grid import Column, grid
 from cli.render.headline import job_line
 from cli.render.text import DOT, NEVER, layout_line, percent, seconds
 from costmodel.spec.job import Job
-from planner.plan import estimate_json, model_json
+from planner.plan import estimate_json, job_json
 from planner.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
 
 SCHEMA = "trainplan/sweep/v1"
@@ -133,10 +133,7 @@ def sweep_document(job: Job, swept: Sweep) -> Mapping[str, object]:
     """The public document `trainplan/sweep/v1`."""
     return {
         "schema": SCHEMA,
-        "model": model_json(job.model),
-        "training": job.training.model_dump(mode="json"),
-        "cluster": job.cluster.model_dump(mode="json"),
-        "runtime": job.runtime,
+        **job_json(job),
         "verdict": verdict(swept),
         "weak": swept.weak,
         "varied": [{"knob": one.knob, "values": list(one.values)} for one in swept.varied],

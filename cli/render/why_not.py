@@ -14,7 +14,7 @@ from cli.render.memory_bar import memory_table
 from cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
 from costmodel.spec.layout import Layout
 from planner.layout_document import layout_json
-from planner.plan import estimate_json, model_json
+from planner.plan import estimate_json, job_json
 from planner.why_not import Overflow, Remedy, WhyNot
 
 SCHEMA = "trainplan/why-not/v1"
@@ -105,10 +105,7 @@ def why_not_document(found: WhyNot) -> Mapping[str, object]:
     job, best, other = found.best.job, found.best, found.other
     return {
         "schema": SCHEMA,
-        "model": model_json(job.model),
-        "training": job.training.model_dump(mode="json"),
-        "cluster": job.cluster.model_dump(mode="json"),
-        "runtime": job.runtime,
+        **job_json(job),
         "verdict": found.verdict,
         "text": verdict(found),
         "layout": _asked_json(found.layout),
