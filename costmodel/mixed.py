@@ -61,7 +61,7 @@ class Mixed:
     """Every rank as in the part of its group; `blocks` and `seconds` are those of the first."""
 
     def capacity(self, machine: Machine) -> FloatColumn:
-        """Device memory of the GPUs of every rank; (rank, row)."""
+        """Device memory of the GPUs of every rank; (rank, row). Source: that of their group."""
         return np.array([one.memory_bytes for one in machine.groups])[self.group]
 
     def fits(self, machine: Machine, margin: float) -> BoolColumn:
@@ -133,7 +133,10 @@ def mixed_seconds(machine: Machine, mixed: Mixed) -> FloatColumn:
 
 
 def picked(parts: Sequence[FloatColumn], group: IntColumn) -> FloatColumn:
-    """Of matrices alike in shape, one for each group, the entry of each place's group."""
+    """Of matrices alike in shape, one for each group, the entry of each place's group.
+
+    Source: derived, nothing is computed.
+    """
     stack = np.stack([np.broadcast_to(part, group.shape) for part in parts])
     return np.asarray(np.take_along_axis(stack, group[None], axis=0)[0])
 
@@ -200,7 +203,10 @@ def _memory(parts: Sequence[Priced], group: IntColumn) -> MemoryTable:
 def _update(
     job: Job, machine: Machine, priced: Priced, group: IntColumn
 ) -> tuple[FloatColumn, FloatColumn]:
-    """Seconds of the optimizer step on the slowest rank, and what offloading it adds."""
+    """Seconds of the optimizer step on the slowest rank, and what offloading it adds.
+
+    Source: as `costmodel.data_parallel`, each rank on the machine of its group.
+    """
     table = priced.table
     held = rank_params(priced.ranks, block_params(job, table))
     updated = updated_params(table, held)
