@@ -33,6 +33,11 @@ def layer_counts(job: Job) -> tuple[tuple[int, int], ...]:
     return tuple((kind, count) for kind, count in counts if count)
 
 
+def usual_layers(job: Job) -> tuple[int, int]:
+    """The kind of decoder layer that a model has most of, and how many."""
+    return max(layer_counts(job), key=lambda pair: pair[1])
+
+
 @dataclass(frozen=True, slots=True)
 class BlockCosts:
     """Costs of one block of each kind; matrices have shape (kind, row)."""

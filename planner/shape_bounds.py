@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
+from costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts, usual_layers
 from costmodel.critical import Paths, critical_paths
 from costmodel.data_parallel import step_traffic
 from costmodel.estimate import Priced, with_overhead
@@ -27,6 +27,7 @@ from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, distinct
 from costmodel.timeline import StageSeconds
 from planner.solvers.linear import Program
+from planner.split_problem import chord_of_min
 
 FORWARD_SHARE = 1 / 3
 """Of a pass through a stage, while weights are chosen. Source: the backward pass has twice the
@@ -146,14 +147,9 @@ def split_bound(
         )
         bound[rows] = _mean_seconds(job, priced, costs, path, rows=rows, most=most[rows])
     bound += _least_traffic(job, machine, traits, priced, costs, most=most)
-    kind, count = _usual(job)
+    kind, count = usual_layers(job)
     update = (costs.optimizer + costs.offload)[kind] * np.ceil(count / table.pp)
     return with_overhead(machine, bound + update)
-
-
-def _usual(job: Job) -> tuple[int, int]:
-    """The kind of layer the model has most of, and how many."""
-    return max(layer_counts(job), key=lambda pair: pair[1])
 
 
 def _least_traffic(
@@ -170,7 +166,7 @@ def _least_traffic(
     A rank holds what the others cannot run. Source: `step_traffic_seconds`, as if all but the first
     bucket could hide.
     """
-    kind, count = _usual(job)
+    kind, count = usual_layers(job)
     fewest = np.maximum(0, count - (priced.table.pp - 1) * most)
     expert = np.zeros((1, 1))
     if costs.params.has_experts:
@@ -204,7 +200,7 @@ def _mean_seconds(
     for kind, stage, count in ((EMBEDDING, 0, 1), (HEAD, -1, 1), (MTP, -1, modules)):
         block = _crossing(costs, path, kind, rows)[stage]
         total = total + count * block
-    others = job.model.num_hidden_layers - _usual(job)[1]
+    others = job.model.num_hidden_layers - usual_layers(job)[1]
     slope, start = _again(priced, rows, most + others, path.stage_of)
     cheapest = costs.again[[kind for kind, _ in layer_counts(job)]][:, rows].min(axis=0)
     total = total + (path.backward[:, None] * start).sum(axis=0) * cheapest
@@ -246,7 +242,7 @@ def _uneven(chunks: FloatColumn, mean: FloatColumn) -> FloatColumn:
 
 def _most_layers(job: Job, priced: Priced, costs: BlockCosts, cutoff_s: float) -> FloatColumn:
     """Layers of the usual kind that one rank can run in the cutoff. Source: derived."""
-    kind, count = _usual(job)
+    kind, count = usual_layers(job)
     pair = (costs.forward + costs.backward)[kind] * priced.microbatches
     return np.asarray(np.minimum(np.floor(cutoff_s / pair), count))
 
@@ -266,15 +262,3 @@ def _again(
     least[[0, -1]] = 0
     slope, start = chord_of_min(number, least, np.maximum(1.0, np.ceil(most / stage_of.shape[1])))
     return np.where(uniform, 1.0, slope), np.where(uniform, 0.0, start)
-
-
-def chord_of_min(
-    number: FloatColumn | IntColumn, least: FloatColumn | IntColumn, most: FloatColumn
-) -> tuple[FloatColumn, FloatColumn]:
-    """Slope and start of the line through min(N, n) at n = `least` and n = `most`.
-
-    Between the two it lies below, because the function is concave. Source: derived.
-    """
-    low, high = np.minimum(number, least), np.minimum(number, most)
-    slope = np.where(most > least, (high - low) / np.maximum(1.0, most - least), 1.0 * (number > 0))
-    return slope, np.asarray(low - slope * least)

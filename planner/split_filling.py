@@ -23,8 +23,9 @@ from costmodel.critical import Paths
 from costmodel.data_parallel import step_traffic
 from costmodel.memory.states import RankParams
 from costmodel.table import FloatColumn, IntColumn
+from costmodel.timeline import FloatMatrix
 from planner.solvers.filling import Filling
-from planner.split_problem import FloatMatrix, Splittable, Sums
+from planner.split_problem import Splittable, Sums, chord_of_min
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Master:
         one, ways = self.row.costs, list(self.row.kinds)
         forward, weight = one.forward[:, 0], one.weight[:, 0]
         again = one.again[ways, 0].min()
-        slope, start = self._again(least, most)
+        slope, start = chord_of_min(np.array(self.row.recomputed), least, most.astype(np.float64))
         backward = one.backward[:, 0]
         passes = (paths.forward, paths.backward, paths.weight)
         seconds = (forward, backward, weight)
@@ -80,12 +81,6 @@ class Master:
         )
         hops = paths.hops * self.row.p2p
         return layers, np.asarray(ends + hops + (paths.backward * start * again).sum(axis=1))
-
-    def _again(self, least: IntColumn, most: IntColumn) -> tuple[FloatColumn, FloatColumn]:
-        """Chord below min(N, n), the recomputed layers of each stage: its slope and its start."""
-        low, high = np.minimum(self.row.recomputed, least), np.minimum(self.row.recomputed, most)
-        slope = (high - low) / np.maximum(1, most - least)
-        return slope, low - slope * least
 
     def _traffic(self, rank: int, least: IntColumn, most: IntColumn) -> Sums:
         """Lower bounds of the seconds by which a rank's traffic outlasts its passes.

@@ -19,8 +19,8 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.steady import named_program
 from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+from costmodel.timeline import FloatMatrix
 
-FloatMatrix = FloatColumn
 ROUNDING = 1 + 1e-12
 """Of a sum of bytes; rounding alone must refuse nothing."""
 
@@ -192,3 +192,15 @@ def splittables(
         )
         for row in range(len(table))
     ]
+
+
+def chord_of_min(
+    number: FloatColumn | IntColumn, least: FloatColumn | IntColumn, most: FloatColumn
+) -> tuple[FloatColumn, FloatColumn]:
+    """Slope and start of the line through min(N, n) at n = `least` and n = `most`.
+
+    Between the two it lies below, because the function is concave. Source: derived.
+    """
+    low, high = np.minimum(number, least), np.minimum(number, most)
+    slope = np.where(most > least, (high - low) / np.maximum(1.0, most - least), 1.0 * (number > 0))
+    return slope, np.asarray(low - slope * least)

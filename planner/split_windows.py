@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, MOE, layer_counts
+from costmodel.block_costs import DENSE, MOE, usual_layers
 from costmodel.critical import Paths
 from costmodel.schedules.program import IntMatrix
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
 from planner.many_splits import traffic_of
-from planner.shape_bounds import chord_of_min
 from planner.split_kinds import Kinds
-from planner.split_problem import Splittable
+from planner.split_problem import Splittable, chord_of_min
 
 MOST_STAGES = 4_000_000
 """Virtual stages of all splits of one layout that are listed together; of more splits than that the
@@ -152,7 +151,7 @@ def _by_work(row: Splittable, value_s: float) -> BoolColumn:
     pair = (row.costs.forward + row.costs.backward)[:, 0]
     ends = row.ends[row.stage_of].sum(axis=1) @ pair
     seconds = value_s / row.num_microbatches - ends
-    kind, count = max(layer_counts(row.job), key=lambda pair: pair[1])
+    kind, count = usual_layers(row.job)
     usual = np.floor(np.maximum(seconds / pair[kind] * (1 + ROUNDING), -1))
     most = np.minimum(usual + (layers - count), layers).astype(np.int64)
     empty = np.isin(row.stage_of, (0, row.num_stages - 1)).sum(axis=1)
