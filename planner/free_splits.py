@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.block_costs import block_costs
+from costmodel.block_costs import BlockCosts, block_costs
 from costmodel.estimate import Priced, price, without_overhead
 from costmodel.floor import floor_seconds
 from costmodel.machine import Machine
@@ -162,9 +162,7 @@ class FreeSplits:
         table = skeletons(self.space, self.sieve, batch.table).table
         table = table.take(may_split(self.space.traits, table))
         for part in _parts(table):
-            priced = price(self.job, self.machine, self.space.traits, part)
-            least = self._least_used(part)
-            bound = self._time_bound(priced)
+            least, bound = self._least_used(part), self._time_bound(*self._costs(part))
             keep = (least <= self.memory_bytes) & (bound < self.best_s)
             self.skeletons = self.skeletons.joined(self._pool(part.take(keep), bound[keep]))
 
@@ -201,19 +199,18 @@ class FreeSplits:
             longer = siblings & takes_longer(self.layouts.table, one.table)
             self.layouts = self.layouts.take(~longer)
 
-    def _time_bound(self, priced: Priced) -> FloatColumn:
-        costs = block_costs(self.job, self.machine, self.space.traits, priced)
-        return split_bound(
-            self.job, self.machine, self.space.traits, priced, costs, cutoff_s=self.best_s
-        )
+    def _time_bound(self, priced: Priced, costs: BlockCosts) -> FloatColumn:
+        traits = self.space.traits
+        return split_bound(self.job, self.machine, traits, priced, costs, cutoff_s=self.best_s)
+
+    def _costs(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
+        priced = price(self.job, self.machine, self.space.traits, table)
+        return priced, block_costs(self.job, self.machine, self.space.traits, priced)
 
     def _bound(self, table: LayoutTable) -> tuple[FloatColumn, BoolColumn]:
         """Bound of every row, and which of them may fit."""
-        priced = price(self.job, self.machine, self.space.traits, table)
-        costs = block_costs(self.job, self.machine, self.space.traits, priced)
-        bound = split_bound(
-            self.job, self.machine, self.space.traits, priced, costs, cutoff_s=self.best_s
-        )
+        priced, costs = self._costs(table)
+        bound = self._time_bound(priced, costs)
         wins = bound < self.best_s
         limits = Limits(self.memory_bytes, without_overhead(self.machine, self.best_s))
         wins[wins] = may_fit(self.job, priced, costs, np.flatnonzero(wins), limits)
@@ -232,8 +229,7 @@ class FreeSplits:
         Source: derived; the mean over ranks of the states of all blocks.
         """
         most = table.replaced(offload_optimizer=np.full(len(table), self._most_offload))
-        priced = price(self.job, self.machine, self.space.traits, most)
-        costs = block_costs(self.job, self.machine, self.space.traits, priced)
+        priced, costs = self._costs(most)
         model = self.job.model
         counts = (model.num_dense_layers, model.num_moe_layers, 1, 1)
         blocks = np.array([*counts, model.num_nextn_predict_layers])
