@@ -143,8 +143,7 @@ def _question(
     runtime_version: str | None,
     profiles: tuple[Path, ...],
 ) -> Question:
-    measured = load_measured(profiles)
-    machines, whole = machines_of(cluster, measured)
+    machines, whole = machines_of(cluster, load_measured(profiles, alone=False))
     training = TrainingSpec(
         seq_length=seq_length,
         global_batch_size=global_batch_size,

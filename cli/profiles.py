@@ -10,7 +10,7 @@ from pathlib import Path
 from cli.calibrations import calibration_of
 from cli.documents import Document, read_document
 from cli.inputs import load_cluster
-from costmodel.calibrated import Measured
+from costmodel.calibrated import Measured, agreed
 from costmodel.errors import SpecError
 from costmodel.profiled import measured_links
 from costmodel.sourced import Sourced
@@ -25,12 +25,15 @@ ABOVE_ZERO = ("flop_factor", "bus_gb_per_s", "max_efficiency", "value")
 """Numbers of a curve that something is divided by; the others may be zero."""
 
 
-def load_measured(paths: Sequence[Path]) -> Measured:
+def load_measured(paths: Sequence[Path], *, alone: bool = True) -> Measured:
     """Read all files of `--profile`; several profiles merge.
+
+    Not `alone`, a profile in `--cluster` may follow, and whether a calibration corrects what is
+    beside it is said then.
 
     Raises:
         FileError: A file cannot be read, is neither a profile nor a calibration, or is wrong.
-        SpecError: Two calibrations, one beside a profile, or profiles of different GPUs.
+        SpecError: Two calibrations, one of something else, or profiles of different GPUs.
     """
     documents = [read_document(path) for path in paths]
     calibrations = [d for d in documents if d.values.get("schema") == CALIBRATION_SCHEMA]
@@ -39,15 +42,11 @@ def load_measured(paths: Sequence[Path]) -> Measured:
             f"--profile {calibrations[1].path}: a second calibration; calibrate once, on all runs"
         )
     profiles = [profile_of(d) for d in documents if d not in calibrations]
-    if profiles and calibrations:
-        raise SpecError(
-            f"--profile {calibrations[0].path}: this calibration corrects the catalog, not a "
-            "profile: give one or the other"
-        )
-    return Measured(
+    measured = Measured(
         profile=merged(profiles) if profiles else None,
         calibration=calibration_of(calibrations[0]) if calibrations else None,
     )
+    return agreed(measured) if alone else measured
 
 
 def profile_of(document: Document) -> Profile:
@@ -115,19 +114,16 @@ def machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
     A device the catalog does not have takes its numbers from `--profile`.
 
     Raises:
-        PlanError: As `load_cluster`, or a second profile of another GPU.
+        PlanError: As `load_cluster`, a second profile of another GPU, or a calibration of
+            something else.
     """
     path = Path(text)
     if path.suffix == ".json" and path.is_file():
         profile = profile_of(read_document(path))
-        if measured.calibration:
-            raise SpecError(
-                f"--cluster {path}: the calibration in --profile corrects the catalog, not a "
-                "profile: give one or the other"
-            )
         others = [measured.profile] if measured.profile else []
         whole = replace(measured, profile=merged([profile, *others]))
-        return cluster_of(profile), whole
+        return cluster_of(profile), agreed(whole)
+    measured = agreed(measured)
     if measured.profile and measured.profile.device and text.endswith(f":{measured.profile.gpu}"):
         return with_device(parse_cluster(text), measured.profile), measured
     return load_cluster(text), measured

@@ -14,10 +14,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from costmodel.calibrated import with_scalars
+from costmodel.calibrated import profile_digest, with_scalars
 from costmodel.errors import SpecError
 from costmodel.explicit import step_seconds
-from costmodel.machine import Machine, machine_of
+from costmodel.machine import Machine
+from costmodel.profiled import measured_machine
 from costmodel.runtimes import traits_of
 from costmodel.scalars import (
     INTER_NODE,
@@ -40,6 +41,7 @@ from costmodel.spec.calibration import (
 )
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
+from costmodel.spec.profile import Profile
 from costmodel.spec.training import Precision
 from costmodel.table import FloatColumn, LayoutTable
 
@@ -98,11 +100,11 @@ def kinds_of(observations: Iterable[Observation]) -> Mapping[Kind, tuple[Observa
     return MappingProxyType({kind: tuple(group) for kind, group in ranked})
 
 
-def calibrate(observations: Sequence[Observation]) -> Calibration:
-    """Fit the scalars that the runs identify.
+def calibrate(observations: Sequence[Observation], profile: Profile | None = None) -> Calibration:
+    """Fit the scalars that the runs identify, on the machine of the catalog or of a profile.
 
     Raises:
-        SpecError: No run, or runs of several GPUs, precisions or runtimes.
+        SpecError: No run, runs of several GPUs, precisions or runtimes, or a profile of another.
         PlanError: A run names something unknown.
     """
     kinds = kinds_of(observations)
@@ -112,19 +114,25 @@ def calibrate(observations: Sequence[Observation]) -> Calibration:
             f"{len(kinds)}: {', '.join(map(str, kinds)) or 'none'}"
         )
     (kind,) = kinds
-    steps = _steps(observations)
+    if profile and profile.gpu != kind.gpu:
+        raise SpecError(
+            f"the profile was measured on {profile.gpu}, the runs are of {kind.gpu}: give one of "
+            "that GPU, or leave --profile out"
+        )
+    steps = _steps(observations, profile)
     _check_magnitude(observations, steps)
     names = np.array([observation.layout.model_dump_json() for observation in observations])
     choice = choice_of(steps, names)
     fit = fit_of(steps, choice.free)
-    before = _predicted(observations, Scalars())
-    after = _predicted(observations, fit.scalars)
+    before = _predicted(observations, profile, Scalars())
+    after = _predicted(observations, profile, fit.scalars)
     measured = steps.measured
     return Calibration(
         gpu=kind.gpu,
         precision=kind.precision,
         runtime=kind.runtime,
         models=tuple(dict.fromkeys(o.job.model.name for o in observations)),
+        profile_digest=profile_digest(profile) if profile else None,
         speed=_factor(fit, SPEED),
         inter_node_bandwidth=_factor(fit, INTER_NODE),
         fixed_overhead_seconds=_overhead(fit),
@@ -159,18 +167,22 @@ def _check_magnitude(observations: Sequence[Observation], steps: Steps) -> None:
             )
 
 
-def _steps(observations: Sequence[Observation]) -> Steps:
-    priced = [_priced_steps(observation) for observation in observations]
+def _steps(observations: Sequence[Observation], profile: Profile | None) -> Steps:
+    priced = [_priced_steps(observation, profile) for observation in observations]
     return Steps(np.array([o.step_time_s for o in observations]), np.log(np.array(priced)))
 
 
-def _priced_steps(observation: Observation) -> FloatColumn:
+def _machine(job: Job, profile: Profile | None) -> Machine:
+    return measured_machine(job.cluster, job.training.precision, profile)
+
+
+def _priced_steps(observation: Observation, profile: Profile | None) -> FloatColumn:
     """Step time of a run with each network factor.
 
     Source: as `costmodel.explicit.step_seconds`.
     """
     job, table = observation.job, LayoutTable.of([observation.layout])
-    machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
+    machine, traits = _machine(job, profile), traits_of(job)
 
     def seconds(machine: Machine) -> float:
         return float(step_seconds(job, machine, traits, table)[0])
@@ -181,7 +193,9 @@ def _priced_steps(observation: Observation) -> FloatColumn:
     return np.array([seconds(with_scalars(machine, scalars)) for scalars in factors])
 
 
-def _predicted(observations: Sequence[Observation], scalars: Scalars) -> FloatColumn:
+def _predicted(
+    observations: Sequence[Observation], profile: Profile | None, scalars: Scalars
+) -> FloatColumn:
     """Step time of every run under some scalars.
 
     Source: as `costmodel.explicit.step_seconds`.
@@ -189,7 +203,7 @@ def _predicted(observations: Sequence[Observation], scalars: Scalars) -> FloatCo
     times = []
     for observation in observations:
         job, table = observation.job, LayoutTable.of([observation.layout])
-        machine = with_scalars(machine_of(job.cluster, job.training.precision), scalars)
+        machine = with_scalars(_machine(job, profile), scalars)
         times.append(float(step_seconds(job, machine, traits_of(job), table)[0]))
     return np.array(times)
 

@@ -7,6 +7,7 @@ holds for the other.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from costmodel.errors import SpecError
 from costmodel.groups import group_jobs
@@ -21,7 +22,10 @@ from costmodel.spec.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is known of a machine beyond the catalog; a calibration corrects the catalog alone."""
+    """What is known of a machine beyond the catalog.
+
+    A calibration corrects what it was fitted on: the catalog, or the profile beside it.
+    """
 
     profile: Profile | None = None
     """Measurements of its parts."""
@@ -42,13 +46,51 @@ class Measured:
 NOTHING = Measured()
 
 
+def profile_digest(profile: Profile) -> str:
+    """Names the measurements of a profile: the same for the same points in any order."""
+    points = sorted(point.model_dump_json() for point in profile.points)
+    return sha256("\n".join((profile.gpu, *points)).encode()).hexdigest()[:16]
+
+
+def agreed(measured: Measured) -> Measured:
+    """The same, where the calibration corrects the profile that is beside it.
+
+    Raises:
+        SpecError: It was fitted on another profile, or on the catalog.
+    """
+    _check_both_or_none(measured)
+    profile, calibration = measured.profile, measured.calibration
+    if profile and calibration and profile_digest(profile) != calibration.profile_digest:
+        raise SpecError(
+            "this calibration corrects another profile: fit it again, with `plan calibrate "
+            "--profile` of all files of this one"
+        )
+    return measured
+
+
+def _check_both_or_none(measured: Measured) -> None:
+    calibration = measured.calibration
+    if calibration and measured.profile and not calibration.profile_digest:
+        raise SpecError(
+            "this calibration corrects the catalog, not a profile: fit it on top of the profile, "
+            "with `plan calibrate --profile`, or give one or the other"
+        )
+    if calibration and calibration.profile_digest and not measured.profile:
+        raise SpecError(
+            "this calibration corrects a profile: give that with --profile as well, or fit it "
+            "without one"
+        )
+
+
 def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
     """The machine of a job as it was measured.
 
     Raises:
-        SpecError: The profile or the calibration is of another GPU.
+        SpecError: The profile or the calibration is of another GPU, or the calibration corrects
+            something else than what is beside it.
         PlanError: As `machine_of`.
     """
+    _check_both_or_none(measured)
     others = sorted({group.gpu for group in job.cluster.groups} - {measured.gpu})
     if others and measured.gpu:
         what = "profile was measured" if measured.profile else "calibration was fitted"
@@ -100,7 +142,8 @@ def calibration_notes(job: Job, calibration: Calibration) -> tuple[str, ...]:
     speed, count = calibration.speed, len(calibration.runs)
     found = [
         f"calibrated on {count} measured run{'s' if count > 1 else ''} of {calibration.gpu}: "
-        f"speed {speed.value:.3g} of the catalog's (80 %: {speed.low:.3g} to {speed.high:.3g})"
+        f"speed {speed.value:.3g} of the {calibration.corrected}'s (80 %: {speed.low:.3g} to "
+        f"{speed.high:.3g})"
     ]
     found += [
         f"calibrated on {name} {measured}, asked for {wanted}: steps may be off by more"
@@ -119,14 +162,15 @@ def _provenance(machine: Machine, calibration: Calibration) -> tuple[Provenance,
     """Fitted and assumed numbers become measured; datasheet numbers only where a scalar acts."""
     count = len(calibration.runs)
     steps = f"{count} measured step{'s' if count > 1 else ''} ({_listed(calibration)})"
-    speed = f"{calibration.speed.value:.3g} times the catalog's speed, from {steps}"
+    base = calibration.corrected
+    speed = f"{calibration.speed.value:.3g} times the {base}'s speed, from {steps}"
     nic = calibration.inter_node_bandwidth
     network = f"{nic.value:.3g} times the datasheet, from {steps}"
     kept = [
         Provenance(p.quantity, "measured", f"{network}; datasheet: {p.source}")
         if p.quantity.endswith(" NIC") and nic.identified
-        else Provenance(p.quantity, "measured", f"{speed}; catalog: {p.source}")
-        if p.kind in ("fitted", "assumed")
+        else Provenance(p.quantity, "measured", f"{speed}; {base}: {p.source}")
+        if p.kind != "datasheet"
         else p
         for p in machine.provenance
     ]

@@ -15,7 +15,7 @@ import numpy as np
 
 from costmodel.blocks import Blocks
 from costmodel.blocks.rows import RowBlocks, row_blocks
-from costmodel.comm.collectives import message_seconds
+from costmodel.comm.collectives import collective_seconds, message_seconds
 from costmodel.comm.topology import group, pipeline_neighbour
 from costmodel.data_parallel import (
     beside,
@@ -37,6 +37,7 @@ from costmodel.pipeline import (
     pipeline_lower_bound,
     rank_seconds,
     splits_backward,
+    waits_for_messages,
 )
 from costmodel.ranks import Ranks, ranks_of
 from costmodel.rules import num_microbatches
@@ -172,6 +173,7 @@ def row_seconds(
         contention = machine.constants.fsdp_contention
         layers = [beside(contention, *one) for one in zip(layers, traffic, windows, strict=True)]
     dense, moe, embedding, head, mtp = layers
+    sent = message_seconds_of(job, machine, traits, table)
     return RowSeconds(
         dense,
         moe,
@@ -179,6 +181,7 @@ def row_seconds(
         head,
         mtp,
         p2p=p2p_seconds(job, machine, traits, table),
+        sending=sent * waits_for_messages(traits, table),
         split=splits_backward(table),
         apart=ends_apart(traits, table),
     )
@@ -208,10 +211,26 @@ def without_overhead(machine: Machine, seconds: float) -> float:
 def p2p_seconds(
     job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
 ) -> FloatColumn:
-    """Seconds of one activation between neighbouring pipeline ranks.
+    """Seconds of one activation between neighbouring pipeline ranks, gathered where it was cut.
 
     Source: Narayanan et al., arXiv:2104.04473, section 4.1; with sequence parallelism each tensor
     rank sends its slice. Section 4.1 there: the scatter and gather of messages.
+    """
+    sent = message_seconds_of(job, machine, traits, table)
+    if not traits.scatters_messages:
+        return sent
+    cut = (table.pp > 1) & (table.sequence_parallel == 0)
+    whole = sent_bytes(job, machine, traits, table) * table.tp
+    links = group(machine, table.tp, np.ones_like(table.tp))
+    return np.asarray(sent + cut * collective_seconds(machine, "all_gather", whole, links))
+
+
+def message_seconds_of(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
+    """Seconds in which one activation, or a rank's slice of it, is on its way.
+
+    Source: as `p2p_seconds`.
     """
     stride = table.tp * table.cp * table.dp
     crossing = pipeline_neighbour(machine, table.pp, stride)

@@ -92,6 +92,10 @@ class Machine:
     """Embeddings and heads that were measured, as `layers`."""
     optimizer_bytes_per_second: float | None = None
     """Measured speed of the optimizer; null: that of other kernels without reuse."""
+    permute_bytes_per_second: float | None = None
+    """Measured speed of kernels that sort rows by expert; null: as fitted with their passes."""
+    loss_bytes_per_second: float | None = None
+    """Measured speed of the fused loss; null: that of other kernels without reuse."""
     cpu_adam_params_per_second: float | None = None
     """Measured on all cores of a node; null: as published."""
     outside_bytes: float | None = None

@@ -51,6 +51,9 @@ class RowSeconds:
     head: LayerSeconds
     mtp: LayerSeconds
     p2p: FloatColumn
+    """From the end of a pass to the start of the next stage's: one message, gathered."""
+    sending: FloatColumn
+    """Part of `p2p` in which the sender waits for its message; 0 where it goes on."""
     split: BoolColumn
     """The schedule runs weight gradients as passes of their own."""
     apart: BoolColumn
@@ -65,6 +68,11 @@ class RowSeconds:
 def splits_backward(table: LayoutTable) -> BoolColumn:
     """Does the schedule of each row run weight gradients as passes of their own?"""
     return np.array([SCHEDULES[name].splits_backward for name in SCHEDULE_NAMES])[table.schedule]
+
+
+def waits_for_messages(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Does a rank compute nothing while it sends or receives? Source: that of the runtime."""
+    return np.array([name in traits.waits_for_messages for name in SCHEDULE_NAMES])[table.schedule]
 
 
 def ends_apart(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:

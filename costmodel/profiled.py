@@ -22,6 +22,8 @@ from costmodel.spec.constants import Constants
 from costmodel.spec.job import Job
 from costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
 from costmodel.spec.profile import (
+    LOSSES,
+    PERMUTES,
     AttentionPoint,
     CollectivePoint,
     CopyPoint,
@@ -33,6 +35,7 @@ from costmodel.spec.profile import (
     Point,
     ProductPoint,
     Profile,
+    StreamPoint,
 )
 from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
 from costmodel.units import GB
@@ -81,6 +84,8 @@ def measured_machine(
         layers=plausible([p for p in points_of(points, LayerPoint) if p.precision == precision]),
         ends=tuple(p for p in points_of(points, EndPoint) if p.precision == precision),
         optimizer_bytes_per_second=_optimizer_speed(updates),
+        permute_bytes_per_second=_stream_speed(points, PERMUTES),
+        loss_bytes_per_second=_stream_speed(points, LOSSES),
         cpu_adam_params_per_second=_cpu_adam_speed(profile.gpus_per_node, updates),
         host_bytes_per_second=_host_speed(machine, points_of(points, CopyPoint)),
         outside_bytes=outside,
@@ -164,6 +169,14 @@ def _optimizer_speed(points: Sequence[OptimizerPoint]) -> float | None:
         return None
     largest = max(mine, key=lambda p: p.num_params)
     return ADAM_STEP_BYTES * largest.num_params / largest.time.seconds
+
+
+def _stream_speed(points: Sequence[Point], names: Sequence[str]) -> float | None:
+    """Bytes per second of kernels of these names at the largest size measured, the slowest."""
+    mine = [p for p in points_of(points, StreamPoint) if p.name in names]
+    largest = max((p.moved_bytes for p in mine), default=0)
+    speeds = [p.moved_bytes / p.time.seconds for p in mine if p.moved_bytes == largest]
+    return min(speeds, default=None)
 
 
 def _cpu_adam_speed(processes: int, points: Sequence[OptimizerPoint]) -> float | None:

@@ -57,12 +57,11 @@ def simulate(job: Job, priced: Priced) -> SimulatedTable:
     for number, one in enumerate(first.tolist()):
         rows = np.flatnonzero(shape == number)
         pp, name = int(table.pp[one]), SCHEDULE_NAMES[table.schedule[one]]
-        ends, at_once = rank_ends(
-            (name, pp, int(table.vpp[one]), int(priced.microbatches[one])),
-            virtual_stage_seconds(job, priced, rows),
-            priced.seconds.p2p[rows],
-            priced.seconds.apart[rows],
-        )
+        run = (name, pp, int(table.vpp[one]), int(priced.microbatches[one]))
+        passes, apart = virtual_stage_seconds(job, priced, rows), priced.seconds.apart[rows]
+        ends, at_once = rank_ends(run, passes, priced.seconds.p2p[rows], apart)
+        if priced.seconds.sending[rows].any():
+            ends, _ = rank_ends(run, *busy_with_messages(priced, rows, passes), apart)
         with_messages[rows] = ends.max(axis=1)
         instant[rows] = np.minimum(at_once.max(axis=1), with_messages[rows])
         traffic = priced.traffic[:pp, rows]
@@ -91,6 +90,26 @@ def rank_ends(
             both = both - from_own * first_start_seconds(passes, delays, pp)
         ends[some], at_once[some] = both[: len(some)], both[len(some) :]
     return ends, at_once
+
+
+def busy_with_messages(
+    priced: Priced, rows: IntColumn, passes: StageSeconds
+) -> tuple[StageSeconds, FloatColumn]:
+    """Passes with the messages in which their ranks wait, and what is left of the way between.
+
+    The pass of a sender ends with its message and that of the receiver begins with it. Both wait
+    at once, so the receiver begins that much before the pass of the sender ends. Rows whose ranks
+    do not wait stay as they are.
+    Source: derived; `RuntimeTraits.waits_for_messages`.
+    """
+    sending, p2p = priced.seconds.sending[rows, None], priced.seconds.p2p[rows, None]
+    received = (sending > 0) * p2p
+    stage = np.arange(passes.forward.shape[1])
+    behind, ahead = stage > 0, stage < stage[-1]
+    forward = passes.forward + behind * received + ahead * sending
+    backward = passes.backward + ahead * received + behind * sending
+    way = np.where(sending > 0, -sending, p2p)[:, 0]
+    return StageSeconds(forward, backward, passes.weight), way
 
 
 def _programs(

@@ -106,7 +106,8 @@ FIELDS = {
     "OptimizerPoint.num_params": "Parameters that are updated.",
     "OptimizerPoint.threads": "Threads of the process, in host memory.",
     "OptimizerPoint.time": "Of one step.",
-    "StreamPoint.name": "The kernel.",
+    "StreamPoint.name": "The kernel. `permute` and `permute_backward` sort rows by expert, `loss` "
+    "is the fused cross entropy: they set their own terms, all others together the rest.",
     "StreamPoint.time": "Of one call.",
     "CollectivePoint.operation": "`all_reduce`, `all_gather`, `reduce_scatter`, `alltoall`, `p2p`.",
     "CollectivePoint.time": "Of one call, on the slowest rank.",

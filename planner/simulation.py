@@ -14,7 +14,7 @@ from costmodel.groups import in_groups
 from costmodel.runtimes import traits_of
 from costmodel.schedules import SCHEDULES, program_for
 from costmodel.schedules.program import EQUAL, Shape
-from costmodel.simulation import virtual_stage_seconds
+from costmodel.simulation import busy_with_messages, virtual_stage_seconds
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.steady import relative_seconds, units_of
@@ -84,14 +84,14 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
     priced = price(job, machine, traits, table, merged=False)
     shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
     seconds = virtual_stage_seconds(job, priced, np.array([0]))
-    p2p = priced.seconds.p2p[:1]
-    relative = relative_seconds(seconds, p2p, units_of(layout.schedule))[0]
+    relative = relative_seconds(seconds, priced.seconds.p2p[:1], units_of(layout.schedule))[0]
+    seconds, way = busy_with_messages(priced, np.array([0]), seconds)
     adapts = SCHEDULES[layout.schedule].adapts
     program = program_for(layout.schedule, shape, relative if adapts else EQUAL)
     speed = machine.speed
     passes = StageSeconds(seconds.forward / speed, seconds.backward / speed, seconds.weight / speed)
     return Simulation(
-        scored=score(layout.schedule, program, passes, float(p2p[0]) / speed),
+        scored=score(layout.schedule, program, passes, float(way[0]) / speed),
         traffic=tuple((np.broadcast_to(priced.traffic, (layout.pp, 1))[:, 0] / speed).tolist()),
         optimizer=float(priced.update[0]) / speed,
         step_time_s=explicit(job, machine, traits, table)[0].step_time_s,

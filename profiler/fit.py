@@ -15,6 +15,8 @@ from costmodel.profiled import points_of
 from costmodel.sourced import Sourced
 from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
 from costmodel.spec.profile import (
+    LOSSES,
+    PERMUTES,
     AttentionPoint,
     CollectivePoint,
     OverlapPoint,
@@ -43,6 +45,7 @@ where it is not (A10G over PCIe, 4 GPUs).
 """
 FITTED = frozenset(
     {
+        "alltoall_alpha",
         "attention_fixed_seconds",
         "attention_backward_efficiency",
         "elementwise_efficiency",
@@ -93,6 +96,7 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
     _products(found, points_of(points, ProductPoint))
     _attention(found, points_of(points, AttentionPoint))
     _collectives(found, points_of(points, CollectivePoint))
+    _exchanges(found)
     _messages(found, points_of(points, CollectivePoint))
     _across(found, points_of(points, CollectivePoint))
     _streams(found, points_of(points, StreamPoint))
@@ -185,6 +189,19 @@ def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
             found.scatter[name] = scatter
 
 
+def _exchanges(found: _Found) -> None:
+    """Start of an exchange among experts: the split sizes go first, an all-to-all of their own.
+
+    Source: `alltoall_alpha` of `Constants`, twice the start; of the largest group measured.
+    """
+    for size in reversed(GROUP_SIZES):
+        curve = found.collectives.get(f"alltoall_{size}")
+        if curve:
+            what = f"starts of an all-to-all on {size} GPUs"
+            found.constant("alltoall_alpha", 2 * curve.alpha_us * MICROSECOND, 2, what)
+            return
+
+
 def _messages(found: _Found, points: Sequence[CollectivePoint]) -> None:
     """Start and bandwidth of messages between two GPUs of a node."""
     mine = [p for p in points if p.operation == "p2p" and p.per_node == p.ranks]
@@ -230,6 +247,7 @@ def _across(found: _Found, points: Sequence[CollectivePoint]) -> None:
 
 def _streams(found: _Found, points: Sequence[StreamPoint]) -> None:
     """Start of a small kernel, and the share of memory bandwidth of kernels without reuse."""
+    points = [p for p in points if p.name not in (*PERMUTES, *LOSSES)]
     if len({p.moved_bytes for p in points}) < LEAST_POINTS:
         if points:
             found.notes.append(f"kernels: {LEAST_POINTS} sizes are needed for a curve")

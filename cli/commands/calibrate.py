@@ -12,13 +12,15 @@ import click
 from cli.calibrations import calibration_json
 from cli.files import read_log, write_text
 from cli.help import example
-from cli.inputs import load_cluster, load_model
+from cli.inputs import load_model
 from cli.layout_text import parse_layout
 from cli.options import FORCE, JSON, LARGEST_SIZE, Destination, gathered
 from cli.output import json_text, remark, show, write
+from cli.profiles import load_measured, machines_of
 from cli.render.calibration import calibration_page, log_line
 from cli.runs import InvalidRun, read_runs
 from costmodel.calibrate import Observation, calibrate, kind_of, kinds_of
+from costmodel.calibrated import Measured
 from costmodel.catalog import gpu_names
 from costmodel.errors import PlanError, SpecError
 from costmodel.runtimes import RUNTIMES
@@ -105,6 +107,14 @@ chosen_options = gathered(
         ),
     ),
 )
+PROFILE = click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Correct these measurements instead of the catalog: a file of `plan profile` (several "
+    "merge). Give them again wherever the calibration is used.",
+)
 OUTPUT = click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -123,9 +133,14 @@ OUTPUT = click.option(
 @click.argument("files", nargs=-1, metavar="[RUNS.jsonl]...", type=click.Path(path_type=Path))
 @logged_options
 @chosen_options
+@PROFILE
 @gathered("destination", Destination, (OUTPUT, FORCE, JSON))
 def command(
-    files: tuple[Path, ...], logged: Logged, chosen: Chosen, destination: Destination
+    files: tuple[Path, ...],
+    profiles: tuple[Path, ...],
+    logged: Logged,
+    chosen: Chosen,
+    destination: Destination,
 ) -> None:
     """Correct the estimate by measured steps.
 
@@ -141,8 +156,12 @@ def command(
         raise click.UsageError("give files of measured runs, or --log with what ran: one of both")
     if files and logged.job_is_given:
         raise click.UsageError("files of runs say what ran: leave --model to --layout out")
-    observations = _from_files(files, chosen) if files else _from_logs(logged, chosen)
-    calibration = calibrate(observations)
+    measured = _measured(profiles)
+    if files:
+        observations = _from_files(files, chosen)
+    else:
+        observations, measured = _from_logs(logged, chosen, measured)
+    calibration = calibrate(observations, measured.profile)
     text = json_text(calibration_json(calibration))
     if destination.output:
         write_text(destination.output, text, force=destination.force)
@@ -151,6 +170,21 @@ def command(
         write(text)
     else:
         show(*calibration_page(calibration, destination.output))
+
+
+def _measured(profiles: Sequence[Path]) -> Measured:
+    """What `--profile` names.
+
+    Raises:
+        PlanError: As `load_measured`, or a calibration: one does not correct another.
+    """
+    measured = load_measured(profiles, alone=False)
+    if measured.calibration:
+        raise SpecError(
+            "--profile holds a calibration, and one does not correct another: give files of "
+            "`plan profile`"
+        )
+    return measured
 
 
 def _from_files(files: Sequence[Path], chosen: Chosen) -> tuple[Observation, ...]:
@@ -200,20 +234,22 @@ def _wanted(one: Observation, chosen: Chosen) -> bool:
     )
 
 
-def _from_logs(logged: Logged, chosen: Chosen) -> tuple[Observation, ...]:
+def _from_logs(
+    logged: Logged, chosen: Chosen, measured: Measured
+) -> tuple[tuple[Observation, ...], Measured]:
+    """Steps of the logs, and what was measured with a profile that `--cluster` may name."""
     if chosen.gpu is not None:
         raise click.UsageError("--gpu chooses among runs of a file; the log's is in --cluster")
-    job = _job(logged, chosen)
+    job, whole = _job(logged, chosen, measured)
     if len(logged.layout) != len(logged.log):
         raise click.UsageError(
             f"{len(logged.log)} --log and {len(logged.layout)} --layout: give one for each log"
         )
-    return tuple(
-        _observed(path, job, layout) for path, layout in zip(logged.log, logged.layout, strict=True)
-    )
+    runs = zip(logged.log, logged.layout, strict=True)
+    return tuple(_observed(path, job, layout) for path, layout in runs), whole
 
 
-def _job(logged: Logged, chosen: Chosen) -> Job:
+def _job(logged: Logged, chosen: Chosen, measured: Measured) -> tuple[Job, Measured]:
     batch, length = logged.global_batch_size, logged.seq_length
     if logged.model is None or logged.cluster is None or batch is None or length is None:
         raise click.UsageError(
@@ -224,12 +260,14 @@ def _job(logged: Logged, chosen: Chosen) -> Job:
         global_batch_size=batch,
         precision=chosen.precision or DEFAULT_PRECISION,
     )
-    return Job(
+    cluster, whole = machines_of(logged.cluster, measured)
+    job = Job(
         model=load_model(logged.model),
         training=training,
-        cluster=load_cluster(logged.cluster),
+        cluster=cluster,
         runtime=chosen.runtime or DEFAULT_RUNTIME,
     )
+    return job, whole
 
 
 def _observed(path: Path, job: Job, text: str) -> Observation:

@@ -49,14 +49,15 @@ def calibration_page(calibration: Calibration, path: Path | None) -> Iterator[Re
     notes = tuple(_notes(calibration))
     if notes:
         yield notes_part(notes)
-    use = f"add --profile {shlex.quote(str(path))} to `plan search` and `plan estimate`"
+    beside = " beside the profile's" if calibration.profile_digest else ""
+    use = f"add --profile {shlex.quote(str(path))}{beside} to `plan search` and `plan estimate`"
     yield section("Next", use if path else "add --output calibration.json")
 
 
 def _headline(calibration: Calibration) -> Text:
     speed = calibration.speed
     text = Text(
-        f"speed {speed.value:.3f} of the catalog's "
+        f"speed {speed.value:.3f} of the {calibration.corrected}'s "
         f"(80 %: {speed.low:.3f} to {speed.high:.3f}), "
         f"from {plural(len(calibration.runs), 'measured run')}",
         style="bold green",
@@ -75,7 +76,7 @@ def _headline(calibration: Calibration) -> Text:
 def _scalars(calibration: Calibration) -> RenderableType:
     columns = (Column("scalar", numeric=False), Column("value"), Column("80 %"))
     rows = [
-        _row("speed of whole steps, of the catalog's", calibration.speed, ""),
+        _row(f"speed of whole steps, of the {calibration.corrected}'s", calibration.speed, ""),
         _row("bandwidth between nodes, of the datasheet's", calibration.inter_node_bandwidth, ""),
         _row("fixed overhead of a step", calibration.fixed_overhead_seconds, " s"),
     ]
@@ -92,7 +93,7 @@ def _runs(calibration: Calibration) -> RenderableType:
     columns = (
         Column("run", numeric=False),
         Column("measured"),
-        Column("catalog"),
+        Column(calibration.corrected),
         Column("error"),
         Column("calibrated"),
         Column("error"),
@@ -133,7 +134,8 @@ def _notes(calibration: Calibration) -> Iterator[str]:
     if left_out is not None and left_out > calibration.error_before_fraction:
         yield (
             "the runs do not agree: a layout is predicted worse from the others than from the "
-            "catalog; check that they are of one machine and one version of the runtime"
+            f"{calibration.corrected}; check that they are of one machine and one version of the "
+            "runtime"
         )
     for run in calibration.runs:
         off = run.after_step_time_s / run.measured_step_time_s - 1

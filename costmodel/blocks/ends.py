@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
-from costmodel.compute import Product, elementwise_seconds, linear_seconds
+from costmodel.compute import (
+    Product,
+    elementwise_seconds,
+    linear_seconds,
+    streaming_bytes_per_second,
+)
 from costmodel.table import FloatColumn, IntColumn
 
 LOSS_PASSES = 5
@@ -59,8 +64,7 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     vocab = padded_vocab(model.vocab_size, shapes.table.tp) / shapes.table.tp
     h = np.zeros(shapes.size) + model.hidden_size
     products = linear_seconds(shapes.machine, rate, [Product(tokens, vocab, h)])
-    passes = LOSS_PASSES if shapes.traits.kernels == "fused" else UNFUSED_LOSS_PASSES
-    loss = elementwise_seconds(shapes.machine, passes * shapes.storage * tokens * vocab)
+    loss = _loss_seconds(shapes, shapes.storage * tokens * vocab)
     fixed = 3 * shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange
     return (
@@ -78,6 +82,18 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
         ),
         products.weight,
     )
+
+
+def _loss_seconds(shapes: Shapes, logit_bytes: FloatColumn) -> FloatColumn:
+    """Seconds of the cross entropy, forward and backward; the fused kernel as measured, if it was.
+
+    Source: LOSS_PASSES and UNFUSED_LOSS_PASSES.
+    """
+    machine = shapes.machine
+    if shapes.traits.kernels != "fused":
+        return elementwise_seconds(machine, UNFUSED_LOSS_PASSES * logit_bytes)
+    speed = machine.loss_bytes_per_second or streaming_bytes_per_second(machine)
+    return LOSS_PASSES * logit_bytes / speed
 
 
 def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:

@@ -34,6 +34,14 @@ ROUTER_BYTES = 16
 """Bytes moved per token and expert by softmax, top-k and the load-balancing loss. Source: derived:
 fp32 logits and probabilities, each read and written."""
 
+PERMUTE_PASSES, SORT_PASSES = 2, 4
+"""Passes over the routed rows of measured kernels: tokens are copied to the rows of their experts
+and rows added up to tokens again, one pass each beside the tokens themselves; where a rank has
+several experts, received rows are sorted by expert before the products and back after them.
+
+Source: derived; Megatron Core `moe/token_dispatcher.py`, `permute` and `sort_chunks_by_idxs`.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class _Routing:
@@ -57,14 +65,14 @@ def moe_part(shapes: Shapes) -> Part:
     transfer = _dispatch_and_combine(shapes, routing)
     transfer = transfer * (exposed if shapes.traits.overlaps_experts else 1.0)
     router = _router(shapes, routing)
-    activation, passes = _elementwise(shapes, routing)
+    activation, passes, passes_backward = _elementwise(shapes, routing)
     forward = pass_seconds(
         shapes.size, gemm=experts.forward + router, elementwise=passes, ep_comm=transfer
     )
     backward = pass_seconds(
         shapes.size,
         gemm=experts.backward + 2 * router,
-        elementwise=shapes.machine.constants.elementwise_backward * passes,
+        elementwise=passes_backward,
         ep_comm=transfer,
     )
     inner, act_bytes = _saved(shapes, routing)
@@ -126,20 +134,36 @@ def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
     return ForwardBackward(forward, inputs + weight, weight)
 
 
-def _elementwise(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
-    """Seconds of the expert activation alone, and of all memory-bound passes with it.
+def _elementwise(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
+    """Seconds of the expert activation alone, and of all memory-bound kernels in both passes.
 
-    Source: derived; bytes moved by `permute_passes` and ROUTER_BYTES.
+    Source: derived; bytes moved by `_permutation` and ROUTER_BYTES.
     """
     moe, machine = routing.moe, shapes.machine
     tensors = 3 if shapes.job.model.gated_mlp else 2
     act = tensors * shapes.storage * routing.rows * moe.moe_intermediate_size / shapes.table.etp
-    row = shapes.storage * shapes.job.model.hidden_size
-    permuted = machine.constants.permute_passes * routing.rows * row
     routed = ROUTER_BYTES * shapes.tokens / shapes.residual_shards * moe.num_experts
     activation = elementwise_seconds(machine, act)
-    passes = activation + elementwise_seconds(machine, permuted / shapes.table.etp + routed)
-    return activation, passes + ROUTER_KERNELS * machine.constants.launch_seconds
+    kernels = activation + elementwise_seconds(machine, routed)
+    kernels = kernels + ROUTER_KERNELS * machine.constants.launch_seconds
+    there, back = _permutation(shapes, routing)
+    return activation, kernels + there, machine.constants.elementwise_backward * kernels + back
+
+
+def _permutation(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
+    """Seconds of sorting rows by expert and back, in both passes.
+
+    Measured kernels take the bytes they move, which are the same backward.
+    Source: `permute_passes`; where measured, PERMUTE_PASSES and SORT_PASSES.
+    """
+    machine, speed = shapes.machine, shapes.machine.permute_bytes_per_second
+    routed = routing.rows / shapes.table.etp * shapes.storage * shapes.job.model.hidden_size
+    if speed is None:
+        seconds = elementwise_seconds(machine, machine.constants.permute_passes * routed)
+        return seconds, machine.constants.elementwise_backward * seconds
+    sorts = np.where(routing.local_experts > 1, SORT_PASSES, 0)
+    seconds = (PERMUTE_PASSES + sorts + 2 / routing.moe.num_experts_per_tok) * routed / speed
+    return seconds, seconds
 
 
 def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:

@@ -77,6 +77,9 @@ class RuntimeTraits:
     """Selective recomputation goes by operation: half of the products again, not modules."""
     scatters_messages: bool = False
     """Each tensor rank sends its slice to the next stage and the receivers gather it."""
+    waits_for_messages: tuple[Schedule, ...] = ()
+    """Schedules under which a rank computes nothing while it sends or receives an activation or its
+    gradient."""
     overlaps_gradients: bool = False
     """Gradient reduction runs beside the backward pass."""
     overlaps_parameters: bool = False

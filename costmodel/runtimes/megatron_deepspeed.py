@@ -1,5 +1,9 @@
 """Megatron-DeepSpeed: the unfused layers of 2021, 16-bit gradients, nothing overlapped.
 
+Messages between stages neither: `runtime/pipe/p2p.py` knows no asynchronous send, so the stream of
+both ranks waits until one has gone through, and the receivers gather its slices before they go on
+(`runtime/utils.py`, PartitionedTensor.full).
+
 Source: microsoft/Megatron-DeepSpeed `megatron/model/transformer.py` and DeepSpeed
 `runtime/pipe/engine.py` (`_exec_reduce_grads` after the last backward pass, gradients in the
 precision of the model).
@@ -42,6 +46,7 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     kernels="legacy",
     host="legacy",
     scatters_messages=True,
+    waits_for_messages=("1f1b",),
     gradient_bytes=2,
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["unfused"],

@@ -25,6 +25,8 @@ MEGATRON_ZERO_BUBBLE = replace(
     # --enable-zero-bubble, --zero-bubble-v-schedule, --zero-bubble-v-schedule-mem-setup
     schedules=("1f1b", "interleaved", *SPLIT),
     zero_stages=(0, 1),  # the fork predates Megatron-FSDP
+    # p2p_communication.py, wait_on_reqs; the runtime of the split ones drops the handles of sends
+    waits_for_messages=("1f1b", "interleaved"),
     unsynchronised=SPLIT,  # --enable-optimizer-post-validation
     whole_groups=True,
     rules=(interleaved_needs_whole_groups,),

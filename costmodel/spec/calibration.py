@@ -50,7 +50,7 @@ class CalibrationRun(Spec):
     """Where the step time comes from."""
     measured_step_time_s: PositiveFloat
     before_step_time_s: PositiveFloat
-    """Predicted from the catalog alone."""
+    """Predicted from the catalog, or from the profile the calibration is of."""
     after_step_time_s: PositiveFloat
     """Predicted with the scalars."""
 
@@ -63,19 +63,27 @@ class Calibration(Spec):
     runtime: str
     models: tuple[str, ...]
     """Models that ran."""
+    profile_digest: str | None = None
+    """Which profile it corrects; null: the catalog."""
     speed: FittedFactor
-    """Speed of whole steps over that of the catalog: 0.9 makes every step 1 / 0.9 as long."""
+    """Speed of whole steps over that of the catalog or the profile: 0.9 makes every step 1 / 0.9
+    as long."""
     inter_node_bandwidth: FittedFactor
     """Bandwidth between scale-up domains over the datasheet's."""
     fixed_overhead_seconds: FittedScalar
     """Added to every step."""
     error_before_fraction: NonNegativeFloat
-    """Median of |predicted / measured - 1| over the runs, from the catalog alone."""
+    """Median of |predicted / measured - 1| over the runs, without the scalars."""
     error_after_fraction: NonNegativeFloat
     """As before, with the scalars: what the fit leaves."""
     error_left_out_fraction: NonNegativeFloat | None = None
     """As before, each layout predicted from the others; null for a single layout."""
     runs: tuple[CalibrationRun, ...] = Field(min_length=1)
+
+    @property
+    def corrected(self) -> str:
+        """What it corrects, as a word."""
+        return "profile" if self.profile_digest else "catalog"
 
     @property
     def scalars(self) -> Scalars:

@@ -23,6 +23,7 @@ Flag = Literal["noisy", "drift", "outliers", "throttled", "stated"]
 from the others, a GPU that reports it was slowed down; `stated`: a figure of another tool, whose
 repeats are unknown."""
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "p2p"]
+PERMUTES, LOSSES = ("permute", "permute_backward"), ("loss",)
 Direction = Literal["host_to_device", "device_to_host", "nvme_read", "nvme_write"]
 
 
@@ -134,8 +135,9 @@ class StreamPoint(Spec):
 
     kind: Literal["stream"] = "stream"
     name: str
+    """PERMUTES sort rows by expert, LOSSES are fused; all others are kernels without reuse."""
     moved_bytes: Count
-    """Read and written."""
+    """Read and written; of a loss `LOSS_PASSES` of `costmodel.blocks.ends` over the logits."""
     time: Timing
 
 

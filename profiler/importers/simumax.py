@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
+from costmodel.blocks.ends import LOSS_PASSES
 from costmodel.errors import SpecError
 from costmodel.spec.profile import (
     AttentionPoint,
@@ -43,6 +45,16 @@ COLLECTIVE_BYTES = tuple(2**power for power in (24, 26, 28, 30))
 """Sizes at which fits become points: of the range of the fit, 1 MiB to 1 GiB, without the small
 ones, where a line fitted to seconds is off."""
 STREAM_BYTES = (2**28, 2**30)
+STREAMS: Mapping[str, tuple[str, Fraction]] = {
+    "permute_fwd": ("permute", Fraction(1)),
+    "permute_bwd": ("permute_backward", Fraction(1)),
+    "ce_fusion": ("loss", Fraction(LOSS_PASSES, 4)),
+}
+"""Name of a kernel in a profile, and bytes it counts there over those counted by SimuMax: four
+passes over the logits for the fused loss.
+
+Source: simumax/core/transformer/dense_module.py, ParallelCE.
+"""
 PCIE = re.compile(r"intra_node_pcie_([1-9]\d{0,2})x")
 
 
@@ -190,8 +202,10 @@ def _streams(bandwidth: Entry | None) -> Iterator[StreamPoint]:
             continue
         speed = entry["gbps"].positive(GIBIBYTE) * entry["efficient_factor"].positive()
         latency = _microseconds(entry.get("latency_us"))
+        ours, share = STREAMS.get(name, (name, Fraction(1)))
         for moved in STREAM_BYTES:
-            yield StreamPoint(name=name, moved_bytes=moved, time=stated(moved / speed + latency))
+            seconds = stated(moved / speed + latency)
+            yield StreamPoint(name=ours, moved_bytes=int(moved * share), time=seconds)
 
 
 def _networks(networks: Entry | None, node: int) -> Iterator[CollectivePoint]:

@@ -151,6 +151,40 @@ def test_a_log_may_hold_bytes_that_are_no_text(tmp_path: Path):
     assert plan("calibrate", *TINY, "--log", path, *LAYOUT).code == 0
 
 
+MEASURED = Path(__file__).parents[2] / "examples" / "accuracy" / "profiles" / "simumax-b200.json"
+
+
+def test_one_step_corrects_a_profile_and_both_are_given_together(tmp_path: Path):
+    job, path = with_value(TINY, "--cluster", str(MEASURED)), tmp_path / "calibration.json"
+    parts = ("estimate", *job, *LAYOUT)
+    before = plan(*parts, "--json").json["estimate"]
+    assert isinstance(before, dict)
+    train = log(tmp_path / "train.log", 2000 * float(before["step_time_s"]))
+    done = plan("calibrate", *job, "--log", train, *LAYOUT, "--output", path)
+    assert done.code == 0, done.err
+    assert "of the profile's" in done.out
+    digest = json.loads(path.read_text())["profile_digest"]
+    assert isinstance(digest, str)
+    page = plan(*parts, "--profile", path)
+    assert page.code == 0, page.err
+    assert "calibrated on 1 measured run of b200" in page.out
+    beside = ("estimate", *with_value(TINY, "--cluster", "1x8:b200"), *LAYOUT)
+    assert plan(*beside, "--profile", path, "--profile", MEASURED).code == 0
+    refused(plan(*beside, "--profile", path), "corrects a profile")
+
+
+def test_a_calibration_of_the_catalog_is_refused_beside_a_profile(
+    calibration: Path, tmp_path: Path
+):
+    beside = ("estimate", *with_value(TINY, "--cluster", str(MEASURED)), *LAYOUT)
+    refused(plan(*beside, "--profile", calibration), "corrects the catalog, not a profile")
+    words = ("calibrate", *TINY, "--log", tmp_path / "train.log", *LAYOUT)
+    refused(plan(*words, "--profile", calibration), "one does not correct another")
+    other = plan(*words, "--profile", MEASURED)
+    assert other.code == 2
+    assert "measured on b200, the runs are of h100-sxm" in other.err
+
+
 def use(path: Path, *, cluster: str = "1x8:h100-sxm") -> Outcome:
     job = with_value(TINY, "--cluster", cluster)
     return plan("estimate", *job, "--layout", "tp=1", "--profile", path)

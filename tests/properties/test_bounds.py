@@ -61,7 +61,9 @@ def random_seconds(rng, table):
 
     p2p = rng.exponential(size=size) * rng.choice([0.0, 0.01, 1.0, 10.0], size)
     split, apart = splits_backward(table), rng.choice([False, True], size)
-    return RowSeconds(layer(), layer(), layer(), layer(), layer(), p2p, split, split & apart)
+    sending = p2p * rng.choice([0.0, 0.5, 1.0], size)
+    blocks = (layer(), layer(), layer(), layer(), layer())
+    return RowSeconds(*blocks, p2p, sending, split, split & apart)
 
 
 @settings(max_examples=12)
