@@ -16,8 +16,9 @@ demo: $(VENV)/.demo
 	$(BIN)/plan profile --quick --output out/profile.json --force
 	$(BIN)/plan doctor out/profile.json
 	@echo "plan: $(OUT)/plan.json, launch script: $(OUT)/launch/run.sh, this machine: out/profile.json"
+# Every core takes files of its own.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 # Formulas against models in torch on fake tensors, and the profiler; downloads torch, needs no GPU.
 oracles: $(VENV)/.oracles
 	$(BIN)/python -m pytest -m oracle tests/oracles
