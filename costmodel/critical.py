@@ -7,7 +7,7 @@ is the step itself: T(x) = max over paths P of P . x.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -45,14 +45,18 @@ class Paths:
 
     def since(self, first: int) -> Paths:
         """The paths from a number on."""
-        return Paths(*(getattr(self, f.name)[first:] for f in fields(self)))
+        return self.take(np.arange(first, len(self.rank)))
+
+    def take(self, rows: IntColumn) -> Paths:
+        """Some of the paths."""
+        return Paths(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def distinct(self) -> Paths:
         """Each path once."""
         columns = [getattr(self, f.name) for f in fields(self)]
         flat = np.concatenate([column.reshape(len(self.rank), -1) for column in columns], axis=1)
         first = np.sort(np.unique(flat, axis=0, return_index=True)[1])
-        return Paths(*(column[first] for column in columns))
+        return self.take(first)
 
     def seconds(self, stages: StageSeconds, p2p: FloatColumn) -> FloatMatrix:
         """Length of every path for every candidate; shape (candidate, path). Source: derived."""
@@ -77,6 +81,8 @@ class _Graph:
     """Is it the first op of its rank?"""
     last: IntColumn
     """Last op of every rank."""
+    length: IntColumn
+    """Ops of every rank."""
 
 
 @lru_cache(maxsize=64)
@@ -92,6 +98,7 @@ def _graph(schedule: str, pp: int, vpp: int, num_microbatches: int) -> _Graph:
         boundary=boundary_of(place, pp * vpp),
         first=number % positions == 0,
         last=np.arange(pp) * positions + ops.lengths[:pp] - 1,
+        length=ops.lengths[:pp],
     )
 
 
@@ -108,6 +115,51 @@ def critical_paths(
     rank), are most. For schedules that do not adapt to durations. `p2p` is as in `op_ends`.
     Source: critical path method; of equal inputs the op before on the same rank counts.
     """
+    return _traced(schedule, shape, seconds, p2p, behind)[0]
+
+
+LONG = 6
+"""Groups of `pp` micro batches of a run that stands for longer ones.
+
+Source: derived; in its middle no rank has ops of the warm-up or of the drain.
+"""
+ALTERNATING = ("1f1b", "interleaved")
+"""Schedules whose ranks alternate between forward and backward passes, the same for every group of
+`pp` micro batches."""
+
+
+def long_paths(
+    schedule: str, shape: tuple[int, int, int], seconds: StageSeconds, p2p: FloatColumn
+) -> Paths:
+    """The longest paths of a pipeline; of a long one, long ones that a short run shows.
+
+    A path that stays on one rank for more than half of the rank's ops is there in the middle of the
+    run, between warm-up and drain. A longer run repeats what the rank does there, and what comes
+    later, on whatever rank, is the same for later micro batches: so the path goes on for longer.
+    Source: derived; tested against the longer run.
+    """
+    pp, vpp, microbatches = shape
+    behind, short = np.zeros((len(p2p), pp)), LONG * pp + microbatches % pp
+    short = short if schedule in ALTERNATING else microbatches
+    if microbatches <= short:
+        return critical_paths(schedule, shape, seconds, p2p, behind).distinct()
+    paths, stays = _traced(schedule, (pp, vpp, short), seconds, p2p, behind)
+    if (stays < 0).all():
+        return critical_paths(schedule, shape, seconds, p2p, behind).distinct()
+    stage = np.arange(pp * vpp) % pp
+    more = (stage == stays[:, None]) * (microbatches - short)
+    longer = replace(paths, forward=paths.forward + more, backward=paths.backward + more)
+    return longer.take(np.flatnonzero(stays >= 0)).distinct()
+
+
+def _traced(
+    schedule: str,
+    shape: tuple[int, int, int],
+    seconds: StageSeconds,
+    p2p: FloatColumn,
+    behind: FloatMatrix,
+) -> tuple[Paths, IntColumn]:
+    """Longest paths, and the rank on which each has more than half of the ops in a row, or -1."""
     pp, vpp, microbatches = shape
     graph, stages = _graph(schedule, *shape), pp * vpp
     ends = op_ends(waves(schedule, pp, vpp, microbatches), seconds, p2p)
@@ -120,15 +172,19 @@ def critical_paths(
     change = np.zeros((len(ends), waits.shape[1] + 1), dtype=np.int64)
     crossed = np.zeros((len(ends), max(1, stages - 1)), dtype=np.int64)
     row, op = np.arange(len(ends)), graph.last[rank]
+    stays = np.full(len(ends), -1)
     while len(row):
         start = begin[row, op]  # ops from here on ran one after the other
         change[row, start] += 1
         change[row, op + 1] -= 1
+        here = np.searchsorted(graph.last, op)
+        stays[row] = np.where(2 * (op - start + 1) > graph.length[here], here, stays[row])
         chosen = source[row, start]
         goes = arrival[row, start] > 0
         crossed[row, graph.boundary[start]] += graph.crosses[chosen, start] & goes
         row, op = row[goes], graph.inputs[chosen, start][goes]
-    return _counted(graph, np.cumsum(change, axis=1)[:, :-1] > 0, crossed, rank, stages=stages)
+    member = np.cumsum(change, axis=1)[:, :-1] > 0
+    return _counted(graph, member, crossed, rank, stages=stages), stays
 
 
 def _latest_inputs(

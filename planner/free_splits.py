@@ -1,8 +1,8 @@
 """The second half of a search: may another split of the layers be faster than the best even one?
 
     node       bounded by `floor_seconds`, which holds for every split
-    skeleton   bounded by `split_bound` without recomputation and offload
-    layout     bounded by `split_bound`, then by the windows of its ranks
+    skeleton   bounded by mean paths without recomputation and offload
+    layout     bounded by mean paths, then by the windows of its ranks
     split      judged: its schedule is run
 
 Best first, as in `planner.search`; a layout is opened only where its bound is below the best.
@@ -11,15 +11,14 @@ Best first, as in `planner.search`; a layout is opened only where its bound is b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from costmodel.block_costs import BlockCosts, block_costs
-from costmodel.estimate import Priced, price, without_overhead
+from costmodel.estimate import Priced, price, with_overhead, without_overhead
 from costmodel.floor import floor_seconds
 from costmodel.machine import Machine
-from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.rules import Rule
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
@@ -31,21 +30,26 @@ from costmodel.table import (
     UNIFORM,
     BoolColumn,
     FloatColumn,
+    IntColumn,
     LayoutTable,
 )
 from planner.budget import Budget
 from planner.pool import Pool
-from planner.shape_bounds import split_bound
+from planner.shape_bounds import split_bound, steady_seconds
 from planner.space import Sieve, Space, nodes, policies, skeletons
 from planner.split import PathPool, Split, best_split, with_split
-from planner.split_memory import Limits, may_fit
+from planner.split_memory import Limits
 from planner.split_problem import Splittable, splittables
 
-NODES_AT_ONCE = 64
-SKELETONS_AT_ONCE = 64
+NODES_AT_ONCE, MOST_NODES = 32, 512
+"""Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many
+are bounded together where there is time."""
+SKELETONS_AT_ONCE = 256
 LAYOUTS_AT_ONCE = 16
+TURNS = 3
+"""Every so often the fastest layouts are split before their turn."""
 CHUNK_ROWS = 8_192
-OPENED_WITHOUT_LIMIT = 60
+OPENED_WITHOUT_LIMIT = 40
 """Layouts opened where no time limit says when to stop: a second or two, and always the same."""
 
 
@@ -63,10 +67,13 @@ class FreeFound:
 
 
 def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
-    """Rows whose layers may be split freely: a pipeline whose order ignores durations."""
-    fixed = [
-        not SCHEDULES[name].adapts and name not in traits.unsynchronised for name in SCHEDULE_NAMES
-    ]
+    """Rows whose layers may be split freely.
+
+    The order of the pipeline ignores durations, and its ranks do not wait for messages: the length
+    of a path is the seconds of its passes and messages alone.
+    """
+    other = {*traits.unsynchronised, *traits.waits_for_messages}
+    fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
     return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule])
 
 
@@ -92,6 +99,7 @@ class FreeSplits:
         self.table: LayoutTable | None = None
         self.opened = 0
         """Layouts opened so far, a skeleton counting as a fraction of one."""
+        self.turn, self.nodes_at_once = 0, NODES_AT_ONCE
         self.families = 0
         """Skeletons opened so far."""
         self.left = np.inf
@@ -120,7 +128,7 @@ class FreeSplits:
         while self._smallest() < self.best_s:
             if budget.spent() or (not limited and self.opened >= OPENED_WITHOUT_LIMIT):
                 break
-            self._open_smallest(budget)
+            self._open_some(budget)
             budget.report(1.0, min(self._smallest(), self.best_s))
         bound = min(self._smallest(), self.left, self.best_s)
         return FreeFound(self.table, self.best_s, bound, self.judged)
@@ -128,16 +136,22 @@ class FreeSplits:
     def _smallest(self) -> float:
         return min(self.nodes.smallest, self.skeletons.smallest, self.layouts.smallest)
 
-    def _open_smallest(self, budget: Budget) -> None:
-        smallest = self._smallest()
-        if self.layouts.smallest == smallest:
+    def _open_some(self, budget: Budget) -> None:
+        """Open what is deepest: a better answer, found early, leaves fewer branches to open.
+
+        Layouts wait in turns, or nothing else would be opened while there are any.
+        """
+        self.turn += 1
+        fewest = min(self.nodes.smallest, self.skeletons.smallest)
+        if self.layouts.smallest < fewest or (self.turn % TURNS == 0 and len(self.layouts.bound)):
             self._open_layouts(budget)
-        elif self.skeletons.smallest == smallest:
+        elif len(self.skeletons.bound):
             batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
             self.opened += 1
             self._open_skeletons(batch.below(self.best_s))
         else:
-            batch, self.nodes = self.nodes.split(NODES_AT_ONCE)
+            batch, self.nodes = self.nodes.split(self.nodes_at_once)
+            self.nodes_at_once = min(2 * self.nodes_at_once, MOST_NODES)
             self.opened += 1
             self._open_nodes(batch.below(self.best_s))
 
@@ -161,30 +175,38 @@ class FreeSplits:
     def _open_nodes(self, batch: Pool) -> None:
         table = skeletons(self.space, self.sieve, batch.table).table
         table = table.take(may_split(self.space.traits, table))
-        for part in _parts(table):
-            least, bound = self._least_used(part), self._time_bound(*self._costs(part))
-            keep = (least <= self.memory_bytes) & (bound < self.best_s)
-            self.skeletons = self.skeletons.joined(self._pool(part.take(keep), bound[keep]))
+        table = table.take(_by_shape(table))
+        for part in (table.take(rows) for rows in _parts(np.arange(len(table)))):
+            bound = self._bound(*self._leanest(part))
+            self.skeletons = self.skeletons.joined(self._pool(part, bound).below(self.best_s))
 
     def _open_skeletons(self, batch: Pool) -> None:
         """Bound every recomputation and offload of skeletons."""
         table = batch.table
         if not len(table):
             return
-        plain, owner = policies(self.space, table)
-        owner = owner + self.families
+        plain, owner = policies(self.space, table.take(_by_shape(table)))
+        family = owner + self.families
         self.families += len(table)
+        wins = self._may_win(plain)
+        plain, family = plain.take(wins), family[wins]
         for fraction in self.space.traits.offload_fractions:
             some = plain.replaced(offload_optimizer=np.full(len(plain), fraction))
-            legal = np.ones(len(some), dtype=bool)
-            for rule in self.rules:
-                legal &= ~rule.broken(self.job, some)
-            rows = np.flatnonzero(legal)
-            for start in range(0, len(rows), CHUNK_ROWS):
-                part = rows[start : start + CHUNK_ROWS]
-                bound, keep = self._bound(some.take(part))
-                waiting = Pool(some.take(part), bound, owner[part])
-                self.layouts = self.layouts.joined(waiting.take(keep))
+            rows = np.flatnonzero(self._legal(some))
+            for part in _parts(rows):
+                bound = self._bound(*self._costs(some.take(part)))
+                waiting = Pool(some.take(part), bound, family[part])
+                self.layouts = self.layouts.joined(waiting.below(self.best_s))
+
+    def _may_win(self, table: LayoutTable) -> BoolColumn:
+        """Rows that are faster than the best if no rank ever waits, whatever is offloaded."""
+        parts = [table.take(rows) for rows in _parts(np.arange(len(table)))]
+        bounds = [steady_seconds(self.job, *self._costs(part)) for part in parts]
+        return np.asarray(with_overhead(self.machine, np.concatenate(bounds)) < self.best_s)
+
+    def _legal(self, table: LayoutTable) -> BoolColumn:
+        broken = [rule.broken(self.job, table) for rule in self.rules]
+        return np.asarray(~np.any(broken, axis=0))
 
     def _split(self, row: Splittable, one: Pool, budget: Budget) -> None:
         """Find the best split of one layout; drop those that only take longer."""
@@ -199,22 +221,25 @@ class FreeSplits:
             longer = siblings & takes_longer(self.layouts.table, one.table)
             self.layouts = self.layouts.take(~longer)
 
-    def _time_bound(self, priced: Priced, costs: BlockCosts) -> FloatColumn:
-        traits = self.space.traits
-        return split_bound(self.job, self.machine, traits, priced, costs, cutoff_s=self.best_s)
-
     def _costs(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
         priced = price(self.job, self.machine, self.space.traits, table)
         return priced, block_costs(self.job, self.machine, self.space.traits, priced)
 
-    def _bound(self, table: LayoutTable) -> tuple[FloatColumn, BoolColumn]:
-        """Bound of every row, and which of them may fit."""
-        priced, costs = self._costs(table)
-        bound = self._time_bound(priced, costs)
-        wins = bound < self.best_s
+    def _bound(self, priced: Priced, costs: BlockCosts) -> FloatColumn:
+        """Bound of every row; infinite where no split fits that is faster than the best."""
         limits = Limits(self.memory_bytes, without_overhead(self.machine, self.best_s))
-        wins[wins] = may_fit(self.job, priced, costs, np.flatnonzero(wins), limits)
-        return bound, wins
+        return split_bound(self.job, self.machine, self.space.traits, priced, costs, limits=limits)
+
+    def _leanest(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
+        """The least seconds and bytes of skeletons, whatever they recompute and offload."""
+        most = max(self.space.traits.offload_fractions)
+        priced, costs = self._costs(table.replaced(offload_optimizer=np.full(len(table), most)))
+        return priced, replace(
+            costs,
+            offload=np.zeros_like(costs.offload),
+            kept_bytes=np.zeros_like(costs.kept_bytes),
+            input_bytes=np.zeros_like(costs.input_bytes),
+        )
 
     def _rows(self, table: LayoutTable) -> list[Splittable]:
         traits = self.space.traits
@@ -222,23 +247,6 @@ class FreeSplits:
 
     def _pool(self, table: LayoutTable, bound: FloatColumn) -> Pool:
         return Pool(table, bound, np.zeros(len(bound), dtype=np.int64))
-
-    def _least_used(self, table: LayoutTable) -> FloatColumn:
-        """Bytes of the fullest rank at least, however layers are split, recomputed and offloaded.
-
-        Source: derived; the mean over ranks of the states of all blocks.
-        """
-        most = table.replaced(offload_optimizer=np.full(len(table), self._most_offload))
-        priced, costs = self._costs(most)
-        model = self.job.model
-        counts = (model.num_dense_layers, model.num_moe_layers, 1, 1)
-        blocks = np.array([*counts, model.num_nextn_predict_layers])
-        mean = blocks @ costs.state_bytes / table.pp + priced.memory.transients.min(axis=0)
-        return np.asarray(mean * RESERVE_FACTOR + priced.memory.outside_bytes)
-
-    @property
-    def _most_offload(self) -> float:
-        return max(self.space.traits.offload_fractions)
 
 
 def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
@@ -259,6 +267,10 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
 
 
-def _parts(table: LayoutTable) -> list[LayoutTable]:
-    starts = range(0, len(table), CHUNK_ROWS)
-    return [table.take(np.arange(s, min(s + CHUNK_ROWS, len(table)))) for s in starts]
+def _by_shape(table: LayoutTable) -> IntColumn:
+    """Rows of one pipeline shape side by side."""
+    return np.lexsort((table.dp * table.micro_batch_size, table.vpp, table.pp, table.schedule))
+
+
+def _parts(rows: IntColumn) -> list[IntColumn]:
+    return [rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS)]

@@ -12,7 +12,7 @@ from costmodel.schedules import SCHEDULES
 from costmodel.schedules.program import IntMatrix, placed
 from costmodel.table import FloatColumn, IntColumn
 from costmodel.timeline import StageSeconds
-from planner.shape_bounds import FORWARD_SHARE, SEEDS, seed_paths
+from planner.mean_paths import FORWARD_SHARE, seed_paths
 from planner.solvers.linear import Program
 
 STEPS = 20
@@ -59,7 +59,7 @@ def unlike_path(schedule: str, shape: tuple[int, int, int], takes: Durations) ->
     `shape` is (pp, vpp, micro batches).
     """
     stage_of = placed(SCHEDULES[schedule].placement, *shape[:2])
-    paths = seed_paths(schedule, *shape).joined(_delayed(schedule, shape, stage_of, takes))
+    paths = seed_paths(schedule, *shape).joined(_balanced(schedule, shape, stage_of, takes))
     backward = 1 - FORWARD_SHARE
     crossed = FORWARD_SHARE * paths.forward + backward * paths.backward
     crossed = crossed + backward / 2 * paths.weight
@@ -84,20 +84,17 @@ def _of_stages(stage_of: IntColumn, takes: Durations) -> FloatColumn:
     return own
 
 
-def _delayed(
+def _balanced(
     schedule: str, shape: tuple[int, int, int], stage_of: IntColumn, takes: Durations
 ) -> Paths:
-    """The longest paths where layers lie by the speed of ranks, and where one rank is slower."""
-    ranks = np.array([np.isin(np.arange(stage_of.size), own) for own in stage_of])
+    """The longest path where layers lie by the speed of ranks."""
     work = takes.layers / (shape[1] * (1 / np.array(takes.layer)).sum())
-    slower = [np.zeros((1, stage_of.size)), *(size * ranks for size in SEEDS)]
-    factor = work * (1 + np.concatenate(slower))
+    factor = np.full((1, stage_of.size), work)
     backward = factor * (1 - FORWARD_SHARE)
     weight = backward / 2 * SCHEDULES[schedule].splits_backward
     seconds = StageSeconds(factor * FORWARD_SHARE, backward, weight)
-    message = np.tile(np.array(takes.message), (len(factor), 1))
-    behind = np.zeros((len(factor), shape[0]))
-    return critical_paths(schedule, shape, seconds, message, behind)
+    behind = np.zeros((1, shape[0]))
+    return critical_paths(schedule, shape, seconds, np.array([takes.message]), behind)
 
 
 def _longest(crossed: FloatColumn, messages: FloatColumn, layers: int) -> FloatColumn:

@@ -16,6 +16,10 @@ from costmodel.spec.layout import SCHEDULE_NAMES, Layout, Schedule
 from costmodel.table import LayoutTable
 from planner.plan import OtherSchedule
 
+MOST_RANKS = 12
+"""Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes seconds for
+more. Source: measured; `plan schedule --kind v-half` makes them of any size."""
+
 
 def other_schedules(
     job: Job, machine: Machine, layout: Layout, memory_margin: float
@@ -24,13 +28,17 @@ def other_schedules(
 
     Passes cost what they cost on the job's runtime, and every rank waits for the others at the end
     of a step. Schedules that do not run in this shape are left out; without a pipeline all are.
-    What does not fit is not simulated. Layouts whose stages name their node groups have none: the
+    What does not fit is not simulated; patterns of more than `MOST_RANKS` ranks are left out too.
+    Layouts whose stages name their node groups have none: the
     ranks of another placement would lie elsewhere.
     """
     if layout.pp == 1 or any(stage.group for stage in layout.stages or ()):
         return ()
     traits = traits_of(job)
-    layouts = [under(job, layout, name) for name in SCHEDULE_NAMES if name not in traits.schedules]
+    names = [name for name in SCHEDULE_NAMES if name not in traits.schedules]
+    layouts = [
+        under(job, layout, name) for name in names if layout.pp <= MOST_RANKS or _quick(name)
+    ]
     table = LayoutTable.of([layout, *layouts]).take(np.arange(1, len(layouts) + 1))
     for rule in (rule for rules in AXES.values() for rule in rules):
         table = table.take(~rule.broken(job, table))
@@ -46,6 +54,11 @@ def other_schedules(
     return tuple(
         _other(table.row(row), microbatches[row], seconds[row], used[row]) for row in order
     )
+
+
+def _quick(name: Schedule) -> bool:
+    """Is its order known, or short? A pattern that suits the durations has to be tried out."""
+    return not (SCHEDULES[name].repeats and SCHEDULES[name].adapts)
 
 
 def _other(layout: Layout, microbatches: int, seconds: float, used_bytes: float) -> OtherSchedule:

@@ -9,6 +9,7 @@ Convex Programs, J. SIAM 8, 1960; finite because a filling is never tried twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +19,11 @@ from costmodel.estimate import price, with_overhead, without_overhead
 from costmodel.proof import EQUALS
 from costmodel.schedules.program import IntMatrix
 from costmodel.simulation import simulate, virtual_stage_seconds
-from costmodel.spec.layout import split
+from costmodel.spec.layout import StageSpec, split
 from costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
 from planner.budget import Deadline
 from planner.many_splits import ManySplits
-from planner.shape_bounds import seed_paths
+from planner.mean_paths import seed_paths
 from planner.solvers.filling import Counts
 from planner.solvers.milp import solve
 from planner.split_filling import Master
@@ -40,6 +41,7 @@ class Judged:
 
     step_time_s: FloatColumn
     fits: BoolColumn
+    """In memory, and among the splits the user allows."""
     paths: Paths
 
 
@@ -77,12 +79,18 @@ class PathPool:
 
 def judge(row: Splittable, layers: IntMatrix) -> Judged:
     """Run the schedules of some splits; `layers` has shape (split, stage)."""
-    many = row.table.take(np.zeros(len(layers), dtype=np.int64))
-    table = many.replaced(stages=objects(split(one) for one in layers.tolist()))
+    judged = judge_stages(row, [split(one) for one in layers.tolist()])
+    return replace(judged, fits=judged.fits & row.allows(layers))
+
+
+def judge_stages(row: Splittable, choices: Sequence[tuple[StageSpec, ...]]) -> Judged:
+    """Run the schedules of a layout with some stages; whether one fits is what an estimate says."""
+    many = row.table.take(np.zeros(len(choices), dtype=np.int64))
+    table = many.replaced(stages=objects(choices))
     priced = price(row.job, row.machine, row.traits, table, merged=False)
     simulated = simulate(row.job, priced)
     whole = simulated.with_messages + simulated.dp_comm + priced.update
-    seconds = virtual_stage_seconds(row.job, priced, np.arange(len(layers)))
+    seconds = virtual_stage_seconds(row.job, priced, np.arange(len(choices)))
     behind = priced.traffic[: row.shape[0]].T
     paths = critical_paths(row.schedule, row.shape, seconds, priced.seconds.p2p, behind)
     return Judged(
@@ -100,7 +108,7 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
     fast = windows(row, pool.of(row), value, memory=False)
     if fast is None or not fast.count(layers):
         return settled
-    window = windows(row, pool.of(row), value)
+    window = windows(row, pool.of(row), value, within=fast)
     if window is None or not window.count(layers):
         return replace(settled, memory_decides=True)
     start = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
@@ -108,7 +116,8 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
     if best.step_time_s >= cutoff_s:
         best = replace(best, layers=None, step_time_s=np.inf)
     limit = min(cutoff_s, best.step_time_s)
-    window = windows(row, pool.of(row), without_overhead(row.machine, limit))
+    value = without_overhead(row.machine, limit)
+    window = windows(row, pool.of(row), value, within=window)
     if window is None or not window.count(layers):
         return replace(best, lower_bound_s=limit)
     if window.count(layers) * row.num_stages > MOST_STAGES:

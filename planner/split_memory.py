@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from costmodel.block_costs import EMBEDDING, HEAD, BlockCosts, layer_counts
+from costmodel.block_costs import DENSE, EMBEDDING, HEAD, MOE, BlockCosts, layer_counts
 from costmodel.estimate import Priced
 from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import placed
+from costmodel.schedules.program import IntMatrix, placed
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, distinct
@@ -34,43 +35,82 @@ def may_fit(
 ) -> BoolColumn:
     """Which of some rows are not refused: have the ranks bytes and seconds for all layers?
 
-    A rank with n layers runs them for every micro batch and holds their states, and of each pass in
-    flight at least what n layers keep, spread over its chunks: with chunks that differ by one, no
-    less than if all had n / vpp less one.
+    A rank with n layers runs them for every micro batch and holds their states, and what the layers
+    of the passes in flight keep, with the longer chunks where fewest passes are in flight.
     Source: derived.
     """
     table, result = priced.table.take(rows), np.zeros(len(rows), dtype=bool)
-    microbatches = priced.microbatches[rows]
-    first, shape = distinct(table.schedule, table.pp, table.vpp, microbatches)
+    first, shape = distinct(table.schedule, table.pp, table.vpp, _filling(priced, rows))
     for number in range(len(first)):
         some = np.flatnonzero(shape == number)
         result[some] = True
-        for kind, layers in layer_counts(job):
-            most = most_layers(priced, costs, rows[some], limits, kind).clip(0, layers)
-            result[some] &= most.sum(axis=0) >= layers
+        for kind, count in layer_counts(job):
+            most = most_layers(priced, costs, rows[some], limits, (kind, count))
+            result[some] &= most.clip(0).sum(axis=0) >= count
     return result
 
 
-def most_layers(
-    priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits, kind: int
-) -> FloatColumn:
-    """Layers of one kind that each rank has bytes and seconds for; (rank, row).
+def _filling(priced: Priced, rows: IntColumn) -> IntColumn:
+    """Micro batches that fill the pipelines of some rows as full as they get."""
+    table = priced.table
+    rounds = np.array([SCHEDULES[name].rounds_to_fill for name in SCHEDULE_NAMES])
+    most = rounds[table.schedule[rows]] * table.pp[rows]
+    return np.asarray(np.minimum(priced.microbatches[rows], most))
 
-    The rows have one pipeline shape. Source: as `may_fit`.
+
+def most_layers(
+    priced: Priced,
+    costs: BlockCosts,
+    rows: IntColumn,
+    limits: Limits,
+    layers: tuple[int, int],
+) -> FloatColumn:
+    """How many of the layers of a kind each rank has bytes and seconds for; (rank, row).
+
+    -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
+    batches beyond those that fill it.
+    Source: as `may_fit`.
     """
     table, one = priced.table, int(rows[0])
-    name, m = SCHEDULE_NAMES[table.schedule[one]], int(priced.microbatches[one])
+    name, (kind, count) = SCHEDULE_NAMES[table.schedule[one]], layers
     pp, vpp = int(table.pp[one]), int(table.vpp[one])
-    passes = fullest_moment(name, pp, vpp, min(m, SCHEDULES[name].rounds_to_fill * pp)).sum(axis=1)
+    held = held_layers(name, pp, vpp, int(_filling(priced, rows[:1])[0]), count)
     stage_of = placed(SCHEDULES[name].placement, pp, vpp)
     ends = np.stack([(stage_of == 0).any(axis=1), (stage_of == stage_of.max()).any(axis=1)])
     room = _room(priced, costs, rows, ends, limits.memory_bytes)
-    seconds = limits.pipeline_s / m - _end_seconds(costs, rows, ends)
-    kept = passes[:, None] * _kept_bytes(priced, costs, kind, rows)
-    each = costs.state_bytes[kind, rows] + kept / vpp
-    held = np.floor((room + (vpp - 1) / vpp * kept) / each + ROUNDING)
-    run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING)
-    return np.asarray(np.minimum(held, run))
+    seconds = limits.pipeline_s / priced.microbatches[rows] - _end_seconds(costs, rows, ends)
+    run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
+    number = np.arange(int(run.max(initial=0)) + 1)[None, :, None]
+    fits = number <= run[:, None]
+    for kept, fewer in _kept_bytes(priced, costs, kind, rows):
+        in_flight = held.layers[:, : number.size, None]
+        used = number * costs.state_bytes[kind, rows] + in_flight * kept
+        fits &= used <= (room + held.passes[:, None] * fewer)[:, None] * (1 + ROUNDING)
+    return np.asarray(fits.sum(axis=1) - 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a rank has in flight at its fullest moment."""
+
+    passes: IntColumn
+    """Of all chunks; (rank,)."""
+    layers: IntMatrix
+    """Layers whose activations it holds at least, with 0, 1, ... layers of its own; (rank, n)."""
+
+
+@lru_cache(maxsize=1024)
+def held_layers(schedule: str, pp: int, vpp: int, num_microbatches: int, layers: int) -> InFlight:
+    """Passes and layers in flight; chunks of a rank differ by one layer, which ones is open.
+
+    Source: derived.
+    """
+    passes = fullest_moment(schedule, pp, vpp, num_microbatches)
+    number = np.arange(layers + 1)
+    base, more = np.divmod(number, vpp)
+    ordered = np.sort(passes, axis=1)  # the longer chunks are those with fewest passes, at best
+    least = np.concatenate([np.zeros((pp, 1), np.int64), np.cumsum(ordered, axis=1)], axis=1)
+    return InFlight(passes.sum(axis=1), base * least[:, -1:] + least[:, more])
 
 
 def _room(
@@ -96,10 +136,21 @@ def _layer_seconds(priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn
     return np.asarray(pair + np.where(uniform, costs.again[kind, rows], 0.0))
 
 
-def _kept_bytes(priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn) -> FloatColumn:
-    """Activations of one layer and micro batch at least, under each row's recomputation."""
+def _kept_bytes(
+    priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn
+) -> list[tuple[FloatColumn, FloatColumn]]:
+    """Activations of a micro batch that a stage keeps at least: of each layer, and less in all.
+
+    Both lines hold: where N layers are recomputed, of n layers min(N, n) keep their input alone.
+    Source: derived.
+    """
     table = priced.table
     full = table.recompute[rows] == FULL
     uniform = full & (table.recompute_method[rows] == UNIFORM)
-    groups = np.where(uniform, np.maximum(1, table.recompute_num_layers[rows]), 1)
-    return np.where(full, costs.input_bytes[rows] / groups, costs.kept_bytes[kind, rows])
+    number = np.maximum(1, table.recompute_num_layers[rows])
+    none, whole = np.zeros(len(rows)), costs.kept_bytes[kind, rows]
+    inputs = costs.input_bytes[rows]
+    dropped = (costs.kept_bytes[[DENSE, MOE]][:, rows].max(axis=0) - inputs).clip(0.0)
+    least = np.where(full, inputs / np.where(uniform, number, 1), whole)
+    some = np.where(full & ~uniform, whole, least), np.where(full & ~uniform, number * dropped, 0.0)
+    return [(least, none), some]

@@ -13,12 +13,13 @@ from costmodel.machine import Machine
 from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
-from costmodel.schedules.memory import held_moments
+from costmodel.schedules.memory import held_along
 from costmodel.schedules.program import EQUAL, IntMatrix, placed
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
+from costmodel.splits import layers_per_stage
 from costmodel.steady import named_program
-from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable
 from costmodel.timeline import FloatMatrix
 
 ROUNDING = 1 + 1e-12
@@ -53,6 +54,13 @@ class Splittable:
     transients: FloatColumn
     """Bytes that live for a moment on each rank."""
     outside_bytes: float
+    even_too: bool = True
+    """May the layers be split evenly as well?"""
+
+    def allows(self, layers: IntMatrix) -> BoolColumn:
+        """Which splits are answers; `layers` has shape (split, stage)."""
+        even = layers_per_stage(self.job.model.num_hidden_layers, self.num_stages)
+        return np.asarray(self.even_too | (layers != np.array(even)).any(axis=1))
 
     @property
     def schedule(self) -> str:
@@ -165,10 +173,10 @@ class Splittable:
 def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> IntMatrix:
     """Passes in flight on each rank at the moment with most of them; (rank, chunk).
 
-    Source: `held_moments` of a named schedule.
+    Source: `held_along` of a named schedule.
     """
-    moments = held_moments(named_program(schedule, pp, vpp, num_microbatches, EQUAL))
-    return np.array([rank[np.argmax(rank.sum(axis=1))] for rank in moments])
+    program = named_program(schedule, pp, vpp, num_microbatches, EQUAL)
+    return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
 
 
 def splittables(

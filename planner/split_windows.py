@@ -106,9 +106,16 @@ def bounds_of_stages(row: Splittable) -> tuple[IntColumn, IntColumn]:
 
 
 def windows(
-    row: Splittable, paths: Paths, value_s: float, *, memory: bool = True
+    row: Splittable,
+    paths: Paths,
+    value_s: float,
+    *,
+    memory: bool = True,
+    within: Windows | None = None,
 ) -> Windows | None:
     """What no split outside can have: memory, or terms of the step below `value_s`; None if none.
+
+    `within` is what is known already.
 
     Each rank's number is refused where some path is too long even if the other layers lie where
     they lengthen it least. Narrower windows of one rank leave fewer places to the layers of others,
@@ -118,6 +125,11 @@ def windows(
     behind, update = least_seconds(row, layers)
     beyond = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]  # more layers may hide more
     allowed = _by_work(row, value_s)
+    if within:
+        number = np.arange(layers + 1)
+        allowed &= (number >= within.least[:, None]) & (number <= within.most[:, None])
+        if not allowed.any(axis=1).all():
+            return None
     while True:
         before, kinds = int(allowed.sum()), Kinds.of(row, *_ends_of(allowed))
         rates = _path_rates(row, paths, kinds, _ends_of(allowed)[1])

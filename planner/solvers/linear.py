@@ -1,6 +1,8 @@
-"""Mixed-integer programs: the one place that speaks with PuLP, which has no types, and with HiGHS.
+"""Linear programs: the one place that speaks with PuLP, which has no types, and with HiGHS.
 
-Rows and columns are numbered in the order they are made, so equal programs are solved alike.
+Mixed-integer programs are written row by row and go through PuLP. Small continuous ones that are
+solved by the hundred are matrices and go to HiGHS as they are: writing them takes longer than
+solving. Equal programs are solved alike.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from costmodel.table import FloatColumn
+from costmodel.timeline import FloatMatrix
 
 Terms = Sequence[tuple[int, float]]
 """Columns and their coefficients; every column once."""
@@ -20,6 +23,44 @@ Terms = Sequence[tuple[int, float]]
 TOLERANCE = 1e-6
 """By how much a row or a whole number may be missed, as HiGHS has it: with 1e-9 it called an answer
 the best where another was better. Source: measured, docs/decisions/0012."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A continuous program: minimise cost . x with x >= 0 and rows . x at most `limits`."""
+
+    cost: FloatColumn
+    rows: FloatMatrix
+    """Shape (row, column)."""
+    limits: FloatColumn
+    equal: FloatMatrix
+    """Rows whose sum is one."""
+
+    def solve(self) -> FloatColumn | None:
+        """The columns of the smallest sum; None where there is none."""
+        import highspy  # noqa: PLC0415 (as PuLP)
+
+        rows = np.concatenate([self.rows, self.equal])
+        row, column = np.nonzero(rows)
+        one = np.ones(len(self.equal))
+        problem = highspy.HighsLp()
+        problem.num_row_, problem.num_col_ = rows.shape
+        problem.col_cost_ = self.cost
+        problem.col_lower_ = np.zeros(len(self.cost))
+        problem.col_upper_ = np.full(len(self.cost), inf)
+        problem.row_lower_ = np.concatenate([np.full(len(self.rows), -inf), one])
+        problem.row_upper_ = np.concatenate([self.limits, one])
+        problem.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        problem.a_matrix_.start_ = np.searchsorted(row, np.arange(len(rows) + 1))
+        problem.a_matrix_.index_ = column
+        problem.a_matrix_.value_ = rows[row, column]
+        solver = highspy.Highs()
+        solver.silent()
+        solver.setOptionValue("threads", 1)
+        solver.passModel(problem)
+        solver.run()
+        optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        return np.array(solver.getSolution().col_value, np.float64) if optimal else None
 
 
 class Expression(Protocol):

@@ -10,7 +10,8 @@ from costmodel.estimate import price, with_overhead, without_overhead
 from costmodel.proof import EQUALS
 from planner.budget import Unlimited
 from planner.many_splits import ManySplits
-from planner.shape_bounds import seed_paths, split_bound
+from planner.mean_paths import seed_paths
+from planner.shape_bounds import split_bound
 from planner.solvers.answers import allowed
 from planner.split import PathPool, best_split, judge, with_split
 from planner.split_filling import Master
@@ -128,7 +129,8 @@ def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
             costs = block_costs(job, machine, traits, priced)
             for cutoff in cutoffs(one):
                 faster = one.seconds[one.seconds * EQUALS < cutoff].min(initial=np.inf)
-                bound = split_bound(job, machine, traits, priced, costs, cutoff_s=cutoff)[0]
+                limits = Limits(np.inf, without_overhead(machine, cutoff))
+                bound = split_bound(job, machine, traits, priced, costs, limits=limits)[0]
                 assert bound <= faster * ROUNDING, (one, cutoff)
 
 

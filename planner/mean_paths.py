@@ -1,0 +1,102 @@
+"""Paths of a pipeline by its shape alone, and the mean of them that crosses all ranks alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from costmodel.critical import Paths, long_paths
+from costmodel.schedules import SCHEDULES
+from costmodel.schedules.program import IntMatrix, placed
+from costmodel.table import FloatColumn
+from costmodel.timeline import FloatMatrix, StageSeconds
+from planner.solvers.linear import Matrix
+
+FORWARD_SHARE = 1 / 3
+"""Of a pass through a stage, while weights are chosen. Source: the backward pass has twice the
+products of the forward pass; any value gives a valid bound."""
+SEEDS = (0.02, 0.5)
+"""By how much one rank is made longer to find the paths through it; with several stages on a rank
+the second finds all that matter. Source: measured; it only chooses which paths are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """How often a mean path crosses every virtual stage; shape (stage, 1)."""
+
+    forward: FloatMatrix
+    backward: FloatMatrix
+    weight: FloatMatrix
+    hops: float
+    """Messages on it."""
+    stage_of: IntMatrix
+    """Virtual stage of each (rank, chunk)."""
+
+    def seconds(
+        self, forward: FloatColumn, backward: FloatColumn, weight: FloatColumn
+    ) -> FloatMatrix:
+        """Seconds of one block on each stage, given those of its passes; (stage, row).
+
+        Source: derived.
+        """
+        return self.forward * forward + self.backward * backward + self.weight * weight
+
+
+@lru_cache(maxsize=1024)
+def seed_paths(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Paths:
+    """The longest paths where all stages are alike, and where one stage or one rank is slower."""
+    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
+    stages = np.arange(stage_of.size)
+    slower = np.array([np.isin(stages, own) for own in stage_of])
+    sizes = SEEDS if vpp == 1 else SEEDS[1:]
+    parts = [np.zeros((1, len(stages))), *(size * slower for size in sizes)]
+    seconds = _alike(schedule, 1 + np.concatenate(parts))
+    nothing = np.zeros(len(seconds.forward))
+    return long_paths(schedule, (pp, vpp, num_microbatches), seconds, nothing)
+
+
+@lru_cache(maxsize=1024)
+def fairest(schedule: str, pp: int, vpp: int, num_microbatches: int, num_layers: int) -> Crossings:
+    """The mean path whose shortest split of so many equal layers takes longest."""
+    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
+    paths = seed_paths(schedule, pp, vpp, num_microbatches)
+    one = _alike(schedule, np.ones((1, stage_of.size)))
+    crossed = paths.forward * one.forward + paths.backward * one.backward
+    crossed = crossed + paths.weight * one.weight
+    share = _fairest(crossed[:, stage_of], num_layers)
+    forward, backward, weight = (
+        (share @ part)[:, None] for part in (paths.forward, paths.backward, paths.weight)
+    )
+    return Crossings(forward, backward, weight, float(share @ paths.hops), stage_of)
+
+
+def _alike(schedule: str, factor: FloatMatrix) -> StageSeconds:
+    """Seconds of stages whose passes take so much of a common time."""
+    backward = factor * (1 - FORWARD_SHARE)
+    weight = backward / 2 if SCHEDULES[schedule].splits_backward else np.zeros_like(backward)
+    return StageSeconds(factor * FORWARD_SHARE, backward, weight)
+
+
+def _fairest(crossed: FloatMatrix, num_layers: int) -> FloatColumn:
+    """Weights of paths that sum to one; `crossed` is (path, rank, chunk).
+
+    They make the layers on the rank where the mean path is shortest, less what uneven chunks save,
+    longest. Columns of the program: what a layer takes there, what each rank saves, the weights.
+    Source: as `planner.shape_bounds`.
+    """
+    paths, ranks, chunks = crossed.shape
+    means, own = crossed.mean(axis=2).T, np.eye(ranks)
+    rows = [np.concatenate([np.ones((ranks, 1)), 0 * own, -means], axis=1)]
+    for ordered in (crossed, crossed[:, :, ::-1]):
+        for size in range(1, chunks):
+            more = size * means - ordered[:, :, :size].sum(axis=2).T
+            rows.append(np.concatenate([np.zeros((ranks, 1)), -own, more], axis=1))
+    matrix = np.concatenate(rows)
+    one = np.concatenate([np.zeros(1 + ranks), np.ones(paths)])[None, :]
+    cost = np.concatenate([[-float(num_layers)], np.ones(ranks), np.zeros(paths)])
+    found = Matrix(cost, matrix, np.zeros(len(matrix)), one).solve()
+    assert found is not None  # any weights are allowed
+    weights = found[1 + ranks :].clip(0.0)
+    return np.asarray(weights / weights.sum())
