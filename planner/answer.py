@@ -25,7 +25,8 @@ from planner.plan import Candidate, Certificate, Infeasible, Plan, Source
 from planner.probes import Prober
 from planner.search import Found
 from planner.target import Target
-from planner.uneven import with_uneven_stages
+from planner.uneven import check_uneven, with_uneven_stages
+from planner.untried import untried
 from planner.variations import Case
 
 NO_FILES = "no launch files are written for"
@@ -51,6 +52,7 @@ def search(
     """
     options = options or SearchOptions()
     _check_positions(job)
+    check_uneven(job, options)
     budget = budget or Unlimited()
     prober = Prober(options, measured, budget)
     reached, uneven = with_uneven_stages(prober, with_groups(prober, reach(prober, job)))
@@ -187,6 +189,7 @@ def _infeasible(
         capacity_bytes=machine.memory_bytes * (1 - options.memory_margin),
         changes=tuple(one[0] for one in helping if len(one) == 1),
         relaxations=helping,
+        untried=untried(found.space, options.choices),
     )
 
 

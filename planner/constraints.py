@@ -81,11 +81,28 @@ class Choice:
     text: str
     excluded: bool
 
+    @property
+    def anything(self) -> bool:
+        """`--fix stages=free`: every split may be chosen, as without it."""
+        return self.field == "stages" and not self.value and not self.excluded
+
+    @property
+    def only_even(self) -> bool:
+        """Are the stages held to the even split?"""
+        return self.field == "stages" and bool(self.value) != self.excluded
+
+    @property
+    def only_uneven(self) -> bool:
+        """`--exclude stages=even`: it refuses every layout whose layers are not split yet."""
+        return self.field == "stages" and bool(self.value) and self.excluded
+
     def rule(self) -> Rule:
         """As a rule the search applies like any other."""
         option = "--exclude" if self.excluded else "--fix"
 
         def broken(job: Job, table: LayoutTable) -> BoolColumn:
+            if self.anything:
+                return np.zeros(len(table), dtype=bool)
             column = evenly(table) if self.field == "stages" else getattr(table, self.field)
             same = column == self.value
             return np.asarray(same if self.excluded else ~same)
@@ -97,6 +114,27 @@ class Choice:
             says=f"not allowed by {option} {self.text}",
             source="your command line",
         )
+
+
+def rules_of_grid(choices: Iterable[Choice]) -> tuple[Rule, ...]:
+    """Rules of layouts whose layers are not split yet: all but the one that wants them uneven."""
+    return tuple(choice.rule() for choice in choices if not choice.only_uneven)
+
+
+def no_even_stages() -> Rule:
+    """Refuses all layouts across node groups: their stages are even."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """Everything is."""
+        return np.ones(len(table), dtype=bool)
+
+    return Rule(
+        name="--exclude stages=even",
+        columns=frozenset({"tp"}),
+        broken=broken,
+        says="stages across node groups are even",
+        source="your command line",
+    )
 
 
 _CODES: dict[str, Sequence[object]] = {

@@ -12,6 +12,7 @@ from costmodel.spec.layout import Layout
 from planner.answer import check, estimate
 from planner.budget import Budget
 from planner.plan import Candidate
+from planner.recompute_rule import RecomputeRule, recompute_rule
 from planner.robustness import Robustness, robustness
 from planner.shadow_prices import ShadowPrice, shadow_prices
 from planner.variations import Case
@@ -65,6 +66,8 @@ class Explanation:
     shares: tuple[Share, ...]
     """Largest first; they sum to the step time."""
     memory: MemoryLimit
+    recompute_rule: RecomputeRule | None
+    """What the same recomputation on every stage costs; None where that was not searched."""
     shadow_prices: tuple[ShadowPrice, ...]
     robustness: Robustness
 
@@ -99,7 +102,8 @@ def _gain(price: ShadowPrice) -> float:
 def explain(case: Case, layout: Layout, others: tuple[Layout, ...], budget: Budget) -> Explanation:
     """Explain a layout of a job; `others` are its rivals.
 
-    Shadow prices are searched until the budget is spent.
+    The price of the runtime's rule on recomputation and shadow prices are searched until the budget
+    is spent.
 
     Raises:
         SpecError: The layout breaks a rule of the job.
@@ -123,6 +127,7 @@ def explain(case: Case, layout: Layout, others: tuple[Layout, ...], budget: Budg
         memory_margin=margin,
         shares=shares(chosen),
         memory=memory_limit(chosen, margin),
+        recompute_rule=recompute_rule(case, layout, chosen.step_time_s, budget),
         shadow_prices=tuple(shadow_prices(case, layout, chosen.step_time_s, budget)),
         robustness=robustness(candidates),
     )

@@ -10,7 +10,7 @@ from costmodel.calibrated import machine_for
 from costmodel.errors import PlanError
 from costmodel.rules import Rule
 from planner.budget import Budget
-from planner.constraints import Choice, legality_rules
+from planner.constraints import Choice, legality_rules, rules_of_grid
 from planner.search import Limits, Search
 from planner.variations import (
     Case,
@@ -159,7 +159,7 @@ def _feasible(case: Case, budget: Budget) -> bool:
         machine = machine_for(job, case.measured)
     except PlanError:
         return False
-    rules: list[Rule] = [*(c.rule() for c in options.choices), *legality_rules(job)]
+    rules: list[Rule] = [*rules_of_grid(options.choices), *legality_rules(job)]
     limits = Limits(machine.memory_bytes * (1 - options.memory_margin), top=1)
     search = Search(job, machine, rules, limits)
     return search.run(_UntilFound(search, budget)).finalists is not None

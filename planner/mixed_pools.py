@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import permutations
 
 import numpy as np
 
@@ -12,6 +13,14 @@ from planner.pool import Pool
 
 CHUNK_ROWS = 8_192
 """Rows priced at once."""
+LARGEST = 4
+"""Groups whose orders are all tried; of more only the order of the file and its reverse."""
+
+
+def orders_of(groups: int) -> tuple[tuple[int, ...], ...]:
+    """The orders in which node groups may follow one another in a pipeline."""
+    given = tuple(range(groups))
+    return tuple(permutations(given)) if groups <= LARGEST else (given, given[::-1])
 
 
 def parts_of(table: LayoutTable) -> list[LayoutTable]:

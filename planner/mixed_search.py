@@ -1,7 +1,8 @@
 """Layouts whose pipeline ranks live in node groups: the search of clusters with unlike groups.
 
-    layout     every degree with whole pipeline ranks in every group, under every order of groups,
-               bounded by `steady_bound` and `path_bound`
+    class      every degree with whole pipeline ranks in every group, under every order of groups,
+               and a class of policies; bounded by `steady_bound`, then by `path_bound`
+    layout     bounded by the same
     split      layers of every stage: a master problem and a judge, as in `planner.split`
 
 Best first, as in `planner.search`; nothing is dropped but what a bound shows to be no faster.
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from costmodel.splits import layers_per_stage
 from costmodel.table import BoolColumn, LayoutTable, objects
 from planner.budget import Budget
 from planner.free_splits import may_split
+from planner.lean import policies_of
 from planner.mixed_bounds import (
     InGroups,
     likely_seconds,
@@ -36,7 +37,8 @@ from planner.mixed_bounds import (
     room,
     steady_bound,
 )
-from planner.mixed_pools import first_of_each, joined, parts_of, uneven
+from planner.mixed_classes import Asked, along_paths, by_order, classes_in_groups
+from planner.mixed_pools import first_of_each, joined, orders_of, parts_of, uneven
 from planner.mixed_problem import MixedRow, mixed_rows
 from planner.pool import Pool
 from planner.solvers.filling import Counts
@@ -44,8 +46,6 @@ from planner.solvers.milp import solve
 from planner.space import Sieve, Space, nodes, policies, skeletons
 from planner.split import PathPool
 
-LARGEST = 4
-"""Groups whose orders are all tried; of more only the order of the file and its reverse."""
 SKELETONS_AT_ONCE = 16
 TRIES = 4
 """Splits of one layout that the master proposes; beyond them its bound stays in the proof."""
@@ -54,11 +54,9 @@ DIVE_SKELETONS, DIVE_LAYOUTS, DIVE_BALANCED, DIVE_RUNS = 2, 2, 64, 8
 """To begin with: skeletons and layouts of each tp, cp, pp and vpp, layouts that get a balanced
 split, and layouts on the clock.
 Source: assumed; they only choose the first answer."""
-MOST_STEPS, WITH_LIMIT = 6, 1 << 30
-"""Batches opened without and with a time limit; what is left keeps its bound in the proof.
-
-Source: assumed; some seconds.
-"""
+MOST_STEPS, WITH_LIMIT = 30, 1 << 30
+"""Batches opened without and with a time limit; what is left keeps its bound in the proof. Source:
+assumed; some seconds for 64 GPUs."""
 CLOSE = 1e-4
 """Share of a step below which a better split is not looked for; it stays in the proof. Source:
 assumed; far less than the model knows of a step."""
@@ -84,22 +82,22 @@ class MixedSearch:
         self, job: Job, machine: Machine, rules: Sequence[Rule], margin: float, best_s: float
     ) -> None:
         self.job, self.machine, self.rules, self.margin = job, machine, rules, margin
+        self.grid_rules = [rule for rule in rules if "stages" not in rule.columns]
         self.best_s, self.left = best_s, np.inf
         self.space, self.paths = Space(job), PathPool()
         self.found: dict[tuple[int, ...], tuple[float, LayoutTable]] = {}
         self.judged = 0
-        count = len(job.cluster.groups)
-        given = tuple(range(count))
-        every = permutations(given) if count <= LARGEST else (given, given[::-1])
-        self.orders = tuple(every)
+        self.orders = orders_of(len(job.cluster.groups))
         self.skeletons = self._roots()
-        self.layouts = self.skeletons.take(np.arange(0))
+        self.layouts = self.classes = self.skeletons.take(np.arange(0))
 
     def run(self, budget: Budget, top: int) -> MixedFound:
         """Open layouts until none can win or the budget is spent."""
         complete = True
         self._dive()
         self._polish(budget)
+        self.classes = by_order(classes_in_groups, self._asked, self.skeletons, self.orders)
+        self.skeletons = self.skeletons.take(np.arange(0))
         steps = MOST_STEPS if np.isinf(budget.seconds_left()) else WITH_LIMIT
         for _ in range(steps):
             if (smallest := self._smallest()) >= self.best_s:
@@ -110,16 +108,20 @@ class MixedSearch:
             if self.layouts.smallest == smallest:
                 batch, self.layouts = self.layouts.split(1)
                 self._split(batch, budget)
-            else:
+            elif self.skeletons.smallest == smallest:
                 batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
                 self._open(batch.below(self.best_s))
+            else:
+                batch, self.classes = self.classes.split(SKELETONS_AT_ONCE)
+                closer = by_order(along_paths, self._asked, batch, self.orders)
+                self.skeletons = self.skeletons.joined(closer)
             budget.report(0.0, self._smallest())
         ranked = sorted(self.found.values(), key=lambda pair: pair[0])[:top]
         bound = min(self._smallest(), self.left, self.best_s)
         return MixedFound(tuple(ranked), bound, self.judged, complete)
 
     def _smallest(self) -> float:
-        return min(self.skeletons.smallest, self.layouts.smallest)
+        return min(self.classes.smallest, self.skeletons.smallest, self.layouts.smallest)
 
     def _roots(self) -> Pool:
         """Skeletons with whole ranks in every group, under every order; `family` is the order."""
@@ -136,16 +138,20 @@ class MixedSearch:
                 parts.append(Pool(some, bound, np.full(len(some), family)).below(self.best_s))
         return joined(parts)
 
+    @property
+    def _asked(self) -> Asked:
+        return Asked(self.space, self.rules, self._priced, self.margin, self.best_s)
+
     def _open(self, batch: Pool) -> None:
         """Every recomputation and offload of skeletons that may still win."""
         for family in np.unique(batch.family).tolist():
-            own = self._closer(batch.take(batch.family == family), family)
+            own = batch.take(batch.family == family)
             if not len(own.bound):
                 continue
-            plain, _ = policies(self.space, own.table)
+            plain, _ = policies_of(self.space, own.table)
             for fraction in self.space.traits.offload_fractions:
                 some = plain.replaced(offload_optimizer=np.full(len(plain), fraction))
-                for rule in self.rules:
+                for rule in self.grid_rules:
                     some = some.take(~rule.broken(self.job, some))
                 pools = [Pool(p, np.zeros(len(p)), np.full(len(p), family)) for p in parts_of(some)]
                 closer = [self._closer(one, family, fitting=True) for one in pools]
@@ -164,7 +170,7 @@ class MixedSearch:
             fast = first_of_each(own.table, looks, 1)
             some = own.table.take(np.union1d(lean, fast))
             every, _ = policies(self.space, some)
-            for rule in self.rules:
+            for rule in self.grid_rules:
                 every = every.take(~rule.broken(self.job, every))
             chosen = [every.take(np.arange(0))]
             for part in parts_of(every):
@@ -217,9 +223,8 @@ class MixedSearch:
         """The best split of one layout."""
         order, table = self.orders[int(batch.family[0])], batch.table
         row = self._rows(table, order)[0]
-        free, even = self._free(row), self._even(row)
-        first = self._balanced(row, order) if free else np.array([even])
-        self._try(row, first)
+        free = self._free(row)
+        self._try(row, self._balanced(row, order) if free else np.array([self._even(row)]))
         bound = float(batch.bound[0])
         if free and may_split(self.space.traits, table)[0]:
             bound = max(bound, self._solve(row, budget))

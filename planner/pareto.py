@@ -31,6 +31,7 @@ from planner.plan import estimate_json, job_json
 from planner.probes import Figure, Prober
 from planner.sizes import longest_step, part_jobs, scale_of
 from planner.target import Name
+from planner.uneven import check_uneven
 
 SCHEMA = "trainplan/pareto/v1"
 PAIRS: tuple[tuple[Name, Name], ...] = (
@@ -89,6 +90,7 @@ def pareto(
     if not any(set(objectives) == set(pair) for pair in PAIRS):
         known = ", ".join(",".join(pair) for pair in PAIRS)
         raise SpecError(f"no choices between {' and '.join(objectives)}: pairs are {known}")
+    check_uneven(job, options or SearchOptions(), pareto=True)
     prober = Prober(options or SearchOptions(), measured, budget or Unlimited())
     jobs = (job,) if set(objectives) == {"time", "memory"} else part_jobs(job)
     sweeps = [_Sweep(prober, one, objectives) for one in jobs]

@@ -134,6 +134,8 @@ class Infeasible(Spec):
     """Those that help alone."""
     relaxations: tuple[tuple[str, ...], ...] = ()
     """Smallest sets of changes that help: each set works, and no smaller one does."""
+    untried: tuple[str, ...] = ()
+    """What was fixed to a value no layout of the grid has, and the values that are tried."""
 
 
 def model_json(model: ModelSpec) -> Json:

@@ -13,7 +13,7 @@ from costmodel.groups import unlike
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from planner.budget import Budget
-from planner.constraints import legality_rules, ranks_straddle
+from planner.constraints import legality_rules, no_even_stages, ranks_straddle, rules_of_grid
 from planner.objectives import Objective, StepEnergy, StepTime
 from planner.options import SearchOptions
 from planner.search import Found, Limits, Search
@@ -87,9 +87,11 @@ class Prober:
             PlanError: A number of the machine is unknown.
         """
         machine = machine_for(job, self.measured)
-        rules = [*(choice.rule() for choice in self.options.choices), *legality_rules(job)]
+        choices = self.options.choices
+        rules = [*rules_of_grid(choices), *legality_rules(job)]
         if self.options.objective == "time" and unlike(job.cluster):
-            rules.append(ranks_straddle())
+            uneven = any(choice.only_uneven for choice in choices)
+            rules.append(no_even_stages() if uneven else ranks_straddle())
         objective: Objective = StepTime()
         if figure == "energy":
             objective = StepEnergy(energy_of(job, machine, traits_of(job)), most_seconds)

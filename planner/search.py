@@ -26,15 +26,23 @@ from costmodel.spec.job import Job
 from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from planner.budget import Budget
 from planner.constraints import MEMORY
+from planner.lean import (
+    KNOWN_COLUMNS,
+    LeanSieve,
+    Wanted,
+    classes,
+    leanest_layout,
+    most_offload,
+    policies_of,
+)
 from planner.objectives import Objective, StepTime
 from planner.pool import Pool
-from planner.space import SKELETON_COLUMNS, Sieve, Space, nodes, policies, skeletons
+from planner.space import Sieve, Space, nodes, skeletons
 
-KNOWN_COLUMNS = frozenset({*SKELETON_COLUMNS, "dp_replicate"})
-OFFLOAD_COLUMNS = KNOWN_COLUMNS | {"offload_optimizer"}
 CHUNK_ROWS = 8_192
 """Rows priced at once: columns of this length stay in the processor's cache."""
-NODES_AT_ONCE = 256
+NODES_AT_ONCE, MOST_NODES = 256, 4096
+"""Nodes opened first, and at most: twice as many each time, for pricing few rows costs much."""
 LEANEST = 64
 """Skeletons kept for when nothing fits or time runs out."""
 SKELETONS_AT_ONCE = 128
@@ -92,11 +100,15 @@ class Search:
         rules: Sequence[Rule],
         limits: Limits,
         objective: Objective | None = None,
+        *,
+        thorough: bool = False,
     ) -> None:
         self.job, self.machine, self.limits = job, machine, limits
         self.objective = objective or StepTime()
         self.space = Space(job)
-        self.sieve = Sieve(job, rules)
+        self.rules, self.thorough = rules, thorough
+        lean = LeanSieve(self.space, machine, rules, limits.memory_bytes)
+        self.sieve = Sieve(job, rules) if thorough else lean
         self.policy_rules = [rule for rule in rules if not rule.columns <= KNOWN_COLUMNS]
         roots = nodes(self.space, self.sieve)
         seconds = floor_seconds(job, machine, self.space.traits, roots.table)
@@ -104,7 +116,7 @@ class Search:
         floor = self.objective.floor(roots.table, seconds)
         order = np.argsort(floor, kind="stable")
         self.nodes = Pool(roots.table, floor, self.space.families(roots.table)).take(order)
-        self.next_node = 0
+        self.next_node, self.nodes_at_once = 0, NODES_AT_ONCE
         self.skeletons = self.layouts = self.nodes.take(order[:0])
         self.best: dict[int, tuple[float, LayoutTable]] = {}
         self.priced = self.evaluated = 0
@@ -127,6 +139,9 @@ class Search:
             budget.report(self.next_node / total, self._smallest())
         if not complete and not self.best:
             self._dive()
+        if complete and not self.best and np.isinf(below) and not self.thorough:
+            asked = self.job, self.machine, self.rules, self.limits, self.objective
+            return Search(*asked, thorough=True).run(budget)  # tells of every layout why
         ranked = sorted(self.best.values(), key=lambda pair: pair[0])[: self.limits.top]
         incumbent = ranked[0][0] if ranked else np.inf
         return Found(
@@ -140,7 +155,7 @@ class Search:
             priced=self.priced,
             evaluated=self.evaluated,
             complete=complete,
-            leanest=None if ranked else self._leanest_layout(),
+            leanest=None if ranked or np.isfinite(below) else self._leanest(),
         )
 
     def _node_bound(self) -> float:
@@ -166,7 +181,8 @@ class Search:
             batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
             self._open_skeletons(batch)
         else:
-            end = min(self.next_node + NODES_AT_ONCE, len(self.nodes.bound))
+            end = min(self.next_node + self.nodes_at_once, len(self.nodes.bound))
+            self.nodes_at_once = min(2 * self.nodes_at_once, MOST_NODES)
             batch = self.nodes.take(np.arange(self.next_node, end))
             self.next_node = end
             self._open_nodes(batch.below(self._threshold()))
@@ -179,7 +195,9 @@ class Search:
             priced = self._price(part.table)
             bound = self.objective.bound(priced)
             pool = Pool(part.table, bound, self.space.families(part.table))
-            least = priced.memory.least_used(self._most_offload(part.table))
+            least = priced.memory.least_used(
+                most_offload(self.space, self.policy_rules, part.table)
+            )
             hopeless = least > self.limits.memory_bytes
             lean = Pool(part.table, least, pool.family)
             self.leanest = self.leanest.joined(lean.split(LEANEST)[0]).split(LEANEST)[0]
@@ -188,14 +206,14 @@ class Search:
             plain = priced.memory.used <= self.limits.memory_bytes
             plain &= self._allowed(part.table)
             self.layouts = self.layouts.joined(pool.take(wins & plain))
-            self.skeletons = self.skeletons.joined(pool.take(wins & ~plain))
+            self.skeletons = self.skeletons.joined(self._classes(pool.take(wins & ~plain)))
 
     def _open_skeletons(self, batch: Pool) -> None:
         """Price every recomputation of skeletons, with the least offload that makes it fit.
 
         More offload than that only adds time, less does not fit.
         """
-        table, owner = policies(self.space, batch.table)
+        table, owner = policies_of(self.space, batch.table)
         for start in range(0, len(table), CHUNK_ROWS):
             pick = np.arange(start, min(start + CHUNK_ROWS, len(table)))
             plain = self._price(table.take(pick))
@@ -208,6 +226,14 @@ class Search:
             bound = self.objective.bound(self._price(rows)) if offloads else without[fits]
             pool = Pool(rows, bound, batch.family[owner[pick[fits]]])
             self.layouts = self.layouts.joined(pool.below(self._threshold()))
+
+    def _classes(self, skeletons: Pool) -> Pool:
+        """Classes of policies of skeletons that may win; where all is counted, every policy."""
+        if self.thorough or not len(skeletons.bound):
+            return skeletons
+        wanted = Wanted(self.limits.memory_bytes, self._threshold(), self.objective.bound)
+        most = most_offload(self.space, self.policy_rules, skeletons.table)
+        return classes(self.space, self._price, skeletons, most, wanted)
 
     def _least_offload(self, plain: Priced) -> FloatColumn:
         """Smallest legal offload fraction with which each row fits; -1 where none does.
@@ -255,37 +281,12 @@ class Search:
             self._simulate(batch)
         self.sieve.refused = refused
 
-    def _leanest_layout(self) -> tuple[float, LayoutTable] | None:
-        """Bytes and policy of the leanest skeletons that need least memory."""
-        if not len(self.leanest.bound):
-            return None
-        table, _ = policies(self.space, self.leanest.table)
-        every = LayoutTable.concat(
-            table.replaced(offload_optimizer=np.full(len(table), fraction))
-            for fraction in self.space.traits.offload_fractions
-        )
-        legal = every.take(self._allowed(every))
-        if not len(legal):
-            return None
-        used = self._price(legal).memory.used
-        row = int(np.argmin(used))
-        return float(used[row]), legal.take(np.array([row]))
+    def _leanest(self) -> tuple[float, LayoutTable] | None:
+        return leanest_layout(self.space, self._price, self._allowed, self.leanest.table)
 
     def _price(self, table: LayoutTable) -> Priced:
         self.priced += len(table)
         return price(self.job, self.machine, self.space.traits, table)
-
-    def _most_offload(self, table: LayoutTable) -> FloatColumn:
-        """Largest offload fraction each skeleton may use under some recomputation."""
-        rules = [rule for rule in self.policy_rules if rule.columns <= OFFLOAD_COLUMNS]
-        most = np.zeros(len(table))
-        for fraction in self.space.traits.offload_fractions:
-            rows = table.replaced(offload_optimizer=np.full(len(table), fraction))
-            legal = np.ones(len(table), dtype=bool)
-            for rule in rules:
-                legal &= ~rule.broken(self.job, rows)
-            most = np.where(legal, np.maximum(most, fraction), most)
-        return most
 
     def _allowed(self, table: LayoutTable, weight: IntColumn | None = None) -> BoolColumn:
         """Which rows break no rule on recomputation and offload; counts the others if weighed."""

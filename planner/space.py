@@ -290,9 +290,12 @@ def _cross(rows: Rows, names: tuple[str, ...], values: IntColumn) -> Rows:
 
 def _with_stages(space: Space, table: LayoutTable) -> LayoutTable:
     """Every row with every staging of its pp."""
-    values = {pp: space.stagings(pp) for pp in set(table.pp.tolist())}
-    counts = np.array([len(values[pp]) for pp in table.pp.tolist()], dtype=np.int64)
+    degrees, number = np.unique(table.pp, return_inverse=True)
+    values = [space.stagings(pp) for pp in degrees.tolist()]
+    each = np.array([len(stagings) for stagings in values], dtype=np.int64)
+    counts, starts = each[number], (np.cumsum(each) - each)[number]
     rows = np.repeat(np.arange(len(table)), counts)
-    every = [staging for pp in table.pp.tolist() for staging in values[pp]]
-    columns = np.array(every, dtype=np.int64).reshape(-1, len(Staging._fields)).T
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - starts, counts)
+    every = [staging for stagings in values for staging in stagings]
+    columns = np.array(every, dtype=np.int64).reshape(-1, len(Staging._fields))[place].T
     return table.take(rows).replaced(**dict(zip(Staging._fields, columns, strict=True)))

@@ -8,6 +8,9 @@ sums over blocks (`costmodel.block_costs`). What is no sum is bounded from below
     block recomputation       min(N, n) layers of a stage: the chord below it
     activations               bytes at the moment with most passes in flight
 
+Where every stage has its own number of recomputed layers, those are a way of their own: no chord,
+and bytes at every moment (`planner.stage_memory`).
+
 So the value of the filling is never above the step time of a split, and a split that the filling
 refuses does not fit.
 """
@@ -26,6 +29,7 @@ from costmodel.table import FloatColumn, IntColumn
 from costmodel.timeline import FloatMatrix
 from planner.solvers.filling import Filling
 from planner.split_problem import Splittable, Sums, chord_of_min
+from planner.stage_memory import needs_at_every_moment
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,14 @@ class Master:
     """What every split of a layout costs, as rows of a `Filling`."""
 
     row: Splittable
+    by_stage: bool = False
+    """Has every stage its own number of recomputed layers? Ways are the kinds of layer kept whole,
+    then the same recomputed in full; else the kinds alone."""
+
+    @property
+    def ways(self) -> tuple[int, ...]:
+        """The kind of layer of each way."""
+        return self.row.kinds * (2 if self.by_stage else 1)
 
     def filling(self, paths: Paths, least: IntColumn, most: IntColumn) -> Filling:
         """All splits with so many layers in the stages, as far as some paths tell them apart."""
@@ -50,10 +62,10 @@ class Master:
             ),
             *self._update(),
         ]
-        needs = self.row.memory_needs
+        needs = needs_at_every_moment(self.row) if self.by_stage else self.row.memory_needs
         return Filling(
             layers=tuple(MOE if moe else DENSE for moe in self.row.job.model.moe_layers),
-            kind_of_way=self.row.kinds,
+            kind_of_way=self.ways,
             costs=np.concatenate([term.costs for term in terms]),
             constants=np.concatenate([term.constants for term in terms]),
             group=np.repeat(np.arange(len(terms)), [len(term.constants) for term in terms]),
@@ -67,20 +79,37 @@ class Master:
         self, paths: Paths, least: IntColumn, most: IntColumn
     ) -> tuple[FloatMatrix, FloatColumn]:
         """Length of paths: seconds a layer adds (path, stage, way), and seconds without layers."""
-        one, ways = self.row.costs, list(self.row.kinds)
-        forward, weight = one.forward[:, 0], one.weight[:, 0]
-        again = one.again[ways, 0].min()
-        slope, start = chord_of_min(np.array(self.row.recomputed), least, most.astype(np.float64))
-        backward = one.backward[:, 0]
+        one, ways = self.row.costs, list(self.ways)
+        repeated, start = self._repeated(least, most)
         passes = (paths.forward, paths.backward, paths.weight)
-        seconds = (forward, backward, weight)
+        seconds = (one.forward[:, 0], one.backward[:, 0], one.weight[:, 0])
         layers = sum(c[:, :, None] * s[ways] for c, s in zip(passes, seconds, strict=True))
-        layers = layers + (paths.backward * slope * again)[:, :, None]
+        layers = layers + paths.backward[:, :, None] * repeated
         ends = sum(
             (c @ self.row.ends * s).sum(axis=1) for c, s in zip(passes, seconds, strict=True)
         )
         hops = paths.hops * self.row.p2p
-        return layers, np.asarray(ends + hops + (paths.backward * start * again).sum(axis=1))
+        return layers, np.asarray(ends + hops + (paths.backward * start).sum(axis=1))
+
+    def _repeated(self, least: IntColumn, most: IntColumn) -> tuple[FloatMatrix, FloatColumn]:
+        """Seconds of a backward pass that each layer adds by recomputation, and the start of each.
+
+        Shapes (stage, way) and (stage,).
+        """
+        again = self.row.costs.again[:, 0]
+        if self.by_stage:
+            nothing = np.zeros(self.row.num_stages)
+            return nothing[:, None] + self._again, nothing
+        cheapest = again[list(self.row.kinds)].min()
+        number = np.array(self.row.recomputed)
+        slope, start = chord_of_min(number, least, most.astype(np.float64))
+        return np.repeat((slope * cheapest)[:, None], len(self.ways), axis=1), start * cheapest
+
+    @property
+    def _again(self) -> FloatColumn:
+        """Seconds that recomputation adds to a layer of each way, where stages choose."""
+        whole = np.zeros(len(self.row.kinds))
+        return np.concatenate([whole, self.row.costs.again[list(self.row.kinds), 0]])
 
     def _traffic(self, rank: int, least: IntColumn, most: IntColumn) -> Sums:
         """Lower bounds of the seconds by which a rank's traffic outlasts its passes.
@@ -90,12 +119,14 @@ class Master:
         """
         raw = self._raw_traffic(rank, least, most)
         one, constants = self.row.costs, self.row.machine.constants
-        passes = one.backward[:, 0] + self.row.recomputes_all * one.again[:, 0], one.forward[:, 0]
+        alike = self.row.recomputes_all and not self.by_stage
+        passes = one.backward[:, 0] + alike * one.again[:, 0], one.forward[:, 0]
+        again = (self._again if self.by_stage else np.zeros(1), np.zeros(1))
         fixed = (self._partly * one.again[list(self.row.kinds), 0].max(), 0.0)
         hides = (self.row.traits.overlaps_gradients, self.row.traits.overlaps_parameters)
         parts = []
-        for plane, seconds, more, hidden in zip(raw, passes, fixed, hides, strict=True):
-            slope, start = plane
+        for plane, seconds, own, more, hidden in zip(raw, passes, again, fixed, hides, strict=True):
+            slope, start = np.resize(plane[0], len(self.ways)), plane[1]
             if not hidden:
                 parts.append([(slope, start)])
                 continue
@@ -106,7 +137,7 @@ class Master:
             parts.append(
                 [
                     (constants.first_bucket * slope, constants.first_bucket * start),
-                    (slope - window * seconds[list(self.row.kinds)], start - beside),
+                    (slope - window * (seconds[list(self.ways)] + own), start - beside),
                 ]
             )
         sums = [(a + c, b + d) for a, b in parts[0] for c, d in parts[1]]
@@ -115,8 +146,8 @@ class Master:
 
     @property
     def _partly(self) -> int:
-        """Layers of every stage recomputed in full, where not all are."""
-        return 0 if self.row.recomputes_all else self.row.recomputed
+        """Layers of every stage recomputed in full, where not all are and stages are alike."""
+        return 0 if self.row.recomputes_all or self.by_stage else self.row.recomputed
 
     def _raw_traffic(
         self, rank: int, least: IntColumn, most: IntColumn
@@ -155,7 +186,7 @@ class Master:
         ends = np.array([self.row.ends_of(rank) for rank in ranks])
         seconds = (self.row.costs.optimizer[:, 0], self.row.costs.offload[:, 0])
         return tuple(
-            Sums(here[:, :, None] * one[list(self.row.kinds)], ends @ one)
+            Sums(here[:, :, None] * one[list(self.ways)], ends @ one)
             for one in seconds
             if one.any()
         )

@@ -7,16 +7,22 @@ from dataclasses import replace
 import numpy as np
 
 from costmodel.calibrated import machine_for
+from costmodel.errors import SpecError
+from costmodel.machine import Machine
+from costmodel.rules import Rule
 from costmodel.runtimes import traits_of
+from costmodel.runtimes.executes import EVEN_SPLIT
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
-from planner.constraints import legality_rules
+from planner.constraints import legality_rules, rules_of_grid
 from planner.free_splits import FreeFound, FreeSplits
 from planner.goals import Reached
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
 from planner.probes import Prober
 from planner.search import Found
+from planner.split_problem import Splittable
+from planner.target import Target
 
 
 def splits_freely(job: Job, options: SearchOptions) -> bool:
@@ -24,39 +30,122 @@ def splits_freely(job: Job, options: SearchOptions) -> bool:
 
     Clusters of unlike groups have a search of their own.
     """
-    held = any(choice.field == "stages" for choice in options.choices)
+    held = any(choice.only_even for choice in options.choices)
     return traits_of(job).splits_freely and not held and len(job.cluster.groups) == 1
 
 
+def wants_uneven(options: SearchOptions) -> bool:
+    """Is no even split an answer?"""
+    return any(choice.only_uneven for choice in options.choices)
+
+
+def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> None:
+    """Can even stages be excluded from a job?
+
+    Raises:
+        SpecError: They are, and the runtime, the objective or another choice leaves no others.
+    """
+    if not wants_uneven(options):
+        return
+    traits = traits_of(job)
+    if not traits.splits_freely:
+        raise SpecError(
+            f"--exclude stages=even leaves no layout: rule {EVEN_SPLIT}, {traits.name} splits "
+            "layers evenly: drop it, or choose a --runtime that splits them freely"
+        )
+    if any(choice.only_even for choice in options.choices):
+        raise SpecError(
+            "--exclude stages=even and --fix stages=even (or --exclude stages=free) leave no "
+            "layout: drop one of them"
+        )
+    asked = "--pareto" if pareto else f"--objective {options.objective}"
+    if asked != "--objective time":
+        raise SpecError(
+            "--exclude stages=even: uneven stages are searched for --objective time, not for "
+            f"{asked}: drop one of them"
+        )
+
+
 def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStages | None]:
-    """The same answer, or a faster one whose stages are uneven; and what is proven of them."""
+    """The same answer, or a faster one whose stages are uneven; and what is proven of them.
+
+    Raises:
+        SpecError: Even stages are excluded, and no uneven ones were found.
+    """
     job, options, found = reached.job, prober.options, reached.found
+    if wants_uneven(options) and len(job.cluster.groups) == 1:
+        return _only_uneven(prober, reached)
     wanted = options.objective == "time" and not options.only_answer
     if not wanted or reached.target is None or not splits_freely(job, options):
         return reached, None
     free = _searched(prober, job, found)
-    proof = UnevenStages(
+    proof = _proof(found, free)
+    bound = min(found.lower_bound_s, free.lower_bound_s)
+    finalists = _joined(found.finalists, free, options.top)
+    return _changed(reached, free, bound, finalists), proof
+
+
+def _changed(
+    reached: Reached, free: FreeFound, bound: float, finalists: LayoutTable | None
+) -> Reached:
+    """The answer of the second half."""
+    known = reached.target or Target(name="time", unit="s", per="step", value=0.0, lower_bound=0.0)
+    target = known.model_copy(update={"value": free.step_time_s, "lower_bound": bound})
+    found = replace(reached.found, finalists=finalists, lower_bound_s=bound, value=free.step_time_s)
+    return replace(reached, found=found, target=target)
+
+
+def _proof(found: Found, free: FreeFound) -> UnevenStages:
+    return UnevenStages(
         even_step_time_s=found.value,
         even_lower_bound_s=min(found.lower_bound_s, found.value),
         lower_bound_s=free.lower_bound_s,
         judged=free.judged,
     )
-    bound = min(found.lower_bound_s, free.lower_bound_s)
-    target = reached.target.model_copy(update={"value": free.step_time_s, "lower_bound": bound})
-    finalists = _joined(found.finalists, free, options.top)
-    changed = replace(found, finalists=finalists, lower_bound_s=bound, value=free.step_time_s)
-    return replace(reached, found=changed, target=target), proof
+
+
+def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStages | None]:
+    """The best layout whose stages are not even, whatever even ones give."""
+    job, found = reached.job, reached.found
+    limit = reached.target.step_time_limit_s if reached.target else None
+    splits = OnlyUneven(*_question(prober, job), np.nextafter(limit or np.inf, np.inf))
+    if found.finalists is not None:
+        splits.try_first(found.finalists, prober.budget)
+    free = splits.run(prober.budget)
+    late = prober.budget.spent()
+    if free.table is None and found.finalists is None and not late:
+        return reached, None
+    if free.table is None:
+        raise SpecError(
+            "the time limit struck before a layout with uneven stages was found: raise --time-limit"
+            if late
+            else "no layout with uneven stages is legal, fits and is in time: drop --exclude "
+            "stages=even"
+        )
+    proof = None if found.finalists is None else _proof(found, free)
+    return _changed(reached, free, free.lower_bound_s, free.table), proof
+
+
+class OnlyUneven(FreeSplits):
+    """A run that takes no even split for an answer."""
+
+    def _rows(self, table: LayoutTable) -> list[Splittable]:
+        return [replace(row, even_too=False) for row in super()._rows(table)]
 
 
 def _searched(prober: Prober, job: Job, found: Found) -> FreeFound:
     """What uneven stages give; where no time is left, that no split beats the floor."""
     if prober.budget.spent() or not found.complete or found.finalists is None:
         return FreeFound(None, found.value, min(found.floor_s, found.value), 0)
-    rules = [*(choice.rule() for choice in prober.options.choices), *legality_rules(job)]
-    machine = machine_for(job, prober.measured)
-    splits = FreeSplits(job, machine, rules, prober.usable_bytes(job), found.value)
+    splits = FreeSplits(*_question(prober, job), found.value)
     splits.try_first(found.finalists, prober.budget)
     return splits.run(prober.budget)
+
+
+def _question(prober: Prober, job: Job) -> tuple[Job, Machine, tuple[Rule, ...], float]:
+    """What a run of `FreeSplits` is asked, but for the time to beat."""
+    rules = (*rules_of_grid(prober.options.choices), *legality_rules(job))
+    return job, machine_for(job, prober.measured), rules, prober.usable_bytes(job)
 
 
 def _joined(finalists: LayoutTable | None, free: FreeFound, top: int) -> LayoutTable | None:

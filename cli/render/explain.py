@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -16,6 +17,7 @@ from cli.render.text import NEVER, gib, layout_line, percent, plural, seconds_li
 from planner.explain import Explanation, Resource
 from planner.layout_document import layout_json
 from planner.plan import estimate_json, job_json
+from planner.recompute_rule import Lifted
 from planner.robustness import Robustness
 from planner.shadow_prices import Effect, ShadowPrice
 
@@ -43,6 +45,7 @@ def explain_page(found: Explanation) -> Iterator[RenderableType]:
     yield Group("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
     yield memory_line(found)
     yield from _prices(found)
+    yield from _rules(found)
     yield from _rivals(found)
 
 
@@ -82,7 +85,7 @@ def _prices(found: Explanation) -> Iterator[RenderableType]:
     )
     yield Group(
         grid(columns, (_price_row(price, found) for price in found.shadow_prices)),
-        "Gains are in tokens/s of the whole job; >= where the time limit ended the search.",
+        "Gains are in tokens/s of the whole job; >= where time or uneven stages leave it unproved.",
     )
 
 
@@ -111,6 +114,48 @@ def _reason(price: ShadowPrice) -> str:
         "untried": "untried: time limit",
     }
     return known.get(price.status, price.reason)
+
+
+def _rules(found: Explanation) -> Iterator[RenderableType]:
+    """What the runtime's rule on recomputation costs."""
+    rule = found.recompute_rule
+    if rule is None:
+        return
+    same, free = rule.same_split, rule.any_split
+    if same.proved and same.layout is None and free is None:
+        yield "The same recomputation on every stage costs nothing."
+        return
+    columns = (
+        Column("What does the runtime's rule cost?", numeric=False),
+        Column("step"),
+        Column("it costs"),
+        Column("without it", numeric=False),
+    )
+    rows = [_rule_row("the same recomputation on every stage", same, found)]
+    if free is not None:
+        rows.append(_rule_row("the same, and layers split as they are", free, found))
+    yield Group(
+        grid(columns, rows),
+        f"A price and no answer: {found.job.runtime} has no option for it.",
+    )
+
+
+def _rule_row(text: str, lifted: Lifted, found: Explanation) -> tuple[str, ...]:
+    step = seconds_like(lifted.step_time_s, lifted.plan_step_time_s)
+    layout = lifted.layout
+    if layout is None:
+        return text, NEVER, _cost(lifted), ""
+    return text, step, _cost(lifted), change_text(layout, found.layout, found.job.model)
+
+
+def _cost(lifted: Lifted) -> str:
+    """In percent of a step without the rule; a range where the proof is open."""
+    least, most = percent(lifted.cost_fraction), lifted.most_cost_fraction
+    if lifted.proved:
+        return least
+    if not isfinite(most):
+        return f">= {least}"
+    return f"<= {percent(most)}" if lifted.layout is None else f"{least} to {percent(most)}"
 
 
 def _rivals(found: Explanation) -> Iterator[RenderableType]:
@@ -175,6 +220,7 @@ def explain_document(found: Explanation) -> Mapping[str, object]:
             "headroom_bytes": memory.headroom_bytes,
             "binds": found.memory_binds,
         },
+        "recompute_rule": _rule_json(found),
         "shadow_prices": [_price_json(found, price) for price in found.shadow_prices],
         "robustness": {
             "near_ties": found.robustness.near_ties,
@@ -190,6 +236,29 @@ def explain_document(found: Explanation) -> Mapping[str, object]:
                 for rival in found.robustness.rivals
             ],
         },
+    }
+
+
+def _rule_json(found: Explanation) -> Mapping[str, object] | None:
+    rule = found.recompute_rule
+    if rule is None:
+        return None
+    free = rule.any_split
+    return {
+        "same_split": _lifted_json(rule.same_split),
+        "any_split": None if free is None else _lifted_json(free),
+    }
+
+
+def _lifted_json(lifted: Lifted) -> Mapping[str, object]:
+    layout, most = lifted.layout, lifted.most_cost_fraction
+    return {
+        "proved": lifted.proved,
+        "layout": None if layout is None else layout.model_dump(mode="json"),
+        "step_time_s": lifted.step_time_s,
+        "lower_bound_s": lifted.lower_bound_s or None,
+        "cost_fraction": lifted.cost_fraction,
+        "most_cost_fraction": most if isfinite(most) else None,
     }
 
 

@@ -24,6 +24,8 @@ def infeasible_page(result: Infeasible, *, all_tried: bool) -> Iterator[Renderab
     """
     yield Text(infeasible_line(result), style="bold red")
     yield job_line(result.job)
+    if result.untried:
+        yield Text("\n".join(result.untried))
     yield from _helping(result, all_tried=all_tried)
     yield from refused_part(result.job, result.refused, result.space_size)
 
@@ -70,4 +72,5 @@ def infeasible_json(result: Infeasible) -> Mapping[str, object]:
         "capacity_bytes": result.capacity_bytes,
         "changes": list(result.changes),
         "relaxations": [list(changes) for changes in result.relaxations],
+        "untried": list(result.untried),
     }

@@ -78,15 +78,25 @@ def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     space = plural(proof.space_size, "layout")
     gain = 1 - step / uneven.even_step_time_s
     saves = f"uneven stages save {percent(gain)} of the best with even ones"
-    if proof.optimal:
+    if proof.optimal and gain >= 0:
         text = f"Proved fastest of {space} and all splits of their layers into stages, gap 0 %"
         return f"{text}; {saves}." if gain > 0 else f"{text}."
+    if step > uneven.even_step_time_s:
+        return _only_uneven_text(proof, uneven.even_step_time_s / step)
     within = f"within {percent(ceil(proof.gap_fraction * 1e3) / 1e3)} of"
     if gain > 0:
         return f"{saves.capitalize()}; {within} the best of {space}, stages of any kind."
     if uneven.even_lower_bound_s >= step:
         return f"Proved fastest of {space} with even stages, {within} any with uneven ones."
     return f"Not proved fastest of {space}: {within} the best."
+
+
+def _only_uneven_text(proof: Certificate, even: float) -> str:
+    """Even stages were excluded; `even` is the share of the step that they take."""
+    sure = "Proved" if proof.optimal else "Not proved"
+    gap = f"gap {percent(proof.gap_fraction, 1 if proof.gap_fraction else 0)}"
+    takes = f"even ones take {percent(1 - even)} less"
+    return f"{sure} fastest of all layouts with uneven stages, {gap}; {takes}."
 
 
 def _none_below(proof: Certificate) -> str:

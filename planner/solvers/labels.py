@@ -10,9 +10,9 @@ constrained shortest paths, Desrochers and Soumis, INFOR 26, 1988.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise, product
+from itertools import combinations, islice, pairwise
 
 import numpy as np
 
@@ -32,6 +32,8 @@ CROWD = 100
 assumed."""
 AT_ONCE = 2_000_000
 """Numbers of new labels made at once: 16 MB. Source: assumed."""
+WAYS_AT_ONCE = 20_000
+"""Ways to fill a stage made at once, between two looks at the clock. Source: assumed; 50 ms."""
 
 
 def solve(problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Filled:
@@ -108,8 +110,8 @@ class Search:
     def _next(self, labels: Labels, s: int, known: float) -> Labels | None:
         """Labels behind stage `s`, without those that cannot beat the known value."""
         parts = [self._grown(labels, np.zeros(0, np.int64), s, self.root.counts)]
-        for mine, held in self._held(labels, s):
-            ways = self._fillings(held)
+        every = ((mine, ways) for mine, held in self._held(labels, s) for ways in self._ways(held))
+        for mine, ways in every:
             step = max(1, AT_ONCE // (len(ways) * (1 + len(self.respects[s].row))))
             for start in range(0, len(mine), step):
                 if self.deadline.seconds_left() <= 0:
@@ -130,14 +132,14 @@ class Search:
                 alike.setdefault(tuple(each), []).append(label)
             yield from ((np.array(group, np.int64), each) for each, group in alike.items())
 
-    def _fillings(self, held: tuple[int, ...]) -> Counts:
-        """All counts of a stage that holds so many layers of each kind; shape (one, way)."""
-        shares = (list(_shares(n, len(w))) for n, w in zip(held, self.path.ways, strict=True))
-        choices = list(product(*shares))
-        counts = np.zeros((len(choices), len(self.problem.kind_of_way)), np.int64)
-        for number, ways in enumerate(self.path.ways):
-            counts[:, ways] = [choice[number] for choice in choices]
-        return counts
+    def _ways(self, held: tuple[int, ...]) -> Iterator[Counts]:
+        """All counts of a stage that holds so many layers of each kind, in parts; (one, way)."""
+        choices = _choices(held, [len(ways) for ways in self.path.ways])
+        while some := list(islice(choices, WAYS_AT_ONCE)):
+            counts = np.zeros((len(some), len(self.problem.kind_of_way)), np.int64)
+            for number, ways in enumerate(self.path.ways):
+                counts[:, ways] = [choice[number] for choice in some]
+            yield counts
 
     def _grown(self, labels: Labels, mine: IntColumn, s: int, ways: Counts) -> Labels:
         """Each of my labels, with stage `s` filled in each of these ways; those that fit."""
@@ -208,6 +210,16 @@ class Search:
             counts.append(labels.counts[number])
             number = int(labels.parent[number])
         return np.array(counts[::-1], np.int64)
+
+
+def _choices(held: Sequence[int], ways: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Every way to run so many layers of each kind, without a list of them all."""
+    if not held:
+        yield ()
+        return
+    for first in _shares(held[0], ways[0]):
+        for rest in _choices(held[1:], ways[1:]):
+            yield (first, *rest)
 
 
 def _shares(layers: int, ways: int) -> Iterator[tuple[int, ...]]:

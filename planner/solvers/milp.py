@@ -118,6 +118,8 @@ class Model:
         """Rows of needs, each in the unit of its largest coefficient."""
         for needs, capacity in zip(self.problem.needs, limits(self.problem), strict=True):
             unit = float(needs.max(initial=0.0)) or 1.0
+            if np.isinf(capacity):
+                continue
             self.program.at_most(self._terms(needs / unit), capacity / unit)
 
     def _cost(self, cutoff: float) -> None:

@@ -20,10 +20,13 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout, StageSpec, split
 from costmodel.spec.training import TrainingSpec
 from costmodel.splits import layers_per_stage
-from costmodel.table import LayoutTable
+from costmodel.table import BLOCK, FULL, SELECTIVE, LayoutTable
 from costmodel.timeline import StageSeconds
-from planner.constraints import broken_rules
+from planner.constraints import broken_rules, legality_rules
 from planner.mixed_bounds import InGroups, may_fit, path_bound, steady_bound
+from planner.mixed_classes import Asked, along_paths, classes_in_groups
+from planner.pool import Pool
+from planner.space import Space
 from tests.conftest import MODELS
 
 RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")
@@ -182,3 +185,30 @@ def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
     alike = np.ptp([stage.layers for stage in layout.stages]) <= 1 or layout.vpp == 1
     if mixed.fits(machine, 0.0)[0] and alike:
         assert may_fit(of, order, 0.0, np.inf)[0]
+
+
+@settings(max_examples=30)
+@given(questions())
+def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
+    question, layout, order = asked
+    job, machine, traits, table = in_groups(question, layout)
+    seconds = float(step_seconds(job, machine, traits, table)[0])
+    mixed = price_mixed(job, machine, traits, table)
+    margin = max(one for one in (0.0, 0.3, 0.6, 0.8, 0.9, 0.93, 0.96) if mixed.fits(machine, one))
+    plain = {"stages": None, "recompute": "none", "recompute_method": None}
+    skeleton = layout.model_copy(update={**plain, "recompute_num_layers": None})
+    pool = Pool(LayoutTable.of([skeleton]), np.zeros(1), np.zeros(1, dtype=int))
+    rules = legality_rules(job)
+    known = Asked(
+        Space(job),
+        rules,
+        lambda rows: InGroups.of(job, machine, traits, rows),
+        margin,
+        seconds * (1 + 1e-9),
+    )
+    kept = along_paths(known, classes_in_groups(known, pool, order), order)
+    full = layout.recompute == "full"
+    own = kept.take((kept.table.recompute == FULL) & (kept.table.recompute_method == BLOCK))
+    own = own if full else kept.take(kept.table.recompute == SELECTIVE)
+    assert len(own.bound) == 1
+    assert own.bound[0] <= seconds * (1 + 1e-9)

@@ -11,7 +11,7 @@ from planner.solvers import labels, milp
 from planner.solvers.answers import in_order
 from planner.solvers.filling import Filling
 from planner.solvers.linear import Program
-from tests.properties.fillings import Deadline, pipeline
+from tests.properties.fillings import Deadline, Looks, pipeline
 
 BY_HAND = Filling(
     layers=(0, 1, 1, 1, 1),
@@ -74,6 +74,26 @@ def test_stopped_by_the_clock_a_solver_keeps_its_answer_and_an_honest_bound(solv
     assert short.lower_bound > 0
     if short.counts is not None:
         assert short.lower_bound <= short.value == problem.value(short.counts)
+
+
+def test_the_labels_of_one_wide_stage_look_at_the_clock():
+    """One stage of 90 layers in 7 ways has 9e8 fillings: no list of them all is made."""
+    layers, ways = 90, 7
+    rng = np.random.default_rng(0)
+    wide = Filling(
+        layers=(0,) * layers,
+        kind_of_way=(0,) * ways,
+        costs=rng.random((3, 1, ways)),
+        constants=np.zeros(3),
+        group=np.zeros(3, np.int64),
+        needs=rng.random((1, 1, ways)),
+        capacities=np.array([0.6 * layers]),
+        least=np.array([0]),
+        most=np.array([layers]),
+    )
+    found = labels.solve(wide, Looks(4))
+    assert found.counts is None
+    assert 0 < found.lower_bound < np.inf
 
 
 def test_the_presolve_of_highs_loses_no_answer():

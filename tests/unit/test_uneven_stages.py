@@ -5,6 +5,7 @@ import pytest
 from costmodel.errors import SpecError
 from planner.answer import SearchOptions, search
 from planner.constraints import parse_choice
+from planner.pareto import pareto
 
 
 class Spent:
@@ -59,3 +60,86 @@ def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_o
         if plan.certificate.alternatives_complete:
             break
     assert plan.certificate.uneven_stages is not None
+
+
+def held(*texts):
+    return tuple(parse_choice(text, excluded=False) for text in texts)
+
+
+EVEN_OUT = (parse_choice("stages=even", excluded=True),)
+
+
+def test_free_stages_are_what_a_search_without_a_choice_gives(job):
+    plan = search(job, SearchOptions(fix=PIPELINE))
+    free = search(job, SearchOptions(fix=(*PIPELINE, *held("stages=free"))))
+    assert free.best == plan.best
+    assert free.certificate == plan.certificate
+
+
+def test_excluding_free_stages_holds_the_even_split(job):
+    free = parse_choice("stages=free", excluded=True)
+    even = search(job, SearchOptions(fix=(*PIPELINE, *held("stages=even"))))
+    assert search(job, SearchOptions(fix=PIPELINE, exclude=(free,))).best == even.best
+
+
+def test_without_even_stages_the_best_others_are_given_though_they_take_longer(make_job):
+    job = make_job("small-dense", "1x2:h100-sxm", 32)
+    model = job.model.model_copy(update={"num_hidden_layers": 12, "vocab_size": 512})
+    job = job.model_copy(update={"model": model})
+    fix = held("pp=2", "vpp=1", "micro_batch_size=1", "recompute=none")
+    even = search(job, SearchOptions(fix=fix))
+    plan = search(job, SearchOptions(fix=fix, exclude=EVEN_OUT))
+    assert even.best.layout.stages is None
+    assert sorted(stage.layers for stage in plan.best.layout.stages) == [5, 7]
+    assert plan.best.estimate.step_time_s > even.best.estimate.step_time_s
+    assert plan.certificate.optimal
+    assert plan.certificate.uneven_stages.even_step_time_s == even.best.estimate.step_time_s
+    assert len(plan.candidates) == 1
+    alone = search(job, SearchOptions(fix=fix, exclude=EVEN_OUT, only_answer=True))
+    assert alone.best.layout == plan.best.layout
+
+
+@pytest.mark.parametrize(
+    ("update", "more", "says"),
+    [
+        ({"runtime": "megatron-deepspeed"}, {}, "runtime_splits_evenly"),
+        ({}, {"fix": held("stages=even")}, "drop one"),
+        ({}, {"objective": "memory"}, "--objective memory"),
+        ({}, {"fix": held("pp=1")}, "drop --exclude stages=even"),
+    ],
+)
+def test_even_stages_cannot_be_excluded_where_there_are_no_others(job, update, more, says):
+    with pytest.raises(SpecError, match=says):
+        search(job.model_copy(update=update), SearchOptions(exclude=EVEN_OUT, **more))
+
+
+def test_choices_of_two_objectives_have_even_stages(job):
+    with pytest.raises(SpecError, match="--pareto"):
+        pareto(job, ("time", "memory"), SearchOptions(exclude=EVEN_OUT))
+
+
+def test_unlike_groups_can_be_asked_for_uneven_stages(make_job):
+    job = make_job("small-dense", "1x4:h100-sxm+1x4:a100-sxm-80gb")
+    plan = search(job, SearchOptions(fix=held("pp=2"), exclude=EVEN_OUT, only_answer=True))
+    assert len({stage.layers for stage in plan.best.layout.stages}) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("offload=0.3", "0, 0.25, 0.5, 0.75, 1"),
+        ("tp=3", "1, 2, 4, 8"),
+        ("schedule=gpipe", "1f1b, interleaved"),
+        ("dp_replicate=2", "1 only"),
+        ("recompute_num_layers=40", "0, 1, 2, 3, 4, 5, 6"),
+        ("recompute_modules=moe", "core_attn, mlp"),
+    ],
+)
+def test_a_value_the_search_does_not_try_is_answered_with_those_it_tries(job, text, says):
+    answer = search(job, SearchOptions(fix=held(text), only_answer=True))
+    assert answer.untried[0].startswith(f"--fix {text}: the search tries {says}")
+
+
+def test_values_the_search_tries_are_not_told(job):
+    answer = search(job, SearchOptions(fix=held("tp=8", "pp=8"), only_answer=True))
+    assert answer.untried == ()

@@ -1,0 +1,94 @@
+"""Classes of policies of layouts in node groups that may fit and win; as `planner.lean`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from costmodel.rules import Rule
+from costmodel.table import FULL, LayoutTable
+from planner.lean import ends, most_offload
+from planner.mixed_bounds import InGroups, may_fit, path_bound, steady_bound
+from planner.mixed_pools import joined
+from planner.pool import Pool
+from planner.space import Space
+
+ROWS_AT_ONCE = 2_048
+"""Skeletons priced together: as many as `planner.mixed_pools.CHUNK_ROWS`, in several classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a class must do to hold an answer, and how it is priced."""
+
+    space: Space
+    rules: Sequence[Rule]
+    priced: Callable[[LayoutTable], InGroups]
+    margin: float
+    """Share of device memory that must stay free."""
+    best_s: float
+    """Step time to beat."""
+
+
+def by_order(
+    bound: Callable[[Asked, Pool, Sequence[int]], Pool],
+    asked: Asked,
+    pool: Pool,
+    orders: Sequence[Sequence[int]],
+) -> Pool:
+    """What a bound leaves of a pool that can still win; `family` is the order of the groups."""
+    pool = pool.below(asked.best_s)
+    parts = [pool.take(np.arange(0))]
+    for family in np.unique(pool.family).tolist():
+        own = np.flatnonzero(pool.family == family)
+        for start in range(0, len(own), ROWS_AT_ONCE):
+            some = pool.take(own[start : start + ROWS_AT_ONCE])
+            parts.append(bound(asked, some, orders[family]))
+    return joined(parts)
+
+
+def classes_in_groups(asked: Asked, skeletons: Pool, order: Sequence[int]) -> Pool:
+    """The classes of some skeletons, each as a row of its own; the groups in an order.
+
+    Source: as `planner.lean.classes`.
+    """
+    table = skeletons.table
+    offload = most_offload(asked.space, asked.rules, table)
+    fast, lean = ends(asked.space, table.replaced(offload_optimizer=offload))
+    times = len(lean) // len(table)
+    bound, family = np.tile(skeletons.bound, times), np.tile(skeletons.family, times)
+    one = asked.priced(fast)
+    bound = np.maximum(bound, steady_bound(one, order, one.again(asked.best_s)))
+    rows = np.flatnonzero(bound < asked.best_s)
+    if not len(rows):
+        return skeletons.take(rows)
+    both = _as_lean(asked.priced(fast.take(rows)), asked.priced(lean.take(rows)))
+    rows = rows[may_fit(both, order, asked.margin, asked.best_s)]
+    return Pool(lean.take(rows), bound[rows], family[rows])
+
+
+def along_paths(asked: Asked, some: Pool, order: Sequence[int]) -> Pool:
+    """Classes with the bound of their fastest policy along paths; those that may still win."""
+    full = some.table.recompute == FULL
+    fast = some.table.replaced(
+        recompute=np.where(full, FULL, 0),
+        recompute_modules=np.zeros(len(full), dtype=np.int64),
+        recompute_num_layers=full.astype(np.int64),
+    )
+    priced = asked.priced(fast)
+    bound = np.maximum(some.bound, path_bound(priced, order, priced.again(asked.best_s)))
+    return Pool(some.table, bound, some.family).below(asked.best_s)
+
+
+def _as_lean(fast: InGroups, lean: InGroups) -> InGroups:
+    """Layouts that take no longer than the ones and keep no more than the others."""
+    priced = tuple(
+        replace(one, table=other.table) for one, other in zip(fast.priced, lean.priced, strict=True)
+    )
+    costs = tuple(
+        replace(one, kept_bytes=other.kept_bytes)
+        for one, other in zip(fast.costs, lean.costs, strict=True)
+    )
+    return replace(fast, table=lean.table, priced=priced, costs=costs)

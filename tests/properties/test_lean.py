@@ -1,0 +1,87 @@
+"""What is refused before it is priced could not have been an answer."""
+
+import numpy as np
+import pytest
+
+from costmodel.calibrated import machine_for
+from costmodel.estimate import price
+from costmodel.runtimes import traits_of
+from costmodel.table import LayoutTable
+from planner.constraints import legality_rules
+from planner.lean import Wanted, classes, policies_of, skeleton_bytes, states_bytes
+from planner.pool import Pool
+from planner.space import Sieve, Space, nodes, policies, skeletons
+
+CASES = (
+    ("small-dense", "1x8:h100-sxm", "megatron-lm"),
+    ("small-dense", "1x2:l4", "megatron-bridge"),
+    ("small-moe", "1x8:h100-sxm", "megatron-lm"),
+    ("small-moe", "1x4:l4", "torchtitan"),
+    ("small-moe", "1x8:a100-sxm-40gb", "megatron-deepspeed"),
+)
+ROUNDING = 1 + 1e-12
+SOME = 60
+"""Skeletons of each job."""
+
+
+class Case:
+    """Some skeletons of a job with all their policies and shares of offload."""
+
+    def __init__(self, job):
+        self.job, self.machine, self.traits = job, machine_for(job), traits_of(job)
+        self.rules, self.space = legality_rules(job), Space(job)
+        sieve = Sieve(job, self.rules)
+        every = skeletons(self.space, sieve, nodes(self.space, sieve).table).table
+        rows = np.random.default_rng(7).choice(len(every), min(SOME, len(every)), replace=False)
+        self.skeletons = every.take(rows)
+        table, owner = policies(self.space, self.skeletons)
+        fractions = self.space.traits.offload_fractions
+        self.owner = np.tile(owner, len(fractions))
+        self.table = LayoutTable.concat(
+            table.replaced(offload_optimizer=np.full(len(table), one)) for one in fractions
+        )
+        legal = ~np.any([rule.broken(job, self.table) for rule in self.rules], axis=0)
+        self.table, self.owner = self.table.take(legal), self.owner[legal]
+        self.priced = self.price(self.table)
+
+    def price(self, table):
+        return price(self.job, self.machine, self.traits, table)
+
+
+@pytest.fixture(scope="module", params=CASES, ids=" ".join, name="case")
+def _case(request, make_job):
+    model, cluster, runtime = request.param
+    job = make_job(model, cluster, 32)
+    return Case(job.model_copy(update={"runtime": runtime}))
+
+
+@pytest.mark.parametrize("least", [states_bytes, skeleton_bytes])
+def test_no_layout_uses_less_than_its_skeleton_is_said_to_need(case, least):
+    bytes_ = least(case.space, case.machine, case.rules, case.skeletons)
+    assert len(case.table)
+    assert (bytes_[case.owner] <= case.priced.memory.used * ROUNDING).all()
+    assert (bytes_ > 0).any()
+
+
+def test_a_class_that_is_left_out_holds_no_layout_that_fits_and_wins(case):
+    used, seconds = case.priced.memory.used, case.priced.step_seconds
+    own = np.arange(len(case.skeletons))
+    fractions = np.full(len(own), max(case.space.traits.offload_fractions))
+    pool = Pool(case.skeletons, np.zeros(len(own)), own)
+    left_out = 0
+    for share in (0.05, 0.3, 0.8):
+        memory, below = np.quantile(used, share), np.quantile(seconds, share)
+        wanted = Wanted(float(memory), float(below), lambda priced: priced.step_seconds)
+        kept = classes(case.space, case.price, pool, fractions, wanted)
+        table, row = policies_of(case.space, kept.table)
+        known = {key(table, i, kept.family[row[i]]): kept.bound[row[i]] for i in range(len(table))}
+        for i in np.flatnonzero((used <= memory) & (seconds < below)).tolist():
+            bound = known[key(case.table, i, case.owner[i])]
+            assert bound <= seconds[i] * ROUNDING
+        left_out += len(own) * 3 - len(kept.bound)
+    assert left_out
+
+
+def key(table, row, owner):
+    names = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
+    return (int(owner), *(int(getattr(table, name)[row]) for name in names))

@@ -1,0 +1,64 @@
+"""`--exclude stages=even` against all layouts with all splits but the even ones."""
+
+import numpy as np
+import pytest
+
+from costmodel.estimate import price
+from costmodel.explicit import step_seconds
+from costmodel.machine import machine_of
+from costmodel.runtimes import traits_of
+from costmodel.splits import layers_per_stage
+from planner.constraints import legality_rules, parse_choice, rules_of_grid
+from planner.uneven import OnlyUneven
+from tests.properties.every_split import every_layout_and_split
+
+CASES = {
+    "dense": ("small-dense", 4, "1x4:l4", "megatron-lm", ("pp=2", "cp=1")),
+    "interleaved": ("small-dense", 6, "1x4:h100-sxm", "megatron-lm", ("pp=2", "vpp=3", "tp=1")),
+    "moe": ("small-moe", 4, "1x4:l4", "torchtitan", ("pp=2", "micro_batch_size=1", "ep=2")),
+}
+SHARES = (0.1, 1.0)
+"""Of all layouts and splits, those that need no more memory than there is."""
+
+
+class Patient:
+    """A budget that lets a run go on to its proof."""
+
+    def spent(self):
+        return False
+
+    def seconds_left(self):
+        return 60.0
+
+    def report(self, done, bound_s):
+        """Nobody listens."""
+
+
+def is_even(stages):
+    counts = tuple(stage.layers for stage in stages)
+    return counts == layers_per_stage(sum(counts), len(counts))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_best_split_that_is_not_even_is_found(make_job, case):
+    name, layers, cluster, runtime, fixed = CASES[case]
+    job = make_job(name, cluster, 8).model_copy(update={"runtime": runtime})
+    job = job.model_copy(
+        update={"model": job.model.model_copy(update={"num_hidden_layers": layers})}
+    )
+    machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
+    choices = [parse_choice(text, excluded=False) for text in fixed]
+    even = parse_choice("stages=even", excluded=True)
+    rules = [*rules_of_grid([*choices, even]), *legality_rules(job)]
+    table = every_layout_and_split(job, rules)
+    table = table.take(~np.array([is_even(stages) for stages in table.stages]))
+    used = price(job, machine, traits, table, merged=False).memory.used
+    seconds = step_seconds(job, machine, traits, table)
+    for share in SHARES:
+        memory = float(np.quantile(used, share, method="lower"))
+        found = OnlyUneven(job, machine, rules, memory, np.inf).run(Patient())
+        best = seconds[used <= memory].min()
+        assert found.step_time_s == pytest.approx(best)
+        assert found.lower_bound_s <= best * (1 + 1e-9)
+        assert found.lower_bound_s >= best * (1 - 1e-9)
+        assert not is_even(found.table.stages[0])
