@@ -107,13 +107,13 @@ def grouped_rate(rate: GemmRate, *, weight_gradient: bool) -> GemmRate:
 
 
 def linear_seconds(
-    machine: Machine, rate: GemmRate, products: Sequence[Product]
+    machine: Machine, rate: GemmRate, products: Sequence[Product], gradient_bytes: int = BYTES_FP32
 ) -> ForwardBackward:
-    """Forward products and their input and weight gradients (accumulated in fp32).
+    """Forward products and their input and weight gradients (written in `gradient_bytes`).
 
-    What is accumulated is read while the product runs, so only its write counts: products that
-    accumulate were measured 4 to 5 % slower than those that do not (SimuMax tables of A100 and
-    B200, MooreThreads/SimuMax@4dcaae51 configs/system).
+    What a product accumulates in fp32 is read while it runs, so only its write counts: products
+    that accumulate were measured 4 to 5 % slower than those that do not (SimuMax tables of A100
+    and B200, MooreThreads/SimuMax@4dcaae51 configs/system).
     Source: derived; Y = X W gives dX = dY W^T and dW += X^T dY.
     """
     output = machine.storage_bytes
@@ -122,7 +122,7 @@ def linear_seconds(
         product_seconds(machine, rate, Product(p.m, p.k, p.n), output) for p in products
     )
     weight = sum_columns(
-        product_seconds(machine, rate, Product(p.k, p.n, p.m), BYTES_FP32) for p in products
+        product_seconds(machine, rate, Product(p.k, p.n, p.m), gradient_bytes) for p in products
     )
     return ForwardBackward(forward, inputs + weight, weight)
 

@@ -68,7 +68,7 @@ class Energy:
 
         Source: derived; each rank holds 1 / pp of the model.
         """
-        keys, key = distinct_keys(table)
+        keys, key = distinct_keys(self.job, self.traits, table)
         kinds = blocks(self.job, self.machine, self.traits, keys)
         return self._share(table) * _whole_model(self.job.model, kinds)[key]
 

@@ -30,7 +30,7 @@ def floor_seconds(
     from each rank's own first pass leaves neither.
     Source: derived; property-tested against `estimate.price`.
     """
-    keys, key = distinct_keys(table)
+    keys, key = distinct_keys(job, traits, table)
     kinds = blocks(job, machine, traits, keys)
     there, home = ways(traits)
     hops = (table.pp - 1) / 2

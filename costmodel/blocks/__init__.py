@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from costmodel.blocks.accumulation import counted_microbatches, dense_weights, moe_weights
 from costmodel.blocks.attention import attention_part, norm_module
 from costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
 from costmodel.blocks.host import Launches, dense_launches, moe_launches
@@ -40,7 +41,7 @@ from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
-"""Columns a block depends on."""
+"""Columns a block depends on, and the micro batches of a step where their number changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,12 @@ class Blocks:
         return self.dense, self.moe, self.embedding, self.head, self.mtp
 
 
-def distinct_keys(table: LayoutTable) -> tuple[LayoutTable, IntColumn]:
+def distinct_keys(
+    job: Job, traits: RuntimeTraits, table: LayoutTable
+) -> tuple[LayoutTable, IntColumn]:
     """Distinct block keys of a table, and for each row the number of its key."""
-    first, key = distinct(*(getattr(table, name) for name in KEY))
+    counted = counted_microbatches(job, traits, table)
+    first, key = distinct(*(getattr(table, name) for name in KEY), counted)
     return table.take(first), key
 
 
@@ -104,12 +108,16 @@ def _dense(columns: Shapes) -> Block:
     model = columns.job.model
     mlp = mlp_part(columns, model.intermediate_size, "mlp")
     norms = norm_module(columns, 1 if model.mla else 0)
-    return _layer(columns, attention_part(columns) + mlp, norms, dense_launches(columns))
+    added = columns.accumulation_seconds(dense_weights(model, columns.table))
+    part = (attention_part(columns) + mlp).accumulating(added)
+    return _layer(columns, part, norms, dense_launches(columns))
 
 
 def _moe(columns: Shapes) -> Block:
-    norms = norm_module(columns, 2 if columns.job.model.mla else 1)
-    part = attention_part(columns) + moe_part(columns)
+    model = columns.job.model
+    norms = norm_module(columns, 2 if model.mla else 1)
+    added = columns.accumulation_seconds(moe_weights(model, columns.table))
+    part = (attention_part(columns) + moe_part(columns)).accumulating(added)
     return _layer(columns, part, norms, moe_launches(columns))
 
 
@@ -120,7 +128,7 @@ def _at_level(columns: Shapes, block: Block, *, moe: bool) -> Block:
         return block
 
     def parts(job: Job, keys: LayoutTable) -> Passes:
-        one = shapes(job, machine, traits, keys)
+        one = _measured_shapes(job, machine, traits, keys)
         layer = _moe(one) if moe else _dense(one)
         return Passes(layer.forward, layer.backward)
 
@@ -138,13 +146,21 @@ def _end_at_level(columns: Shapes, *, head: bool) -> Block:
         return block
 
     def parts(job: Job, keys: LayoutTable) -> Passes:
-        forward, backward, _ = passes(shapes(job, machine, traits, keys))
+        forward, backward, _ = passes(_measured_shapes(job, machine, traits, keys))
         return Passes(forward, backward)
 
     found = end_levels(job, machine, traits, parts, head=head)
     hidden = np.full(columns.size, float(job.model.hidden_size))
     sizes = (columns.tokens, hidden, job.model.vocab_size / columns.table.tp)
     return _scaled(block, found, sizes) if found else block
+
+
+def _measured_shapes(
+    job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable
+) -> Shapes:
+    """Blocks as they are measured: one backward pass, whose gradients meet no others."""
+    columns = shapes(job, machine, traits, keys)
+    return replace(columns, added_bytes=np.zeros(len(keys)))
 
 
 def _scaled(block: Block, found: Levels, sizes: Sequence[FloatColumn]) -> Block:

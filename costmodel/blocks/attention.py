@@ -204,8 +204,8 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
         downs += [product(mla.q_lora_rank, h)] if mla.q_lora_rank else []
         products = [*downs, *ups, output]
     return (
-        linear_seconds(shapes.machine, rate, products),
-        linear_seconds(shapes.machine, rate, ups),
+        linear_seconds(shapes.machine, rate, products, shapes.gradient_bytes),
+        linear_seconds(shapes.machine, rate, ups, shapes.gradient_bytes),
     )
 
 

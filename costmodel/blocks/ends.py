@@ -48,11 +48,18 @@ def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatCol
     moved = 2 * shapes.storage * shapes.tokens * shapes.job.model.hidden_size
     seconds = elementwise_seconds(shapes.machine, moved) + shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange
+    added = shapes.accumulation_seconds(_table_weights(shapes))
     return (
         pass_seconds(shapes.size, elementwise=seconds, tp_comm=exchange / 2),
-        pass_seconds(shapes.size, elementwise=2 * seconds, tp_comm=exchange / 2),
-        np.zeros(shapes.size),
+        pass_seconds(shapes.size, elementwise=2 * seconds + added, tp_comm=exchange / 2),
+        added,
     )
+
+
+def _table_weights(shapes: Shapes) -> FloatColumn:
+    """Weights of the vocabulary on one rank. Source: `padded_vocab`."""
+    model, tp = shapes.job.model, shapes.table.tp
+    return padded_vocab(model.vocab_size, tp) / tp * model.hidden_size
 
 
 def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
@@ -63,7 +70,10 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     model, tokens, rate = shapes.job.model, shapes.tokens, shapes.machine.half
     vocab = padded_vocab(model.vocab_size, shapes.table.tp) / shapes.table.tp
     h = np.zeros(shapes.size) + model.hidden_size
-    products = linear_seconds(shapes.machine, rate, [Product(tokens, vocab, h)])
+    products = linear_seconds(
+        shapes.machine, rate, [Product(tokens, vocab, h)], shapes.gradient_bytes
+    )
+    added = shapes.accumulation_seconds(_table_weights(shapes))
     loss = _loss_seconds(shapes, shapes.storage * tokens * vocab)
     fixed = 3 * shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange
@@ -77,10 +87,10 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
         pass_seconds(
             shapes.size,
             gemm=products.backward,
-            elementwise=loss / 2 + fixed,
+            elementwise=loss / 2 + fixed + added,
             tp_comm=exchange / 2 + shapes.tp_regather,
         ),
-        products.weight,
+        products.weight + added,
     )
 
 
@@ -104,9 +114,12 @@ def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, Flo
     zero = np.zeros(shapes.size)
     h = shapes.job.model.hidden_size
     product = Product(shapes.tokens / shapes.table.tp, zero + h, zero + 2 * h)
-    seconds = linear_seconds(shapes.machine, shapes.machine.linear, [product])
+    seconds = linear_seconds(
+        shapes.machine, shapes.machine.linear, [product], shapes.gradient_bytes
+    )
+    added = shapes.accumulation_seconds(2 * h * h / shapes.table.tp)
     return (
         pass_seconds(shapes.size, gemm=seconds.forward),
-        pass_seconds(shapes.size, gemm=seconds.backward),
-        seconds.weight,
+        pass_seconds(shapes.size, gemm=seconds.backward, elementwise=added),
+        seconds.weight + added,
     )

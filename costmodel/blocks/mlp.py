@@ -48,6 +48,7 @@ def products_seconds(shapes: Shapes, width: int) -> ForwardBackward:
         shapes.machine,
         shapes.machine.linear,
         [Product(shapes.tokens, ups * cut, zero + h), Product(shapes.tokens, zero + h, cut)],
+        shapes.gradient_bytes,
     )
 
 

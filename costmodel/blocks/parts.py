@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from costmodel.blocks.accumulation import added_bytes, product_bytes
 from costmodel.comm.collectives import collective_seconds
 from costmodel.comm.topology import group
+from costmodel.compute import elementwise_seconds
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
@@ -87,6 +89,11 @@ class Part:
             self.modules + other.modules,
         )
 
+    def accumulating(self, seconds: FloatColumn) -> Part:
+        """The part when its weight gradients also take so long to add."""
+        added = pass_seconds(len(seconds), elementwise=seconds)
+        return replace(self, backward=self.backward + added, weight=self.weight + seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
@@ -105,6 +112,8 @@ class Shapes:
     reduce-scatter."""
     tp_regather: FloatColumn
     """Seconds of the all-gather that the weight gradient repeats under sequence parallelism."""
+    added_bytes: FloatColumn
+    """Bytes moved to add the gradient of one weight to the accumulated one."""
 
     @property
     def size(self) -> int:
@@ -120,6 +129,15 @@ class Shapes:
     def storage(self) -> int:
         """Bytes of one activation."""
         return self.job.training.storage_bytes
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of one weight gradient as its product writes it."""
+        return product_bytes(self.job, self.traits)
+
+    def accumulation_seconds(self, weights: FloatColumn) -> FloatColumn:
+        """Adding the gradients of so many weights. Source: `added_bytes`, streamed."""
+        return elementwise_seconds(self.machine, self.added_bytes * weights)
 
     @property
     def keeps_cast_inputs(self) -> bool:
@@ -155,4 +173,5 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
         residual_shards=np.where(parallel, table.tp, 1).astype(np.float64),
         tp_exchange=np.where(parallel, gather + scatter, reduce) * exposed,
         tp_regather=np.where(parallel, gather, 0.0) * exposed * machine.constants.regather_exposed,
+        added_bytes=added_bytes(job, traits, table),
     )

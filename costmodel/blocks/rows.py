@@ -40,7 +40,7 @@ class RowBlocks:
 
 def row_blocks(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> RowBlocks:
     """Price every distinct block once and gather it by row."""
-    keys, key = distinct_keys(table)
+    keys, key = distinct_keys(job, traits, table)
     kinds = blocks(job, machine, traits, keys)
     dense = moe = _selective(kinds.dense, key, table)
     if job.model.moe:

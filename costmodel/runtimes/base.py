@@ -80,6 +80,9 @@ class RuntimeTraits:
     waits_for_messages: tuple[Schedule, ...] = ()
     """Schedules under which a rank computes nothing while it sends or receives an activation or its
     gradient."""
+    adds_weight_gradients: bool = False
+    """Every weight gradient of a micro batch is a tensor of its own, whole on the rank, which is
+    then added to the accumulated one; else its product adds it, or it is sharded first."""
     overlaps_gradients: bool = False
     """Gradient reduction runs beside the backward pass."""
     overlaps_parameters: bool = False

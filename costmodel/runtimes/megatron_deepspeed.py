@@ -4,6 +4,10 @@ Messages between stages neither: `runtime/pipe/p2p.py` knows no asynchronous sen
 both ranks waits until one has gone through, and the receivers gather its slices before they go on
 (`runtime/utils.py`, PartitionedTensor.full).
 
+Weight gradients are left to autograd, which adds them: products of 2021 are plain linear layers,
+and later ones have the fused accumulation commented out (`megatron/core/tensor_parallel/layers.py`,
+backward, at f4157bea). The first of a step is assigned: the engines drop `.grad` after each.
+
 Source: microsoft/Megatron-DeepSpeed `megatron/model/transformer.py` and DeepSpeed
 `runtime/pipe/engine.py` (`_exec_reduce_grads` after the last backward pass, gradients in the
 precision of the model).
@@ -47,6 +51,7 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     host="legacy",
     scatters_messages=True,
     waits_for_messages=("1f1b",),
+    adds_weight_gradients=True,
     gradient_bytes=2,
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["unfused"],

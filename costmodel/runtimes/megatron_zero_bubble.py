@@ -20,6 +20,7 @@ MEGATRON_ZERO_BUBBLE = replace(
     name="megatron-zero-bubble",
     version="2023-11",
     footprint=PLAIN,
+    adds_weight_gradients=False,  # zbpp_utils.py requires --gradient-accumulation-fusion
     gradient_bytes=4,
     gradient_message_bytes=4,
     # --enable-zero-bubble, --zero-bubble-v-schedule, --zero-bubble-v-schedule-mem-setup

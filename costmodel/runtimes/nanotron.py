@@ -19,6 +19,7 @@ NANOTRON = RuntimeTraits(
     kernels="eager",
     host="fused",
     overlaps_gradients=True,
+    adds_weight_gradients=True,  # gradient_accumulator.py, _accumulate_grad
     gradient_bytes=4,
     gradient_message_bytes=4,
     schedules=("1f1b", "gpipe"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from costmodel.estimate import price
 from costmodel.explicit import step_seconds
+from costmodel.floor import floor_seconds
 from costmodel.machine import machine_of
 from costmodel.pipeline import (
     LayerSeconds,
@@ -84,6 +85,18 @@ def test_the_relaxed_step_time_never_exceeds_the_simulated_one_under_any_schedul
     for traits in (runtime("megatron-zero-bubble"), runtime("torchtitan")):
         bound = price(job, machine, traits, table).step_seconds
         simulated = step_seconds(job, machine, traits, table)
+        assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
+
+
+@settings(max_examples=12)
+@given(seeds)
+def test_no_bound_exceeds_the_step_time_where_gradients_are_added(case, legal_table, seed):
+    rng, (job, machine, _) = np.random.default_rng(seed), case
+    table = few(legal_table(job, 200, seed), job, rng, longest=300)
+    for name in ("megatron-deepspeed", "nanotron"):
+        here = job, machine, runtime(name)
+        bound, simulated = price(*here, table).step_seconds, step_seconds(*here, table)
+        assert (floor_seconds(*here, table) <= bound * ROUNDING).all()
         assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 

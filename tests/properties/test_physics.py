@@ -188,7 +188,7 @@ def test_a_larger_micro_batch_never_needs_less_activation_memory(case, legal_tab
 @given(seeds)
 def test_twice_the_context_ranks_keep_half_the_activations_of_a_layer(case, legal_table, seed):
     job, machine, traits = case
-    keys, _ = distinct_keys(legal_table(job, 200, seed))
+    keys, _ = distinct_keys(job, traits, legal_table(job, 200, seed))
     once, twice = (blocks(job, machine, traits, keys.replaced(cp=k * keys.cp)) for k in (1, 2))
     for kind, half in zip(once.by_kind, twice.by_kind, strict=True):
         np.testing.assert_allclose(2 * half.saved_bytes, kind.saved_bytes, rtol=1e-12)

@@ -49,6 +49,7 @@ def every_legal_layout(job):
         ("small-dense", "1x8:h100-sxm", 16, "torchtitan"),
         ("small-moe", "1x4:h100-sxm", 8, "torchtitan"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-zero-bubble"),
+        ("small-dense", "1x4:h100-sxm", 8, "megatron-deepspeed"),
     ],
 )
 @pytest.mark.parametrize("memory_gib", [80, 3, 1.6])

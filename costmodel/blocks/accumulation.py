@@ -1,0 +1,68 @@
+"""Weight gradients that are tensors of their own before they are added to the accumulated ones.
+
+A product that accumulates in place costs nothing here: see `costmodel.compute.linear_seconds`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.params import (
+    attention_bias_params,
+    attention_matrix_params,
+    expert_params,
+    mlp_params,
+    router_params,
+    shared_expert_params,
+)
+from costmodel.rules import num_microbatches
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.spec.job import Job
+from costmodel.spec.model import ModelSpec
+from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from costmodel.units import BYTES_FP32
+
+
+def product_bytes(job: Job, traits: RuntimeTraits) -> int:
+    """Bytes of one weight gradient as its product writes it. Source: `adds_weight_gradients`."""
+    return job.training.storage_bytes if traits.adds_weight_gradients else BYTES_FP32
+
+
+def counted_microbatches(job: Job, traits: RuntimeTraits, table: LayoutTable) -> IntColumn:
+    """Micro batches of a step, at least 1, where `added_bytes` depends on them; else 0."""
+    return np.maximum(1, num_microbatches(job, table)) * traits.adds_weight_gradients
+
+
+def added_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
+    """Bytes moved to add the gradient of one weight, mean over the micro batches of a step.
+
+    The gradient and the accumulated one are read, their sum is written. Where both have the same
+    precision, the first gradient of a step becomes the accumulated one and nothing is added.
+    Source: derived; PyTorch `torch/csrc/autograd/functions/accumulate_grad.h` keeps a first
+    gradient it need not copy; a buffer of higher precision starts from zeros.
+    """
+    gradient = job.training.storage_bytes
+    accumulated = max(traits.gradient_bytes, gradient)
+    moved = (2 * accumulated + gradient) * traits.adds_weight_gradients
+    first = np.maximum(1, counted_microbatches(job, traits, table))
+    return moved * (1 - (accumulated == gradient) / first)
+
+
+def dense_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """Weights of a dense layer on one rank, norms left out. Source: as `block_params`."""
+    mlp = mlp_params(model, model.intermediate_size, bias=model.mlp_bias)
+    return _attention_weights(model, table) + mlp / table.tp
+
+
+def moe_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """Weights of a mixture-of-experts layer on one rank. Source: as `dense_weights`."""
+    moe = model.moe
+    assert moe is not None
+    shared = shared_expert_params(model, moe) / table.tp
+    experts = moe.num_experts / table.ep * expert_params(model, moe) / table.etp
+    return _attention_weights(model, table) + router_params(model, moe) + shared + experts
+
+
+def _attention_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """Weights of the attention projections on one rank. Source: as `dense_weights`."""
+    return (attention_matrix_params(model) + attention_bias_params(model)) / table.tp
