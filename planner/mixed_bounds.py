@@ -226,7 +226,8 @@ def room(
     seconds = without_overhead(of.machine, cutoff_s)
     limits = [Limits(one.memory_bytes * (1 - margin), seconds) for one in of.machine.groups]
     group = of.ranks(int(rows[0]), order)
-    layers = kind, dict(layer_counts(of.job))[kind]
+    count = dict(layer_counts(of.job))[kind]
+    layers = kind, count, of.job.model.num_hidden_layers - count
     each = [
         most_layers(priced, costs, rows, limit, layers)
         for priced, costs, limit in zip(of.priced, of.costs, limits, strict=True)

@@ -45,7 +45,8 @@ def may_fit(
         some = np.flatnonzero(shape == number)
         result[some] = True
         for kind, count in layer_counts(job):
-            most = most_layers(priced, costs, rows[some], limits, (kind, count))
+            layers = kind, count, job.model.num_hidden_layers - count
+            most = most_layers(priced, costs, rows[some], limits, layers)
             result[some] &= most.clip(0).sum(axis=0) >= count
     return result
 
@@ -63,18 +64,20 @@ def most_layers(
     costs: BlockCosts,
     rows: IntColumn,
     limits: Limits,
-    layers: tuple[int, int],
+    layers: tuple[int, int, int],
 ) -> FloatColumn:
     """How many of the layers of a kind each rank has bytes and seconds for; (rank, row).
 
-    -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
-    batches beyond those that fill it.
+    `layers` are the kind, how many of it the model has, and how many others. -1 where a rank does
+    not even fit without. The rows have one pipeline shape, but for micro batches beyond those that
+    fill it.
     Source: as `may_fit`.
     """
     table, one = priced.table, int(rows[0])
-    name, (kind, count) = SCHEDULE_NAMES[table.schedule[one]], layers
+    name, (kind, count, others) = SCHEDULE_NAMES[table.schedule[one]], layers
     pp, vpp = int(table.pp[one]), int(table.vpp[one])
-    held = held_layers(name, pp, vpp, int(_filling(priced, rows[:1])[0]), count)
+    filling = int(_filling(priced, rows[:1])[0])
+    held = held_layers(name, pp, vpp, filling, layers=count, others=others)
     stage_of = placed(SCHEDULES[name].placement, pp, vpp)
     ends = np.stack([(stage_of == 0).any(axis=1), (stage_of == stage_of.max()).any(axis=1)])
     room = _room(priced, costs, rows, ends, limits.memory_bytes)
@@ -100,17 +103,22 @@ class InFlight:
 
 
 @lru_cache(maxsize=1024)
-def held_layers(schedule: str, pp: int, vpp: int, num_microbatches: int, layers: int) -> InFlight:
-    """Passes and layers in flight; chunks of a rank differ by one layer, which ones is open.
+def held_layers(
+    schedule: str, pp: int, vpp: int, num_microbatches: int, *, layers: int, others: int
+) -> InFlight:
+    """Passes and layers in flight, where the model has so many of a kind and so many others.
 
-    Source: derived.
+    Chunks of a rank differ by one layer of any kind; which ones are longer, and which hold the
+    others, is open.
+    Source: derived; the others make chunks longer, and most of what is in flight may be theirs.
     """
     passes = fullest_moment(schedule, pp, vpp, num_microbatches)
-    number = np.arange(layers + 1)
-    base, more = np.divmod(number, vpp)
+    base, more = np.divmod(np.arange(layers + 1) + others, vpp)
     ordered = np.sort(passes, axis=1)  # the longer chunks are those with fewest passes, at best
     least = np.concatenate([np.zeros((pp, 1), np.int64), np.cumsum(ordered, axis=1)], axis=1)
-    return InFlight(passes.sum(axis=1), base * least[:, -1:] + least[:, more])
+    together = base * least[:, -1:] + least[:, more]
+    alone = np.arange(layers + 1) * ordered[:, :1]
+    return InFlight(passes.sum(axis=1), np.maximum(together - others * ordered[:, -1:], alone))
 
 
 def _room(
