@@ -274,7 +274,7 @@ class Search:
             cut = table.tp * table.pp * table.ep * table.etp
             self._open_nodes(self.nodes.take(np.argsort(-cut, kind="stable")[:NODES_AT_ONCE]))
         lean = self.leanest.take(self.leanest.bound <= self.limits.memory_bytes)
-        if len(lean.bound):
+        if len(lean.bound) and not len(self.layouts.bound):  # else some are run twice
             self._open_skeletons(lean)
         batch, self.layouts = self.layouts.split(SIMULATED_AT_ONCE)
         if len(batch.bound):

@@ -105,8 +105,11 @@ def cheapest_size(prober: Prober, job: Job, name: str) -> BestSize:
         bound, own = size.bound, np.inf
         if bound < best.value and not prober.budget.spent():
             limit = np.nextafter(most, np.inf) if figure == "time" else np.inf
-            found = prober.best(size.search, min(best.value / size.scale, limit))
+            beats = best.value / size.scale
+            found = prober.best(size.search, min(beats, limit))
             bound, own = found.lower_bound_s * size.scale, found.value * size.scale
+            if beats < limit:  # dearer layouts were not looked at
+                bound = min(bound, best.value)
             if own < best.value:
                 best = BestSize(size.job, own, (), found)
         tried.append(Tried.of(size.job.cluster.num_gpus, own, bound))

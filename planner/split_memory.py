@@ -85,10 +85,11 @@ def most_layers(
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
     number = np.arange(int(run.max(initial=0)) + 1)[None, :, None]
     fits = number <= run[:, None]
+    room = room[:, None] + _regrown(priced, costs, rows, -(-number // vpp))
     for kept, fewer in _kept_bytes(priced, costs, kind, rows):
         in_flight = held.layers[:, : number.size, None]
         used = number * costs.state_bytes[kind, rows] + in_flight * kept
-        fits &= used <= (room + held.passes[:, None] * fewer)[:, None] * (1 + ROUNDING)
+        fits &= used <= (room + (held.passes[:, None] * fewer)[:, None]) * (1 + ROUNDING)
     return np.asarray(fits.sum(axis=1) - 1.0)
 
 
@@ -131,6 +132,19 @@ def _room(
     return np.asarray(allocated - transients - ends.astype(np.float64).T @ state)
 
 
+def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntColumn) -> FloatColumn:
+    """Bytes that stages of so many layers lack of those recomputed at once; (1, number, row).
+
+    Source: as `costmodel.memory.rank`; layers that wait on the host tell no bytes.
+    """
+    table = priced.table
+    uniform = (table.recompute[rows] == FULL) & (table.recompute_method[rows] == UNIFORM)
+    most = np.where(uniform, table.recompute_num_layers[rows], 0)
+    kept = costs.kept_bytes[[DENSE, MOE]][:, rows].max(axis=0)
+    whole = uniform * priced.memory.transients[:, rows].min(axis=0)
+    return np.asarray(np.where(kept > 0, (most - np.minimum(most, longest)) * kept, whole))
+
+
 def _end_seconds(costs: BlockCosts, rows: IntColumn, ends: BoolColumn) -> FloatColumn:
     """Both passes of embedding and head on each rank; (rank, row). Source: derived."""
     pair = (costs.forward + costs.backward)[[EMBEDDING, HEAD]][:, rows]
@@ -150,14 +164,18 @@ def _kept_bytes(
     """Activations of a micro batch that a stage keeps at least: of each layer, and less in all.
 
     Both lines hold: where N layers are recomputed, of n layers min(N, n) keep their input alone.
+    A rank of several stages is fullest when it holds most layers, of whatever kind.
     Source: derived.
     """
     table = priced.table
+    held = ((DENSE, priced.ranks.dense), (MOE, priced.ranks.moe))
+    kinds = [one for one, layers in held if layers.any()]
     full = table.recompute[rows] == FULL
     uniform = full & (table.recompute_method[rows] == UNIFORM)
     number = np.maximum(1, table.recompute_num_layers[rows])
-    none, whole = np.zeros(len(rows)), costs.kept_bytes[kind, rows]
-    inputs = costs.input_bytes[rows]
+    none, any_kind = np.zeros(len(rows)), costs.kept_bytes[kinds][:, rows].min(axis=0)
+    whole = np.where(table.vpp[rows] > 1, any_kind, costs.kept_bytes[kind, rows])
+    inputs = np.minimum(costs.input_bytes[rows], whole)  # nothing where all layers are offloaded
     dropped = (costs.kept_bytes[[DENSE, MOE]][:, rows].max(axis=0) - inputs).clip(0.0)
     least = np.where(full, inputs / np.where(uniform, number, 1), whole)
     some = np.where(full & ~uniform, whole, least), np.where(full & ~uniform, number * dropped, 0.0)

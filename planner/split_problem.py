@@ -126,7 +126,7 @@ class Splittable:
         needs, over = [], []
         for rank, passes in enumerate(self._in_flight):
             ends, here = self.ends_of(rank), self.of_rank(rank)[:, None]
-            fixed = float(ends @ state + self.transients[rank]) - self._regrown - room
+            fixed = float(ends @ state + self.transients[rank]) - self._regrown(rank) - room
             predicting = float(
                 ends[MTP] * (passes[-1] if len(passes) == 1 else 0) * one.kept_bytes[MTP, 0]
             )
@@ -137,11 +137,17 @@ class Splittable:
                 over.append(fixed + predicting - fewer * float(passes.sum()))
         return Sums(np.array(needs), np.array(over))
 
-    @property
-    def _regrown(self) -> float:
-        """Bytes that layers recomputed at once may lack in a split with smaller stages."""
-        groups = int(self.table.recompute_num_layers[0]) if self.recomputes_all else 1
-        return max(0, groups - 1) * float(self.costs.kept_bytes[list(self.kinds), 0].max())
+    def _regrown(self, rank: int) -> float:
+        """Bytes that layers recomputed at once may lack in a split with smaller stages.
+
+        Stages at the ends may be empty; layers that wait on the host tell no bytes.
+        """
+        if not self.recomputes_all:
+            return 0.0
+        may_be_empty = np.isin(self.stage_of[rank], (0, self.num_stages - 1)).all()
+        groups = int(self.table.recompute_num_layers[0]) - (not may_be_empty)
+        kept = float(self.costs.kept_bytes[list(self.kinds), 0].max())
+        return max(0, groups) * kept if kept else float(self.transients[rank])
 
     def _activations(self) -> list[tuple[FloatColumn, float]]:
         """Bytes each layer keeps of a micro batch in flight by kind, and bytes less a stage.
@@ -152,7 +158,7 @@ class Splittable:
         kept = self.costs.kept_bytes[list(self.kinds), 0]
         if len(self.stage_of[0]) > 1:
             kept = np.full_like(kept, kept.min())
-        layer_input = float(self.costs.input_bytes[0])
+        layer_input = float(min(self.costs.input_bytes[0], kept.min()))  # 0 where all are offloaded
         if self.recomputes_all:
             groups = max(1, int(self.table.recompute_num_layers[0]))
             return [(np.full_like(kept, layer_input / groups), 0.0)]

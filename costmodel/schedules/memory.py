@@ -14,14 +14,16 @@ from costmodel.table import FloatColumn, IntColumn
 def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
     """Passes in flight on each rank when it holds most layers; shape (rank, chunk).
 
-    `layers` has shape (rank, chunk). A pass is in flight from its forward op to the op that frees
-    its activations. Source: derived, counted op by op.
+    `layers` has shape (rank, chunk); a rank without layers is fullest with most passes, of its
+    other blocks. A pass is in flight from its forward op to the op that frees its activations.
+    Source: derived, counted op by op.
     """
     change = program.starts_pass.astype(np.int64) - program.frees
     chunks = np.arange(layers.shape[1])
     chunk = program.stage // program.pp
     passes = np.cumsum(change[..., None] * (chunk[..., None] == chunks), axis=1)
-    fullest = np.argmax(np.einsum("rpc,rc->rp", passes, layers), axis=1)
+    weight = np.where(layers.any(axis=1, keepdims=True), layers, 1)
+    fullest = np.argmax(np.einsum("rpc,rc->rp", passes, weight), axis=1)
     return np.asarray(passes[np.arange(program.pp), fullest], dtype=np.float64)
 
 

@@ -14,6 +14,7 @@ from costmodel.explicit import step_seconds
 from costmodel.machine import machine_of
 from costmodel.runtimes import runtime
 from costmodel.spec.layout import Layout
+from costmodel.spec.model import MoeSpec
 from costmodel.table import LayoutTable
 from planner.answer import SearchOptions, estimate, search
 from planner.constraints import broken_rules, legality_rules, parse_choice
@@ -130,6 +131,31 @@ def test_a_search_cut_short_says_so_and_its_bound_still_holds(make_job):
         gaps.append(proof.gap_fraction)
     assert gaps
     assert gaps == sorted(gaps, reverse=True), "more time never widens the gap"
+
+
+def test_no_layout_is_run_twice_however_short_the_time(make_job):
+    job = make_job("small-dense", "1x1:h100-sxm", 8, 4096)
+    moe = MoeSpec(num_experts=8, num_experts_per_tok=1, moe_intermediate_size=256, moe_layer_freq=3)
+    shape = {
+        "num_hidden_layers": 5,
+        "hidden_size": 4096,
+        "intermediate_size": 8192,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "norm": "layernorm",
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+        "moe": moe,
+        "num_nextn_predict_layers": 1,
+    }
+    job = job.model_copy(
+        update={"model": job.model.model_copy(update=shape), "runtime": "llm-foundry-fsdp"}
+    )
+    group = job.cluster.groups[0].model_copy(update={"memory_gib": 15.2524})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    for steps in range(1, 6):
+        plan = search(job, SearchOptions(only_answer=True, memory_margin=0.02), budget=Stops(steps))
+        assert plan.certificate.bounded >= 0
 
 
 @pytest.mark.parametrize("cluster", ["1x1:h100-sxm", "1x8:l4"])

@@ -1,0 +1,75 @@
+"""Unusual splits that fit, and that no bound of the memory may refuse."""
+
+import numpy as np
+import pytest
+
+from costmodel.block_costs import block_costs
+from costmodel.estimate import price
+from costmodel.machine import machine_of
+from costmodel.runtimes import traits_of
+from costmodel.spec.cluster import parse_cluster
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.spec.model import ModelSpec, MoeSpec
+from costmodel.spec.options import RuntimeOptions
+from costmodel.spec.training import TrainingSpec
+from costmodel.table import LayoutTable
+from planner.many_splits import ManySplits
+from planner.split_memory import Limits, may_fit
+from tests.properties.every_split import on_the_clock, with_memory
+
+UNIFORM = {"recompute": "full", "recompute_method": "uniform"}
+ONE_GROUP, THREE = ({**UNIFORM, "recompute_num_layers": number} for number in (1, 3))
+
+
+def job_of(layers, positions=65_536, dense=None, offloaded=None):
+    """Small layers with a large table of positions; the first ones dense, or all."""
+    moe = MoeSpec(
+        num_experts=4,
+        num_experts_per_tok=4,
+        moe_intermediate_size=2048,
+        first_k_dense_replace=dense or 0,
+    )
+    model = ModelSpec(
+        num_hidden_layers=layers,
+        hidden_size=512,
+        intermediate_size=128 if dense else 2048,
+        num_attention_heads=16,
+        num_key_value_heads=16,
+        head_dim=32,
+        vocab_size=1000,
+        position_embedding="learned",
+        max_position_embeddings=positions,
+        moe=moe if dense else None,
+    )
+    return Job(
+        model=model,
+        training=TrainingSpec(seq_length=32_768, global_batch_size=8),
+        cluster=parse_cluster("1x4:h100-sxm"),
+        options=RuntimeOptions(offload_activation_layers=offloaded),
+    )
+
+
+CASES = {
+    "an empty end recomputes nothing": (job_of(4, 200_000), 1, ONE_GROUP),
+    "a short stage recomputes less at once": (job_of(6, 200_000), 1, THREE),
+    "dear layers lie where few passes wait": (job_of(8, dense=4), 2, {}),
+    "a group on the host is kept nowhere": (job_of(6, offloaded=1), 1, THREE),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whatever_fits_is_not_refused(case):
+    job, vpp, recomputed = CASES[case]
+    machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
+    schedule = "interleaved" if vpp > 1 else "1f1b"
+    layout = Layout(pp=2, dp=2, vpp=vpp, schedule=schedule, zero_stage=1, **recomputed)
+    table = LayoutTable.of([layout])
+    priced = price(job, machine, traits, table)
+    costs = block_costs(job, machine, traits, priced)
+    every = on_the_clock(job, table)
+    for number, bytes_ in enumerate((every.used * (1 + 1e-9)).tolist()):
+        limits = Limits(bytes_, 1e9)
+        assert may_fit(job, priced, costs, np.array([0]), limits)[0], every.layers[number]
+        splits = ManySplits(with_memory(every, bytes_).row, every.layers[[number]])
+        assert splits.may_fit()[0], every.layers[number]
