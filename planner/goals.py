@@ -9,6 +9,7 @@ import numpy as np
 
 from costmodel.errors import SpecError
 from costmodel.price import run_steps
+from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from costmodel.units import SECONDS_PER_DAY
@@ -140,9 +141,10 @@ def _none(prober: Prober, job: Job) -> Reached:
 def _too_late(prober: Prober, job: Job, step_s: float) -> SpecError:
     days = step_s * (run_steps(job) or 1) / SECONDS_PER_DAY
     wanted, gpus = prober.options.deadline_days or 0.0, job.cluster.num_gpus
+    even = " with even stages" if traits_of(job).splits_freely else ""
     return SpecError(
-        f"no layout that was found ends the run in {wanted:g} days: the fastest on all {gpus} GPUs "
-        f"takes {days:.1f}: raise --deadline, lower --tokens, or give more nodes"
+        f"no layout that was found ends the run in {wanted:g} days: the fastest{even} on all "
+        f"{gpus} GPUs takes {days:.1f}: raise --deadline, lower --tokens, or give more nodes"
     )
 
 

@@ -18,6 +18,9 @@ from planner.knobs import KNOBS, parse_varied
 from planner.sweep import sweep
 from planner.variations import Case
 
+NO_PLAN = 2
+"""Exit code: no point has a plan."""
+
 
 @click.command(
     "sweep",
@@ -65,3 +68,5 @@ def command(
         show_json(sweep_document(found.job, swept))
     else:
         show(*sweep_page(found.job, swept))
+    if not any(point.tokens_per_s for curve in swept.curves for point in curve.points):
+        click.get_current_context().exit(NO_PLAN)

@@ -19,13 +19,15 @@ BAR_WIDTH = 16
 LONGEST_VALUE = 34
 """Columns of a value in the table of fields."""
 SAME = "same layout"
+WITHOUT = {"stages": "even stages"}
+"""What a layout has that does not say more."""
 
 
 def change_text(layout: Layout, before: Layout, model: ModelSpec) -> str:
     """What a layout has that another has not: `tp 8, pp 2, recompute full block/4`."""
     now, then = _words(layout, model), _words(before, model)
     changed = [word for name, word in now.items() if word != then.get(name)]
-    gone = [f"no {name}" for name in then if name not in now]
+    gone = [WITHOUT.get(name, f"no {name}") for name in then if name not in now]
     return ", ".join((*changed, *gone)) or SAME
 
 

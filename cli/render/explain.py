@@ -31,6 +31,8 @@ LIMITED_BY: Mapping[Resource, str] = {
     "overhead": "Overhead limits this plan",
 }
 SHOWN_RIVALS = 6
+UNKNOWN = 1.0
+"""A price of which no more is known than that the step may be half as long: nothing is."""
 
 
 def explain_page(found: Explanation) -> Iterator[RenderableType]:
@@ -155,6 +157,8 @@ def _cost(lifted: Lifted) -> str:
         return least
     if not isfinite(most):
         return f">= {least}"
+    if lifted.layout is None and most > UNKNOWN:
+        return "untried: time limit"
     return f"<= {percent(most)}" if lifted.layout is None else f"{least} to {percent(most)}"
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cli.render.grid import Column, grid
 from cli.render.text import gib, percent, seconds
+from costmodel.runtimes import traits_of
 from costmodel.units import SECONDS_PER_DAY
 from planner.plan import Plan
 from planner.target import Target, Tried
@@ -53,7 +54,8 @@ def objective_lines(plan: Plan) -> Iterator[str]:
     target = plan.certificate.objective
     if target.name == "time":
         return
-    proof = f"; {_proof(target)}"
+    even = " with even stages" if only_even(plan) else ""
+    proof = f"; {_proof(target)}{even}"
     over = "the whole run" if target.per == "run" else "one step"
     size = f"{plan.job.cluster.num_gpus:,} GPUs"
     if target.name == "memory":
@@ -65,6 +67,12 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         yield f"{size} are the fewest that end the run in time: in {days:.1f} days{proof}"
     else:
         yield f"{amount(target.value, target.unit)} for {over} on {size}{proof}"
+
+
+def only_even(plan: Plan) -> bool:
+    """Uneven stages are not tried for the objective, though the runtime takes them."""
+    other = plan.certificate.objective.name != "time"
+    return other and traits_of(plan.job).splits_freely
 
 
 def _run_days(plan: Plan) -> float:

@@ -15,7 +15,7 @@ from cli.render.grid import Column, grid
 from cli.render.groups import groups_part
 from cli.render.headline import headline, job_line
 from cli.render.memory_bar import memory_table
-from cli.render.objective import WORDS, amount, objective_lines, sizes_part
+from cli.render.objective import WORDS, amount, objective_lines, only_even, sizes_part
 from cli.render.placement import placement_text
 from cli.render.terms import largest_cost, terms_table
 from cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
@@ -55,8 +55,8 @@ def certificate_text(plan: Plan) -> str:
     best = WORDS[proof.objective.name]
     took = f" in {proof.search_seconds:.1f} s" if proof.search_seconds is not None else ""
     work = f"{proof.priced:,} were priced and {proof.evaluated:,} simulated{took}"
-    gap = f"gap {percent(proof.gap_fraction, 1 if proof.gap_fraction else 0)}"
-    space = plural(proof.space_size, "layout")
+    gap = _gap(proof)
+    space = plural(proof.space_size, "layout") + (" with even stages" if only_even(plan) else "")
     missed = "the time limit struck, so the table may miss alternatives"
     if proof.uneven_stages:
         rest = "a bound or a rule excludes the others" if proof.optimal else MORE_TIME
@@ -69,7 +69,8 @@ def certificate_text(plan: Plan) -> str:
             f"{work}; {rest if proof.alternatives_complete else missed}."
         )
     why = "." if proof.alternatives_complete else f": {missed}."
-    return f"Not proved {best} of {space}{why}\n{work}; {_none_below(proof)}, {gap}."
+    more = f"; {MORE_TIME}" if proof.alternatives_complete else ""
+    return f"Not proved {best} of {space}{why}\n{work}; {_none_below(proof)}, {gap}{more}."
 
 
 def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
@@ -94,9 +95,15 @@ def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
 def _only_uneven_text(proof: Certificate, even: float) -> str:
     """Even stages were excluded; `even` is the share of the step that they take."""
     sure = "Proved" if proof.optimal else "Not proved"
-    gap = f"gap {percent(proof.gap_fraction, 1 if proof.gap_fraction else 0)}"
+    gap = _gap(proof)
     takes = f"even ones take {percent(1 - even)} less"
     return f"{sure} fastest of all layouts with uneven stages, {gap}; {takes}."
+
+
+def _gap(proof: Certificate) -> str:
+    """Rounded up: no more than that is left."""
+    gap = ceil(proof.gap_fraction * 1e3) / 1e3
+    return f"gap {percent(gap, 1 if gap else 0)}"
 
 
 def _none_below(proof: Certificate) -> str:

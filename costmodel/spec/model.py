@@ -86,7 +86,7 @@ class ModelSpec(Spec):
     model_type: str | None = None
     """Hugging Face `model_type` it was read from."""
 
-    num_hidden_layers: Size = Field(le=100_000)
+    num_hidden_layers: Size = Field(le=1_024)
     hidden_size: Size = Field(le=10_000_000)
     intermediate_size: Size
     """Width of the dense MLP (of the dense layers, in a mixture of experts)."""

@@ -189,9 +189,8 @@ def json_entry(file: str, text: str) -> Entry:
     try:
         return Entry(file, "", json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise SpecError(
-            f"{file} is not JSON ({str(error)[:SHOWN]}): give the file itself"
-        ) from None
+        what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise SpecError(f"{file} is not JSON ({what[:SHOWN]}): give the file itself") from None
 
 
 def base_name(file: str) -> str:
