@@ -76,13 +76,25 @@ def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, Uneve
     if wants_uneven(options) and len(job.cluster.groups) == 1:
         return _only_uneven(prober, reached)
     wanted = options.objective == "time" and not options.only_answer
-    if not wanted or reached.target is None or not splits_freely(job, options):
+    if not wanted or not splits_freely(job, options):
         return reached, None
+    if reached.target is None:
+        return _where_no_even_fit(prober, reached), None
     free = _searched(prober, job, found)
     proof = _proof(found, free)
     bound = min(found.lower_bound_s, free.lower_bound_s)
     finalists = _joined(found.finalists, free, options.top)
     return _changed(reached, free, bound, finalists), proof
+
+
+def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
+    """The best layout with uneven stages where even ones need too much memory; maybe none."""
+    if not reached.found.complete:
+        return reached
+    free = FreeSplits(*_question(prober, reached.job), np.inf).run(prober.budget)
+    if free.table is None:
+        return reached
+    return _changed(reached, free, free.lower_bound_s, free.table)
 
 
 def _changed(

@@ -56,7 +56,7 @@ def certificate_text(plan: Plan) -> str:
     took = f" in {proof.search_seconds:.1f} s" if proof.search_seconds is not None else ""
     work = f"{proof.priced:,} were priced and {proof.evaluated:,} simulated{took}"
     gap = _gap(proof)
-    space = plural(proof.space_size, "layout") + (" with even stages" if only_even(plan) else "")
+    space = plural(proof.space_size, "layout") + _kind_of_stages(plan)
     missed = "the time limit struck, so the table may miss alternatives"
     if proof.uneven_stages:
         rest = "a bound or a rule excludes the others" if proof.optimal else MORE_TIME
@@ -98,6 +98,13 @@ def _only_uneven_text(proof: Certificate, even: float) -> str:
     gap = _gap(proof)
     takes = f"even ones take {percent(1 - even)} less"
     return f"{sure} fastest of all layouts with uneven stages, {gap}; {takes}."
+
+
+def _kind_of_stages(plan: Plan) -> str:
+    """Which stages were searched, where the certificate has no part on uneven ones."""
+    if plan.best.layout.stages and len(plan.job.cluster.groups) == 1:
+        return " with uneven stages (no even ones fit)"
+    return " with even stages" if only_even(plan) else ""
 
 
 def _gap(proof: Certificate) -> str:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cli.render.plan import certificate_text
 from costmodel.errors import SpecError
 from planner.answer import SearchOptions, search
 from planner.constraints import parse_choice
@@ -143,3 +144,16 @@ def test_a_value_the_search_does_not_try_is_answered_with_those_it_tries(job, te
 def test_values_the_search_tries_are_not_told(job):
     answer = search(job, SearchOptions(fix=held("tp=8", "pp=8"), only_answer=True))
     assert answer.untried == ()
+
+
+def test_where_no_even_stages_fit_uneven_ones_are_an_answer(job):
+    held = ("tp=1", "cp=1", "micro_batch_size=1", "recompute=none", "offload=0")
+    fix = (*PIPELINE, *(parse_choice(text, excluded=False) for text in held))
+    even = search(job, SearchOptions(fix=(*fix, parse_choice("stages=even", excluded=False))))
+    memory = even.best.estimate.memory
+    margin = 1 - (memory.peak_reserved_bytes - 1) / memory.capacity_bytes
+    plan = search(job, SearchOptions(fix=fix, memory_margin=margin))
+    assert plan.best.layout.stages is not None
+    assert plan.best.estimate.memory.peak_reserved_bytes < memory.peak_reserved_bytes
+    assert plan.certificate.lower_bound_s <= plan.best.estimate.step_time_s
+    assert "with uneven stages (no even ones fit) under" in certificate_text(plan)
