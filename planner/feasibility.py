@@ -12,6 +12,8 @@ from costmodel.rules import Rule
 from planner.budget import Budget
 from planner.constraints import Choice, legality_rules, rules_of_grid
 from planner.search import Limits, Search
+from planner.space import Space
+from planner.untried import untried
 from planner.variations import (
     Case,
     with_batch,
@@ -158,6 +160,8 @@ def _feasible(case: Case, budget: Budget) -> bool:
     try:
         machine = machine_for(job, case.measured)
     except PlanError:
+        return False
+    if untried(Space(job), options.choices):
         return False
     rules: list[Rule] = [*rules_of_grid(options.choices), *legality_rules(job)]
     limits = Limits(machine.memory_bytes * (1 - options.memory_margin), top=1)
