@@ -11,9 +11,11 @@ from costmodel.block_costs import DENSE, EMBEDDING, HEAD, MOE, BlockCosts, layer
 from costmodel.estimate import Priced
 from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import IntMatrix, placed
+from costmodel.schedules.memory import most_held
+from costmodel.schedules.program import EQUAL, IntMatrix, placed
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
+from costmodel.steady import named_program
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, distinct
 from planner.split_problem import fullest_moment
 
@@ -111,15 +113,16 @@ def held_layers(
 
     Chunks of a rank differ by one layer of any kind; which ones are longer, and which hold the
     others, is open.
-    Source: derived; the others make chunks longer, and most of what is in flight may be theirs.
+    Source: derived; a rank is fullest when it holds most layers of any kind, and of those in flight
+    then the others are as many as their passes ever are.
     """
     passes = fullest_moment(schedule, pp, vpp, num_microbatches)
+    most = most_held(named_program(schedule, pp, vpp, num_microbatches, EQUAL)).max(axis=1)
     base, more = np.divmod(np.arange(layers + 1) + others, vpp)
     ordered = np.sort(passes, axis=1)  # the longer chunks are those with fewest passes, at best
     least = np.concatenate([np.zeros((pp, 1), np.int64), np.cumsum(ordered, axis=1)], axis=1)
     together = base * least[:, -1:] + least[:, more]
-    alone = np.arange(layers + 1) * ordered[:, :1]
-    return InFlight(passes.sum(axis=1), np.maximum(together - others * ordered[:, -1:], alone))
+    return InFlight(passes.sum(axis=1), (together - others * most[:, None]).clip(0))
 
 
 def _room(
@@ -164,17 +167,13 @@ def _kept_bytes(
     """Activations of a micro batch that a stage keeps at least: of each layer, and less in all.
 
     Both lines hold: where N layers are recomputed, of n layers min(N, n) keep their input alone.
-    A rank of several stages is fullest when it holds most layers, of whatever kind.
     Source: derived.
     """
     table = priced.table
-    held = ((DENSE, priced.ranks.dense), (MOE, priced.ranks.moe))
-    kinds = [one for one, layers in held if layers.any()]
     full = table.recompute[rows] == FULL
     uniform = full & (table.recompute_method[rows] == UNIFORM)
     number = np.maximum(1, table.recompute_num_layers[rows])
-    none, any_kind = np.zeros(len(rows)), costs.kept_bytes[kinds][:, rows].min(axis=0)
-    whole = np.where(table.vpp[rows] > 1, any_kind, costs.kept_bytes[kind, rows])
+    none, whole = np.zeros(len(rows)), costs.kept_bytes[kind, rows]
     inputs = np.minimum(costs.input_bytes[rows], whole)  # nothing where all layers are offloaded
     dropped = (costs.kept_bytes[[DENSE, MOE]][:, rows].max(axis=0) - inputs).clip(0.0)
     least = np.where(full, inputs / np.where(uniform, number, 1), whole)

@@ -27,6 +27,18 @@ def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
     return np.asarray(passes[np.arange(program.pp), fullest], dtype=np.float64)
 
 
+def most_held(program: Program) -> IntMatrix:
+    """Most passes of every chunk that are ever in flight, each by itself; (rank, chunk).
+
+    Source: derived, counted op by op.
+    """
+    change = program.starts_pass.astype(np.int64) - program.frees
+    chunk = program.stage // program.pp
+    size = int(chunk.max()) + 1
+    held = np.cumsum(change[..., None] * (chunk[..., None] == np.arange(size)), axis=1)
+    return np.asarray(held[: program.pp].max(axis=1))
+
+
 def held_moments(program: Program) -> tuple[IntMatrix, ...]:
     """Passes in flight on each rank when it may be fullest; of each rank, shape (moment, chunk).
 
