@@ -36,7 +36,7 @@ from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from costmodel.timeline import StageSeconds
 from planner.mixed_paths import Durations, UnlikePath, unlike_path
-from planner.split_memory import Limits, most_layers
+from planner.split_memory import Layers, Limits, most_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,7 @@ def room(
     seconds = without_overhead(of.machine, cutoff_s)
     limits = [Limits(one.memory_bytes * (1 - margin), seconds) for one in of.machine.groups]
     group = of.ranks(int(rows[0]), order)
-    count = dict(layer_counts(of.job))[kind]
-    layers = kind, count, of.job.model.num_hidden_layers - count
+    layers = Layers.of(of.job, kind)
     each = [
         most_layers(priced, costs, rows, limit, layers)
         for priced, costs, limit in zip(of.priced, of.costs, limits, strict=True)

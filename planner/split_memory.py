@@ -32,6 +32,24 @@ class Limits:
     """Seconds of the pipelined part of a step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The decoder layers of one kind."""
+
+    kind: int
+    count: int
+    others: int
+    """Layers of the other kind."""
+    others_first: bool
+    """They are the first layers of the model: only ranks with the first stages hold any."""
+
+    @classmethod
+    def of(cls, job: Job, kind: int) -> Layers:
+        """Those of a model."""
+        moe, count = list(job.model.moe_layers), dict(layer_counts(job))[kind]
+        return cls(kind, count, len(moe) - count, kind == MOE and sorted(moe) == moe)
+
+
 def may_fit(
     job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits
 ) -> BoolColumn:
@@ -47,8 +65,7 @@ def may_fit(
         some = np.flatnonzero(shape == number)
         result[some] = True
         for kind, count in layer_counts(job):
-            layers = kind, count, job.model.num_hidden_layers - count
-            most = most_layers(priced, costs, rows[some], limits, layers)
+            most = most_layers(priced, costs, rows[some], limits, Layers.of(job, kind))
             result[some] &= most.clip(0).sum(axis=0) >= count
     return result
 
@@ -66,20 +83,19 @@ def most_layers(
     costs: BlockCosts,
     rows: IntColumn,
     limits: Limits,
-    layers: tuple[int, int, int],
+    layers: Layers,
 ) -> FloatColumn:
     """How many of the layers of a kind each rank has bytes and seconds for; (rank, row).
 
-    `layers` are the kind, how many of it the model has, and how many others. -1 where a rank does
-    not even fit without. The rows have one pipeline shape, but for micro batches beyond those that
-    fill it.
+    -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
+    batches beyond those that fill it.
     Source: as `may_fit`.
     """
     table, one = priced.table, int(rows[0])
-    name, (kind, count, others) = SCHEDULE_NAMES[table.schedule[one]], layers
+    name, kind, count = SCHEDULE_NAMES[table.schedule[one]], layers.kind, layers.count
     pp, vpp = int(table.pp[one]), int(table.vpp[one])
     filling = int(_filling(priced, rows[:1])[0])
-    held = held_layers(name, pp, vpp, filling, layers=count, others=others)
+    held = held_layers(name, pp, vpp, filling, layers)
     stage_of = placed(SCHEDULES[name].placement, pp, vpp)
     ends = np.stack([(stage_of == 0).any(axis=1), (stage_of == stage_of.max()).any(axis=1)])
     room = _room(priced, costs, rows, ends, limits.memory_bytes)
@@ -107,9 +123,9 @@ class InFlight:
 
 @lru_cache(maxsize=1024)
 def held_layers(
-    schedule: str, pp: int, vpp: int, num_microbatches: int, *, layers: int, others: int
+    schedule: str, pp: int, vpp: int, num_microbatches: int, layers: Layers
 ) -> InFlight:
-    """Passes and layers in flight, where the model has so many of a kind and so many others.
+    """Passes in flight, and layers of a kind.
 
     Chunks of a rank differ by one layer of any kind; which ones are longer, and which hold the
     others, is open.
@@ -118,10 +134,13 @@ def held_layers(
     """
     passes = fullest_moment(schedule, pp, vpp, num_microbatches)
     most = most_held(named_program(schedule, pp, vpp, num_microbatches, EQUAL)).max(axis=1)
-    base, more = np.divmod(np.arange(layers + 1) + others, vpp)
+    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
+    first = (stage_of <= layers.others).any(axis=1, keepdims=True)
+    others = np.where(first | (not layers.others_first), layers.others, 0)
+    base, more = np.divmod(np.arange(layers.count + 1) + others, vpp)
     ordered = np.sort(passes, axis=1)  # the longer chunks are those with fewest passes, at best
     least = np.concatenate([np.zeros((pp, 1), np.int64), np.cumsum(ordered, axis=1)], axis=1)
-    together = base * least[:, -1:] + least[:, more]
+    together = base * least[:, -1:] + np.take_along_axis(least, more, axis=1)
     return InFlight(passes.sum(axis=1), (together - others * most[:, None]).clip(0))
 
 

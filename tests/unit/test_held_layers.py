@@ -4,7 +4,8 @@ from itertools import combinations, product
 
 import pytest
 
-from planner.split_memory import held_layers
+from costmodel.block_costs import MOE
+from planner.split_memory import Layers, held_layers
 from planner.split_problem import fullest_moment
 
 SHAPES = [("1f1b", 3, 1, 6), ("interleaved", 2, 2, 4), ("interleaved", 3, 3, 6)]
@@ -32,7 +33,7 @@ def ways(number, others, vpp):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_way_to_place_layers_holds_fewer_in_flight(shape, others):
     passes = fullest_moment(*shape)
-    held = held_layers(*shape, layers=5, others=others)
+    held = held_layers(*shape, Layers(MOE, 5, others, others_first=False))
     for rank, number in product(range(shape[1]), range(6)):
         least = min(
             sum(n * p for n, p in zip(way, passes[rank], strict=True))
