@@ -18,13 +18,25 @@ def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
     other blocks. A pass is in flight from its forward op to the op that frees its activations.
     Source: derived, counted op by op.
     """
-    change = program.starts_pass.astype(np.int64) - program.frees
-    chunks = np.arange(layers.shape[1])
-    chunk = program.stage // program.pp
-    passes = np.cumsum(change[..., None] * (chunk[..., None] == chunks), axis=1)
+    passes = _passes(program, layers.shape[1])
     weight = np.where(layers.any(axis=1, keepdims=True), layers, 1)
     fullest = np.argmax(np.einsum("rpc,rc->rp", passes, weight), axis=1)
     return np.asarray(passes[np.arange(program.pp), fullest], dtype=np.float64)
+
+
+def _passes(program: Program, chunks: int) -> IntMatrix:
+    """Passes in flight of every chunk after every op; (row, position, chunk).
+
+    Source: derived, counted op by op.
+    """
+    change = program.starts_pass.astype(np.int64) - program.frees
+    chunk = program.stage // program.pp
+    return np.cumsum(change[..., None] * (chunk[..., None] == np.arange(chunks)), axis=1)
+
+
+def _chunks(program: Program) -> int:
+    """Virtual stages of each rank."""
+    return int((program.stage // program.pp).max()) + 1
 
 
 def most_held(program: Program) -> IntMatrix:
@@ -32,10 +44,7 @@ def most_held(program: Program) -> IntMatrix:
 
     Source: derived, counted op by op.
     """
-    change = program.starts_pass.astype(np.int64) - program.frees
-    chunk = program.stage // program.pp
-    size = int(chunk.max()) + 1
-    held = np.cumsum(change[..., None] * (chunk[..., None] == np.arange(size)), axis=1)
+    held = _passes(program, _chunks(program))
     return np.asarray(held[: program.pp].max(axis=1))
 
 
@@ -45,10 +54,7 @@ def held_moments(program: Program) -> tuple[IntMatrix, ...]:
     At any other moment one of these has at least as many passes of every chunk. Source: derived,
     counted op by op.
     """
-    change = program.starts_pass.astype(np.int64) - program.frees
-    chunk = program.stage // program.pp
-    size = int(chunk.max()) + 1
-    held = np.cumsum(change[..., None] * (chunk[..., None] == np.arange(size)), axis=1)
+    held = _passes(program, _chunks(program))
     moments = (np.unique(rank, axis=0) for rank in held[: program.pp])
     return tuple(rows[undominated(rows)] for rows in moments)
 
