@@ -11,6 +11,7 @@ import pytest
 
 from planner.budget import Deadline
 from planner.solvers import milp
+from tests.budgets import Steps
 
 FOLDER = Path(__file__).parents[2] / "examples" / "home_ground"
 sys.path.append(str(FOLDER))  # its modules import one another by name
@@ -28,15 +29,8 @@ NO_LINE = Line(0.0, float("nan"))
 """Every message of the problems was measured."""
 
 
-class NoLimit:
-    """Time enough."""
-
-    def seconds_left(self) -> float:
-        return 60.0
-
-
 def best(cases: list[Case]) -> Best:
-    limit: Deadline = NoLimit()
+    limit: Deadline = Steps()
     return best_of(cases, milp.solve, limit)
 
 
@@ -153,7 +147,7 @@ def test_no_bound_in_closed_form_is_above_the_best_answer():
     for question in (galvatron.Question(16, chunks=16), galvatron.Question(20, chunks=4)):
         cases = random.Random(1).sample(galvatron.cases(LLAMA, question), 8)
         for case in cases:
-            found = milp.solve(case.filling, NoLimit())
+            found = milp.solve(case.filling, Steps())
             assert relaxed_value(case.filling) <= found.value * (1 + 1e-9)
 
 
@@ -345,12 +339,8 @@ def test_a_plan_that_only_fits_the_memory_of_a_group_is_refused_on_a_gpu():
 
 
 def test_without_time_there_is_a_bound_and_no_answer():
-    class Over:
-        def seconds_left(self) -> float:
-            return 0.0
-
     cases = galvatron.cases(LLAMA, galvatron.Question(16, chunks=16))
-    found = best_of(cases, milp.solve, Over())
+    found = best_of(cases, milp.solve, Steps(0))
     assert found.counts is None
     assert 0 < found.lower_bound <= 5.805473 < found.value == np.inf
 

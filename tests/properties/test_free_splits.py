@@ -15,6 +15,7 @@ from planner.budget import Unlimited
 from planner.constraints import legality_rules, parse_choice
 from planner.free_splits import FreeSplits
 from planner.search import Limits, Search
+from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
 
 ROUNDING = 1 + 1e-9
@@ -47,23 +48,6 @@ CASES = {
 }
 SHARES = (0.0, 0.1, 1.0)
 """Of all layouts and splits, those that need no more memory than there is."""
-
-
-class Stops:
-    """A budget for a few steps."""
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    def spent(self):
-        self.steps -= 1
-        return self.steps < 0
-
-    def seconds_left(self):
-        return 60.0 if self.steps > 0 else 0.0
-
-    def report(self, done, bound_s):
-        assert 0 <= done <= 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +84,7 @@ class Small:
 
     def free(self, memory, below=np.inf, steps=None):
         run = FreeSplits(*self.surroundings, self.rules, memory, below)
-        return run.run(Stops(MANY if steps is None else steps))
+        return run.run(Steps(MANY if steps is None else steps))
 
 
 best, even, free = cache(Small.best), cache(Small.even), cache(Small.free)

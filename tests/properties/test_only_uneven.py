@@ -10,6 +10,7 @@ from costmodel.runtimes import traits_of
 from costmodel.splits import layers_per_stage
 from planner.constraints import legality_rules, parse_choice, rules_of_grid
 from planner.uneven import OnlyUneven
+from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
 
 CASES = {
@@ -19,19 +20,6 @@ CASES = {
 }
 SHARES = (0.1, 1.0)
 """Of all layouts and splits, those that need no more memory than there is."""
-
-
-class Patient:
-    """A budget that lets a run go on to its proof."""
-
-    def spent(self):
-        return False
-
-    def seconds_left(self):
-        return 60.0
-
-    def report(self, done, bound_s):
-        """Nobody listens."""
 
 
 def is_even(stages):
@@ -56,7 +44,7 @@ def test_the_best_split_that_is_not_even_is_found(make_job, case):
     seconds = step_seconds(job, machine, traits, table)
     for share in SHARES:
         memory = float(np.quantile(used, share, method="lower"))
-        found = OnlyUneven(job, machine, rules, memory, np.inf).run(Patient())
+        found = OnlyUneven(job, machine, rules, memory, np.inf).run(Steps())
         best = seconds[used <= memory].min()
         assert found.step_time_s == pytest.approx(best)
         assert found.lower_bound_s <= best * (1 + 1e-9)

@@ -19,6 +19,7 @@ from costmodel.table import LayoutTable
 from planner.answer import SearchOptions, estimate, search
 from planner.constraints import broken_rules, legality_rules, parse_choice
 from planner.space import Sieve, Space, nodes, policies, skeletons
+from tests.budgets import Steps
 
 JOBS = [
     ("small-dense", "1x8:h100-sxm", 16),
@@ -99,27 +100,13 @@ def test_the_certificate_adds_up(make_job, model, cluster, batch):
     assert proof.gap_fraction == pytest.approx(0.0, abs=1e-12)
 
 
-class Stops:
-    """A budget for a few steps."""
-
-    def __init__(self, steps):
-        self.steps = steps
-
-    def spent(self):
-        self.steps -= 1
-        return self.steps < 0
-
-    def report(self, done, bound_s):
-        assert 0 <= done <= 1
-
-
 def test_a_search_cut_short_says_so_and_its_bound_still_holds(make_job):
     job = make_job("llama3-70b", "8x8:h100-sxm", 128, 8192)
     whole = search(job)
     gaps = []
     for steps in range(1, 12):
         try:
-            cut = search(job, budget=Stops(steps))
+            cut = search(job, budget=Steps(steps))
         except SpecError as error:
             assert "raise --time-limit" in str(error)
             assert not gaps, "an answer once found stays found"
@@ -154,7 +141,7 @@ def test_no_layout_is_run_twice_however_short_the_time(make_job):
     group = job.cluster.groups[0].model_copy(update={"memory_gib": 15.2524})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     for steps in range(1, 6):
-        plan = search(job, SearchOptions(only_answer=True, memory_margin=0.02), budget=Stops(steps))
+        plan = search(job, SearchOptions(only_answer=True, memory_margin=0.02), budget=Steps(steps))
         assert plan.certificate.bounded >= 0
 
 
@@ -162,10 +149,10 @@ def test_no_layout_is_run_twice_however_short_the_time(make_job):
 def test_a_model_far_too_large_is_refused_however_short_the_time(make_job, cluster):
     job = make_job("llama3.1-405b", cluster, 8)
     with pytest.raises(SpecError, match="raise --time-limit"):
-        search(job, budget=Stops(0))
+        search(job, budget=Steps(0))
     for steps in (1, 2, 50):
         try:
-            assert not hasattr(search(job, budget=Stops(steps)), "best")
+            assert not hasattr(search(job, budget=Steps(steps)), "best")
         except SpecError as error:
             assert "raise --time-limit" in str(error)
 

@@ -22,19 +22,7 @@ from planner.variations import (
     with_memory,
     with_nic,
 )
-
-
-class Spent:
-    """A budget that is spent from the start."""
-
-    def spent(self) -> bool:
-        return True
-
-    def report(self, done: float, bound_s: float) -> None:
-        pass
-
-    def seconds_left(self) -> float:
-        return 0.0
+from tests.budgets import Steps
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +91,7 @@ def test_a_price_is_the_search_of_the_changed_job(job, explained):
 
 def test_a_spent_budget_leaves_prices_untried_but_keeps_the_layout(job, plan):
     layout, step = plan.best.layout, plan.best.estimate.step_time_s
-    found = list(shadow_prices(Case(job, SearchOptions()), layout, step, Spent()))
+    found = list(shadow_prices(Case(job, SearchOptions()), layout, step, Steps(0)))
     assert {price.status for price in found} <= {"untried", "impossible"}
     assert all(price.replanned is None for price in found)
     memory = next(price for price in found if price.change == "memory")
@@ -113,7 +101,7 @@ def test_a_spent_budget_leaves_prices_untried_but_keeps_the_layout(job, plan):
 def test_a_cluster_of_one_domain_has_no_nic_to_price(make_job):
     case = Case(make_job("small-dense", "1x8:h100-sxm"), SearchOptions())
     found = search(case.job)
-    prices = shadow_prices(case, found.best.layout, found.best.estimate.step_time_s, Spent())
+    prices = shadow_prices(case, found.best.layout, found.best.estimate.step_time_s, Steps(0))
     nic = next(price for price in prices if price.change == "nic")
     assert nic.status == "impossible"
     assert "one scale-up domain" in nic.reason

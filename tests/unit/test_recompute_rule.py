@@ -26,18 +26,12 @@ from planner.split import judge_stages
 from planner.split_problem import splittables
 from planner.stage_recompute import by_stage
 from planner.variations import Case
+from tests.budgets import Steps
 
 EVEN = parse_choice("stages=even", excluded=False)
 PIPELINE = parse_choice("pp=2", excluded=False)
 TIGHT = 0.957
 """Of each GPU's memory stays free: so little is left that some layers have to be recomputed."""
-
-
-class Spent:
-    """No time is left."""
-
-    def seconds_left(self) -> float:
-        return 0.0
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +107,7 @@ def test_where_memory_is_plenty_the_rule_costs_nothing(job):
 def test_nothing_is_said_where_no_time_is_left(job, tight):
     best, _ = tight
     question = Case(job, SearchOptions(fix=(PIPELINE,))), best.layout, best.estimate.step_time_s
-    assert recompute_rule(*question, Spent()) is None
+    assert recompute_rule(*question, Steps(0)) is None
 
 
 def test_a_free_split_never_makes_the_price_smaller(job):

@@ -7,23 +7,7 @@ from costmodel.errors import SpecError
 from planner.answer import SearchOptions, search
 from planner.constraints import parse_choice
 from planner.pareto import pareto
-
-
-class Spent:
-    """No time is left."""
-
-    def __init__(self, calls: int) -> None:
-        self.calls = calls
-
-    def spent(self) -> bool:
-        self.calls -= 1
-        return self.calls < 0
-
-    def seconds_left(self) -> float:
-        return 0.0 if self.calls < 0 else 1.0
-
-    def report(self, done: float, bound_s: float) -> None:
-        """Nobody listens."""
+from tests.budgets import Steps
 
 
 @pytest.fixture
@@ -54,7 +38,7 @@ def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_o
     whole = search(job, SearchOptions(fix=PIPELINE))
     for calls in range(1, 400):
         try:
-            plan = search(job, SearchOptions(fix=PIPELINE), Spent(calls))
+            plan = search(job, SearchOptions(fix=PIPELINE), Steps(calls))
         except SpecError:  # too early for any answer
             continue
         assert plan.certificate.lower_bound_s <= whole.best.estimate.step_time_s * (1 + 1e-9)
