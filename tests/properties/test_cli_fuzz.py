@@ -20,12 +20,14 @@ LAYOUT_FIELDS = st.sampled_from(
         *("recompute_num_layers", "offload", "nonsense"),
     ]
 )
+TEXT = st.characters(codec="utf-8", exclude_characters="\0")
+"""Of a word that a system passes to a command."""
 VALUES = st.one_of(
     st.sampled_from(["1", "2", "4", "8"]),
     st.sampled_from(["full", "selective", "none", "block", "uniform", "interleaved", "true"]),
     st.sampled_from(["core_attn", "core_attn+mlp", "moe", "+", "0.5"]),
     NUMBERS,
-    st.text(max_size=5),
+    st.text(TEXT, max_size=5),
 )
 PAIRS = st.tuples(LAYOUT_FIELDS, VALUES).map("=".join)
 DEGREES = st.sampled_from(["1", "2", "4"])
@@ -42,7 +44,7 @@ SENSIBLE = st.fixed_dictionaries(
 LAYOUTS = st.one_of(
     SENSIBLE.map(lambda fields: ",".join(map("=".join, fields.items()))),
     st.lists(PAIRS, max_size=6).map(",".join),
-    st.text(max_size=20),
+    st.text(TEXT, max_size=20),
 )
 CHOICES = st.one_of(
     SENSIBLE.filter(bool).map(lambda fields: "=".join(next(iter(fields.items())))), PAIRS
@@ -66,20 +68,20 @@ JOBS = st.fixed_dictionaries(
 )
 """Jobs without a slip in them."""
 SLIPS = st.one_of(
-    st.tuples(st.just("--model"), st.sampled_from(["mamba", ".", "/", "gpt-2"]) | st.text()),
-    st.tuples(st.just("--cluster"), st.sampled_from(["8x8", "1x6:v100", "."]) | st.text()),
+    st.tuples(st.just("--model"), st.sampled_from(["mamba", ".", "/", "gpt-2"]) | st.text(TEXT)),
+    st.tuples(st.just("--cluster"), st.sampled_from(["8x8", "1x6:v100", "."]) | st.text(TEXT)),
     st.tuples(
         st.sampled_from(["--global-batch-size", "--seq-length", "--tokens", "--memory-margin"]),
         NUMBERS,
     ),
-    st.tuples(st.sampled_from(["--precision", "--runtime", "--runtime-version"]), st.text()),
+    st.tuples(st.sampled_from(["--precision", "--runtime", "--runtime-version"]), st.text(TEXT)),
 )
 WORDS = st.one_of(
     st.sampled_from(["search", "estimate", "export", "catalog", "gpus", "models", "clusters"]),
     st.sampled_from(["schedule", "simulate", "--kind", "all", "1f1b", "--pp", "--from-csv"]),
     st.sampled_from(["doctor", "completion", "bash", "--help", "--json", "--version", "--", "-x"]),
     st.sampled_from(["--template", "--schema", "gpt2", "h100-sxm", "--model", "--output-dir"]),
-    st.text(max_size=10),
+    st.text(TEXT, max_size=10),
 )
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -28,7 +28,7 @@ from planner.objectives import StepEnergy
 from planner.plan import chosen_from_json, plan_json
 from planner.sizes import MOST_SIZES, node_counts, part_jobs
 from planner.target import Target
-from tests.properties.test_search_is_exact import Stops
+from tests.budgets import Steps
 
 
 def priced(text, *prices):
@@ -155,7 +155,7 @@ def test_a_memory_search_cut_short_does_not_claim_a_proof(make_job):
     needed = search(job, options).certificate.objective
     unproved = 0
     for steps in (5, 15, 40):
-        cut = search(job, options, Stops(steps)).certificate
+        cut = search(job, options, Steps(steps)).certificate
         assert cut.objective.lower_bound <= needed.value
         assert needed.value <= cut.objective.value
         assert cut.optimal == (cut.gap_fraction == 0)

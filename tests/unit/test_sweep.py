@@ -14,7 +14,7 @@ from planner.budget import Unlimited
 from planner.knobs import Varied, parse_varied, turned
 from planner.sweep import KNEE_EFFICIENCY, sweep
 from planner.variations import Case
-from tests.unit.test_explain import Spent
+from tests.budgets import Steps
 
 MEASURED = Measured(
     Profile(
@@ -138,7 +138,7 @@ def test_a_knob_is_varied_once(case):
 
 
 def test_a_spent_budget_leaves_points_untried(case):
-    found = sweep(case, [parse_varied("gpus=8,16")], Spent())
+    found = sweep(case, [parse_varied("gpus=8,16")], Steps(0))
     assert {point.outcome.status for point in found.curves[0].points} == {"untried"}
 
 
