@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 from costmodel.spec.job import Job
 from costmodel.table import BoolColumn, IntColumn, LayoutTable
@@ -23,6 +24,14 @@ class Rule:
     says: str
     """What is wrong and what to do, one line."""
     source: str
+
+    def __reduce__(self) -> tuple[Callable[[str, str], object], tuple[str, str]]:
+        """Stored by its place in the code, where the decorator has put it."""
+        return _found, (self.broken.__module__, self.broken.__name__)
+
+
+def _found(module: str, name: str) -> object:
+    return getattr(import_module(module), name)
 
 
 def rule(name: str, columns: str, says: str, source: str) -> Callable[[Predicate], Rule]:

@@ -28,6 +28,7 @@ from planner.target import Target
 from planner.uneven import check_uneven, with_uneven_stages
 from planner.untried import untried
 from planner.variations import Case
+from planner.workers import ALONE, Workers
 
 NO_FILES = "no launch files are written for"
 """A note of plans that cannot be exported starts so."""
@@ -39,6 +40,7 @@ def search(
     options: SearchOptions | None = None,
     budget: Budget | None = None,
     measured: Measured = NOTHING,
+    workers: Workers = ALONE,
 ) -> Plan | Infeasible:
     """Find the best layout of a job, with alternatives and a certificate.
 
@@ -54,7 +56,7 @@ def search(
     _check_positions(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
-    prober = Prober(options, measured, budget)
+    prober = Prober(options, measured, budget, workers)
     reached, uneven = with_uneven_stages(prober, with_groups(prober, reach(prober, job)))
     job, found, machine = reached.job, reached.found, machine_for(reached.job, measured)
     if found.finalists is None and not found.complete:

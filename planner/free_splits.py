@@ -11,18 +11,14 @@ Best first, as in `planner.search`; a layout is opened only where its bound is b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.block_costs import BlockCosts, block_costs
-from costmodel.estimate import Priced, price, with_overhead, without_overhead
 from costmodel.floor import floor_seconds
-from costmodel.machine import Machine
 from costmodel.rules import Rule
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
-from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import (
     FULL,
@@ -32,20 +28,22 @@ from costmodel.table import (
     FloatColumn,
     IntColumn,
     LayoutTable,
+    distinct,
 )
 from planner.budget import Budget
 from planner.pool import Pool
-from planner.shape_bounds import split_bound, steady_seconds
 from planner.space import Sieve, Space, nodes, policies, skeletons
-from planner.split import PathPool, Split, best_split, with_split
-from planner.split_memory import Limits
-from planner.split_problem import Splittable, splittables
+from planner.split import PathPool, Split, with_split
+from planner.split_problem import Splittable
+from planner.split_tasks import BestSplit, Bound, BoundLayouts, BoundSkeletons, Question, Steady
+from planner.workers import ALONE, Workers
 
 NODES_AT_ONCE, MOST_NODES = 32, 512
 """Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many
 are bounded together where there is time."""
 SKELETONS_AT_ONCE = 256
 LAYOUTS_AT_ONCE = 16
+"""Layouts split with the same paths known: as many for any number of workers, for one answer."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
 CHUNK_ROWS = 8_192
@@ -82,18 +80,19 @@ class FreeSplits:
 
     def __init__(
         self,
-        job: Job,
-        machine: Machine,
+        of: Question,
         rules: Sequence[Rule],
-        memory_bytes: float,
         best_s: float,
+        budget: Budget,
+        workers: Workers = ALONE,
     ) -> None:
-        self.job, self.machine, self.rules = job, machine, rules
-        self.memory_bytes, self.best_s = memory_bytes, best_s
+        self.of, self.rules, self.best_s = of, rules, best_s
+        self.budget, self.workers = budget, workers
+        job, machine, traits = of.job, of.machine, of.traits
         self.space, self.sieve = Space(job), Sieve(job, rules)
         roots = nodes(self.space, self.sieve).table
         roots = roots.take(roots.pp > 1)
-        self.nodes = self._pool(roots, floor_seconds(job, machine, self.space.traits, roots))
+        self.nodes = self._pool(roots, floor_seconds(job, machine, traits, roots))
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
         self.paths, self.judged = PathPool(), 0
         self.table: LayoutTable | None = None
@@ -105,12 +104,12 @@ class FreeSplits:
         self.left = np.inf
         """Smallest bound of layouts that were opened and are not settled."""
 
-    def try_first(self, table: LayoutTable, budget: Budget) -> None:
+    def try_first(self, table: LayoutTable) -> None:
         """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
-        table = table.take(may_split(self.space.traits, table))
-        for row in self._rows(table) if len(table) else ():
-            if not budget.spent():
-                self._keep(best_split(row, self.paths, self.best_s, budget), row)
+        table = table.take(may_split(self.of.traits, table))
+        rows = self._rows(table.take(np.arange(min(len(table), LAYOUTS_AT_ONCE))))
+        for row, found in zip(rows, self._split(rows), strict=True):
+            self._keep(found, row)
 
     def _keep(self, found: Split, row: Splittable) -> None:
         """Take note of a split, and drop what is no faster."""
@@ -122,21 +121,21 @@ class FreeSplits:
             self.skeletons = self.skeletons.below(self.best_s)
             self.layouts = self.layouts.below(self.best_s)
 
-    def run(self, budget: Budget) -> FreeFound:
+    def run(self) -> FreeFound:
         """Open branches until none can win, the budget is spent, or, without one, work is done."""
-        limited = budget.seconds_left() < np.inf
+        limited = self.budget.seconds_left() < np.inf
         while self._smallest() < self.best_s:
-            if budget.spent() or (not limited and self.opened >= OPENED_WITHOUT_LIMIT):
+            if self.budget.spent() or (not limited and self.opened >= OPENED_WITHOUT_LIMIT):
                 break
-            self._open_some(budget)
-            budget.report(1.0, min(self._smallest(), self.best_s))
+            self._open_some()
+            self.budget.report(1.0, min(self._smallest(), self.best_s))
         bound = min(self._smallest(), self.left, self.best_s)
         return FreeFound(self.table, self.best_s, bound, self.judged)
 
     def _smallest(self) -> float:
         return min(self.nodes.smallest, self.skeletons.smallest, self.layouts.smallest)
 
-    def _open_some(self, budget: Budget) -> None:
+    def _open_some(self) -> None:
         """Open what is deepest: a better answer, found early, leaves fewer branches to open.
 
         Layouts wait in turns, or nothing else would be opened while there are any.
@@ -144,7 +143,7 @@ class FreeSplits:
         self.turn += 1
         fewest = min(self.nodes.smallest, self.skeletons.smallest)
         if self.layouts.smallest < fewest or (self.turn % TURNS == 0 and len(self.layouts.bound)):
-            self._open_layouts(budget)
+            self._open_layouts()
         elif len(self.skeletons.bound):
             batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
             self.opened += 1
@@ -155,7 +154,7 @@ class FreeSplits:
             self.opened += 1
             self._open_nodes(batch.below(self.best_s))
 
-    def _open_layouts(self, budget: Budget) -> None:
+    def _open_layouts(self) -> None:
         """Split the fastest layouts of some skeletons: they may settle the others of theirs."""
         order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
         _, first = np.unique(self.layouts.family[order], return_index=True)
@@ -163,54 +162,21 @@ class FreeSplits:
         batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
-        for i, row in enumerate(self._rows(batch.table)):
-            one = batch.take(np.array([i]))
-            if one.smallest >= self.best_s:
-                continue
-            if budget.spent():
-                self.layouts = self.layouts.joined(one)
-            else:
-                self._split(row, one, budget)
+        rows = self._rows(batch.table)
+        for i, (row, found) in enumerate(zip(rows, self._split(rows), strict=True)):
+            self._settle(row, found, batch.take(np.array([i])))
 
-    def _open_nodes(self, batch: Pool) -> None:
-        table = skeletons(self.space, self.sieve, batch.table).table
-        table = table.take(may_split(self.space.traits, table))
-        table = table.take(_by_shape(table))
-        for part in (table.take(rows) for rows in _parts(np.arange(len(table)))):
-            bound = self._bound(*self._leanest(part))
-            self.skeletons = self.skeletons.joined(self._pool(part, bound).below(self.best_s))
+    def _split(self, rows: Sequence[Splittable]) -> list[Split]:
+        """The best splits of some layouts, each with the paths known so far."""
+        tasks = [BestSplit(row, self.paths.known(row), self.best_s) for row in rows]
+        done = self.workers.run(tasks, self.budget)
+        for row, (_, paths) in zip(rows, done, strict=True):
+            if paths is not None:
+                self.paths.add(row, paths)
+        return [split for split, _ in done]
 
-    def _open_skeletons(self, batch: Pool) -> None:
-        """Bound every recomputation and offload of skeletons."""
-        table = batch.table
-        if not len(table):
-            return
-        plain, owner = policies(self.space, table.take(_by_shape(table)))
-        family = owner + self.families
-        self.families += len(table)
-        wins = self._may_win(plain)
-        plain, family = plain.take(wins), family[wins]
-        for fraction in self.space.traits.offload_fractions:
-            some = plain.replaced(offload_optimizer=np.full(len(plain), fraction))
-            rows = np.flatnonzero(self._legal(some))
-            for part in _parts(rows):
-                bound = self._bound(*self._costs(some.take(part)))
-                waiting = Pool(some.take(part), bound, family[part])
-                self.layouts = self.layouts.joined(waiting.below(self.best_s))
-
-    def _may_win(self, table: LayoutTable) -> BoolColumn:
-        """Rows that are faster than the best if no rank ever waits, whatever is offloaded."""
-        parts = [table.take(rows) for rows in _parts(np.arange(len(table)))]
-        bounds = [steady_seconds(self.job, *self._costs(part)) for part in parts]
-        return np.asarray(with_overhead(self.machine, np.concatenate(bounds)) < self.best_s)
-
-    def _legal(self, table: LayoutTable) -> BoolColumn:
-        broken = [rule.broken(self.job, table) for rule in self.rules]
-        return np.asarray(~np.any(broken, axis=0))
-
-    def _split(self, row: Splittable, one: Pool, budget: Budget) -> None:
-        """Find the best split of one layout; drop those that only take longer."""
-        found = best_split(row, self.paths, self.best_s, budget)
+    def _settle(self, row: Splittable, found: Split, one: Pool) -> None:
+        """Take note of the best split of one layout; drop those that only take longer."""
         self._keep(found, row)
         bound = max(one.smallest, found.lower_bound_s)
         if bound < self.best_s:
@@ -221,29 +187,44 @@ class FreeSplits:
             longer = siblings & takes_longer(self.layouts.table, one.table)
             self.layouts = self.layouts.take(~longer)
 
-    def _costs(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
-        priced = price(self.job, self.machine, self.space.traits, table)
-        return priced, block_costs(self.job, self.machine, self.space.traits, priced)
+    def _open_nodes(self, batch: Pool) -> None:
+        table = skeletons(self.space, self.sieve, batch.table).table
+        table = table.take(may_split(self.of.traits, table))
+        bound = self._bounded(BoundSkeletons, table)
+        self.skeletons = self.skeletons.joined(self._pool(table, bound).below(self.best_s))
 
-    def _bound(self, priced: Priced, costs: BlockCosts) -> FloatColumn:
-        """Bound of every row; infinite where no split fits that is faster than the best."""
-        limits = Limits(self.memory_bytes, without_overhead(self.machine, self.best_s))
-        return split_bound(self.job, self.machine, self.space.traits, priced, costs, limits=limits)
+    def _open_skeletons(self, batch: Pool) -> None:
+        """Bound every recomputation and offload of skeletons."""
+        table = batch.table
+        if not len(table):
+            return
+        plain, owner = policies(self.space, table)
+        family = owner + self.families
+        self.families += len(table)
+        wins = self._bounded(Steady, plain) < self.best_s
+        plain, family = plain.take(wins), family[wins]
+        for fraction in self.of.traits.offload_fractions:
+            some = plain.replaced(offload_optimizer=np.full(len(plain), fraction))
+            legal = self._legal(some)
+            some = some.take(legal)
+            bound = self._bounded(BoundLayouts, some)
+            self.layouts = self.layouts.joined(Pool(some, bound, family[legal]).below(self.best_s))
 
-    def _leanest(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
-        """The least seconds and bytes of skeletons, whatever they recompute and offload."""
-        most = max(self.space.traits.offload_fractions)
-        priced, costs = self._costs(table.replaced(offload_optimizer=np.full(len(table), most)))
-        return priced, replace(
-            costs,
-            offload=np.zeros_like(costs.offload),
-            kept_bytes=np.zeros_like(costs.kept_bytes),
-            input_bytes=np.zeros_like(costs.input_bytes),
-        )
+    def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
+        """Bound of every row of a table, however many workers share it."""
+        parts = _dealt(table, self.workers.parts)
+        tasks = [bounds(self.of, table.take(rows), self.best_s) for rows in parts]
+        bound = np.zeros(len(table))
+        for rows, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
+            bound[rows] = found
+        return bound
+
+    def _legal(self, table: LayoutTable) -> BoolColumn:
+        broken = [rule.broken(self.of.job, table) for rule in self.rules]
+        return np.asarray(~np.any(broken, axis=0))
 
     def _rows(self, table: LayoutTable) -> list[Splittable]:
-        traits = self.space.traits
-        return splittables(self.job, self.machine, traits, table, self.memory_bytes)
+        return self.of.rows(table) if len(table) else []
 
     def _pool(self, table: LayoutTable, bound: FloatColumn) -> Pool:
         return Pool(table, bound, np.zeros(len(bound), dtype=np.int64))
@@ -267,10 +248,13 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
 
 
-def _by_shape(table: LayoutTable) -> IntColumn:
-    """Rows of one pipeline shape side by side."""
-    return np.lexsort((table.dp * table.micro_batch_size, table.vpp, table.pp, table.schedule))
-
-
-def _parts(rows: IntColumn) -> list[IntColumn]:
-    return [rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS)]
+def _dealt(table: LayoutTable, hands: int) -> list[IntColumn]:
+    """Rows for some workers, those of one pipeline shape for the same one, not too many at once."""
+    shape = distinct(table.schedule, table.pp, table.vpp, table.dp * table.micro_batch_size)[1]
+    order = np.lexsort((shape, shape % hands))
+    ends = np.searchsorted((shape % hands)[order], np.arange(1, hands))
+    return [
+        part[start : start + CHUNK_ROWS]
+        for part in np.split(order, ends)
+        for start in range(0, len(part), CHUNK_ROWS)
+    ]

@@ -17,6 +17,7 @@ from planner.constraints import legality_rules, no_even_stages, ranks_straddle, 
 from planner.objectives import Objective, StepEnergy, StepTime
 from planner.options import SearchOptions
 from planner.search import Found, Limits, Search
+from planner.workers import ALONE, Workers
 
 Figure = Literal["time", "energy"]
 """What a single search makes small."""
@@ -65,6 +66,7 @@ class Prober:
     options: SearchOptions
     measured: Measured
     budget: Budget
+    workers: Workers = ALONE
 
     def usable_bytes(self, job: Job) -> float:
         """Device memory a rank may use. Source: capacity less the margin."""

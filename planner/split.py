@@ -67,14 +67,21 @@ class PathPool:
     def __init__(self) -> None:
         self._paths: dict[tuple[str, tuple[int, int, int]], Paths] = {}
 
+    def known(self, row: Splittable) -> Paths | None:
+        """Paths found for the shape of a layout."""
+        return self._paths.get((row.schedule, row.shape))
+
     def of(self, row: Splittable) -> Paths:
-        """Paths known for the shape of a layout; the first time, those through every stage."""
-        known = self._paths.get((row.schedule, row.shape))
-        return known or seed_paths(row.schedule, *row.shape)
+        """As `known`; the first time, paths through every stage."""
+        if self.known(row) is None:
+            self.add(row, seed_paths(row.schedule, *row.shape))
+        return self._paths[row.schedule, row.shape]
 
     def add(self, row: Splittable, paths: Paths) -> None:
         """Take note of more paths."""
-        self._paths[row.schedule, row.shape] = self.of(row).joined(paths)
+        known = self.known(row)
+        more = paths if known is None else known.joined(paths)
+        self._paths[row.schedule, row.shape] = more
 
 
 def judge(row: Splittable, layers: IntMatrix) -> Judged:

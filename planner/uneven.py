@@ -8,8 +8,6 @@ import numpy as np
 
 from costmodel.calibrated import machine_for
 from costmodel.errors import SpecError
-from costmodel.machine import Machine
-from costmodel.rules import Rule
 from costmodel.runtimes import traits_of
 from costmodel.runtimes.executes import EVEN_SPLIT
 from costmodel.spec.job import Job
@@ -22,6 +20,7 @@ from planner.plan import UnevenStages
 from planner.probes import Prober
 from planner.search import Found
 from planner.split_problem import Splittable
+from planner.split_tasks import Question
 from planner.target import Target
 
 
@@ -91,7 +90,7 @@ def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
     """The best layout with uneven stages where even ones need too much memory; maybe none."""
     if not reached.found.complete:
         return reached
-    free = FreeSplits(*_question(prober, reached.job), np.inf).run(prober.budget)
+    free = _splits(prober, reached.job, np.inf).run()
     if free.table is None:
         return reached
     return _changed(reached, free, free.lower_bound_s, free.table)
@@ -120,10 +119,11 @@ def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStage
     """The best layout whose stages are not even, whatever even ones give."""
     job, found = reached.job, reached.found
     limit = reached.target.step_time_limit_s if reached.target else None
-    splits = OnlyUneven(*_question(prober, job), np.nextafter(limit or np.inf, np.inf))
+    below = np.nextafter(limit or np.inf, np.inf)
+    splits = _splits(prober, job, below, OnlyUneven)
     if found.finalists is not None:
-        splits.try_first(found.finalists, prober.budget)
-    free = splits.run(prober.budget)
+        splits.try_first(found.finalists)
+    free = splits.run()
     late = prober.budget.spent()
     if free.table is None and found.finalists is None and not late:
         return reached, None
@@ -149,15 +149,19 @@ def _searched(prober: Prober, job: Job, found: Found) -> FreeFound:
     """What uneven stages give; where no time is left, that no split beats the floor."""
     if prober.budget.spent() or not found.complete or found.finalists is None:
         return FreeFound(None, found.value, min(found.floor_s, found.value), 0)
-    splits = FreeSplits(*_question(prober, job), found.value)
-    splits.try_first(found.finalists, prober.budget)
-    return splits.run(prober.budget)
+    splits = _splits(prober, job, found.value)
+    splits.try_first(found.finalists)
+    return splits.run()
 
 
-def _question(prober: Prober, job: Job) -> tuple[Job, Machine, tuple[Rule, ...], float]:
-    """What a run of `FreeSplits` is asked, but for the time to beat."""
+def _splits(
+    prober: Prober, job: Job, below_s: float, kind: type[FreeSplits] = FreeSplits
+) -> FreeSplits:
+    """A run for splits that are faster than some seconds."""
     rules = (*rules_of_grid(prober.options.choices), *legality_rules(job))
-    return job, machine_for(job, prober.measured), rules, prober.usable_bytes(job)
+    machine = machine_for(job, prober.measured)
+    of = Question(job, machine, traits_of(job), prober.usable_bytes(job))
+    return kind(of, rules, below_s, prober.budget, prober.workers)
 
 
 def _joined(finalists: LayoutTable | None, free: FreeFound, top: int) -> LayoutTable | None:

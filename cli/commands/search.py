@@ -22,6 +22,7 @@ from cli.options import (
 )
 from cli.output import json_text, remark, show, show_json, write
 from cli.parameters import finite
+from cli.processes import Processes
 from cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from cli.render.pareto import pareto_page
 from cli.render.plan import baseline_text, next_part, plan_page
@@ -110,6 +111,11 @@ class Baseline:
     metavar="SECONDS",
     help="Answer with what is found by then.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Processes that share the work; by default one for each core, at most 8.",
+)
 @click.option("--baseline", metavar="LAYOUT", help="Your layout (see `plan estimate`), to compare.")
 @PARETO
 @destination_options
@@ -119,6 +125,7 @@ def command(
     destination: Destination,
     *,
     time_limit: float | None,
+    workers: int | None,
     baseline: str | None,
     pareto: str | None,
 ) -> None:
@@ -133,8 +140,8 @@ def command(
         return
     job = question.job
     own = _priced(question, baseline, options.memory_margin) if baseline else None
-    with Clock(time_limit) as clock:
-        result = answer.search(job, options, clock, question.measured)
+    with Clock(time_limit) as clock, Processes(workers) as processes:
+        result = answer.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
         return

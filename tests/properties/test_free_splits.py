@@ -15,6 +15,7 @@ from planner.budget import Unlimited
 from planner.constraints import legality_rules, parse_choice
 from planner.free_splits import FreeSplits
 from planner.search import Limits, Search
+from planner.split_tasks import Question
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
 
@@ -83,8 +84,9 @@ class Small:
         return Search(*self.surroundings, self.rules, Limits(memory, 1)).run(Unlimited())
 
     def free(self, memory, below=np.inf, steps=None):
-        run = FreeSplits(*self.surroundings, self.rules, memory, below)
-        return run.run(Steps(MANY if steps is None else steps))
+        budget = Steps(MANY if steps is None else steps)
+        of = Question(*self.surroundings, traits_of(self.job), memory)
+        return FreeSplits(of, self.rules, below, budget).run()
 
 
 best, even, free = cache(Small.best), cache(Small.even), cache(Small.free)

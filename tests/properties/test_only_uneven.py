@@ -9,6 +9,7 @@ from costmodel.machine import machine_of
 from costmodel.runtimes import traits_of
 from costmodel.splits import layers_per_stage
 from planner.constraints import legality_rules, parse_choice, rules_of_grid
+from planner.split_tasks import Question
 from planner.uneven import OnlyUneven
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
@@ -44,7 +45,8 @@ def test_the_best_split_that_is_not_even_is_found(make_job, case):
     seconds = step_seconds(job, machine, traits, table)
     for share in SHARES:
         memory = float(np.quantile(used, share, method="lower"))
-        found = OnlyUneven(job, machine, rules, memory, np.inf).run(Steps())
+        of = Question(job, machine, traits, memory)
+        found = OnlyUneven(of, rules, np.inf, Steps()).run()
         best = seconds[used <= memory].min()
         assert found.step_time_s == pytest.approx(best)
         assert found.lower_bound_s <= best * (1 + 1e-9)

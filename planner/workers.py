@@ -1,0 +1,42 @@
+"""Pieces of work that may run at the same time, and who runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from planner.budget import Deadline
+
+Result_co = TypeVar("Result_co", covariant=True)
+Result = TypeVar("Result")
+
+
+class Task(Protocol[Result_co]):
+    """A piece of work that needs nothing but itself, so that another process may do it."""
+
+    def __call__(self, deadline: Deadline) -> Result_co:
+        """Do it, in the time there is."""
+
+
+class Workers(Protocol):
+    """Who does the work, made by the caller: the search itself starts no process."""
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts work is best cut; no answer depends on it."""
+
+    def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> list[Result]:
+        """The results of some tasks, in their order."""
+
+
+class Alone:
+    """One task after the other, here."""
+
+    parts = 1
+
+    def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> list[Result]:
+        """The results of some tasks, in their order."""
+        return [task(deadline) for task in tasks]
+
+
+ALONE = Alone()

@@ -1,0 +1,174 @@
+"""Work shared by processes gives what it gives alone."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from cli.processes import Processes
+from costmodel.runtimes import RUNTIMES
+from planner.answer import SearchOptions, search
+from planner.constraints import parse_choice
+from planner.plan import plan_json
+from tests.budgets import Steps
+
+
+@dataclass(frozen=True)
+class Half:
+    """Half of a number, and the process that found it."""
+
+    number: int
+
+    def __call__(self, deadline):
+        return self.number / 2, os.getpid()
+
+
+@dataclass(frozen=True)
+class Left:
+    """Seconds left where the work is done."""
+
+    def __call__(self, deadline):
+        return deadline.seconds_left()
+
+
+@dataclass(frozen=True)
+class Dies:
+    """Ends the process it is done in, if that is not its own."""
+
+    home: int
+
+    def __call__(self, deadline):
+        if os.getpid() != self.home:
+            os._exit(9)
+        return "survived"
+
+
+@dataclass(frozen=True)
+class Fails:
+    """Raises an error."""
+
+    def __call__(self, deadline):
+        raise ZeroDivisionError("of a task")
+
+
+@pytest.fixture(scope="module", name="processes")
+def _processes():
+    with Processes(2, alone_s=0.0) as processes:
+        while not processes.parts > 1:
+            pass
+        yield processes
+
+
+def test_results_come_in_the_order_of_their_tasks_from_other_processes(processes):
+    tasks = [Half(number) for number in range(40)]
+    halves, where = zip(*processes.run(tasks, Steps()), strict=True)
+    assert list(halves) == [number / 2 for number in range(40)]
+    assert os.getpid() not in where
+
+
+@dataclass(frozen=True)
+class In:
+    """A deadline some seconds from now, whenever that is."""
+
+    seconds: float
+
+    def seconds_left(self):
+        return self.seconds
+
+
+def test_a_deadline_holds_in_another_process(processes):
+    assert all(0 < left <= 5 for left in processes.run([Left(), Left()], In(5.0)))
+    assert processes.run([Left(), Left()], In(inf)) == [inf, inf]
+
+
+def test_an_error_of_a_task_is_raised_here(processes):
+    with pytest.raises(ZeroDivisionError, match="of a task"):
+        processes.run([Fails(), Fails()], Steps())
+
+
+def test_work_is_done_here_while_it_is_short():
+    with Processes(2) as processes:
+        assert processes.parts == 1
+        assert {where for _, where in processes.run([Half(1), Half(2)], Steps())} == {os.getpid()}
+
+
+def test_work_of_processes_that_died_is_done_here():
+    with Processes(2, alone_s=0.0) as processes:
+        while not processes.parts > 1:
+            pass
+        assert processes.run([Dies(os.getpid())] * 3, Steps()) == ["survived"] * 3
+        assert processes.run([Half(1), Half(2)], Steps())[1] == (1.0, os.getpid())
+
+
+def test_a_search_finds_and_proves_the_same_with_others(make_job, processes):
+    job = make_job("small-dense", "1x8:h100-sxm", 8)
+    model = job.model.model_copy(update={"vocab_size": 512_000, "num_hidden_layers": 6})
+    job = job.model_copy(update={"model": model})
+    options = SearchOptions(fix=(parse_choice("pp=2", excluded=False),))
+    alone = search(job, options, Steps())
+    assert plan_json(search(job, options, Steps(), workers=processes)) == plan_json(alone)
+    assert alone.certificate.uneven_stages.judged > 1
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_a_runtime_travels_to_another_process(name):
+    assert pickle.loads(pickle.dumps(RUNTIMES[name])) == RUNTIMES[name]
+
+
+ENDLESS = """
+import time
+from pathlib import Path
+from costmodel.runtimes import RUNTIMES
+from cli.processes import Processes
+from tests.budgets import Steps
+from tests.unit.test_processes import Sleeps
+
+with Processes(2, alone_s=0.0) as processes:
+    while processes.parts == 1:
+        pass
+    print("working", flush=True)
+    processes.run([Sleeps(60.0)] * 4, Steps())
+"""
+
+
+@dataclass(frozen=True)
+class Sleeps:
+    """Takes a while."""
+
+    seconds: float
+
+    def __call__(self, deadline):
+        time.sleep(self.seconds)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_the_search(number, tmp_path):
+    main = tmp_path / "main.py"
+    main.write_text("if __name__ == '__main__':\n    " + ENDLESS.replace("\n", "\n    "))
+    command = [sys.executable, str(main)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    ) as search:
+        assert search.stdout.readline() == "working\n"
+        (os.killpg if number == signal.SIGINT else os.kill)(search.pid, number)
+        err = search.stderr.read()
+    assert err.count("Traceback") == (number == signal.SIGINT), "of the search itself, if any"
+    for _ in range(100):
+        try:
+            os.killpg(search.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("processes were left")
