@@ -43,7 +43,7 @@ class Clock:
             self._progress = Progress(
                 TextColumn("searching"),
                 BarColumn(),
-                TextColumn("no layout is faster than {task.fields[bound]}"),
+                TextColumn("{task.fields[bound]}"),
                 TimeElapsedColumn(),
                 console=Console(stderr=True),
                 transient=True,
@@ -51,7 +51,7 @@ class Clock:
             self._progress.add_task("search", total=1.0, bound="")
             self._progress.start()
         for task in self._progress.tasks:
-            self._progress.update(task.id, completed=done, bound=f"{bound_s:.2f} s")
+            self._progress.update(task.id, completed=done, bound=_bound_text(bound_s))
 
     def __enter__(self) -> Self:
         return self
@@ -64,3 +64,8 @@ class Clock:
     ) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+
+def _bound_text(bound_s: float) -> str:
+    """What is known so far, where the work is one search."""
+    return f"no layout is faster than {bound_s:.2f} s" if bound_s else ""

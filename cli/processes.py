@@ -8,11 +8,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Self, TypeVar
+
+import click
 
 from planner.budget import Deadline
 from planner.workers import Task
@@ -23,8 +26,17 @@ ALONE_SECONDS = 0.5
 """Work is done here until it has taken so long: a process needs about as long to start."""
 MOST_PROCESSES = 8
 """By default; a search rarely has more to do at the same time, and each takes 150 MB."""
+FIRST_IMPORTED = "planner.split_tasks"
+"""What tasks need; those that need more import it themselves."""
 PARTS_OF_EACH = 2
 """Parts of a piece of work for each process, for parts are not alike."""
+
+
+WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Processes that share the work; by default one for each core, at most 8.",
+)
 
 
 def usable_cores() -> int:
@@ -48,42 +60,44 @@ class Processes:
     @property
     def parts(self) -> int:
         """Into how many parts work is best cut."""
-        return PARTS_OF_EACH * self._count if self._are_ready() else 1
+        return PARTS_OF_EACH * self._count if self._ready_pool() else 1
 
-    def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> list[Result]:
+    def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """The results of some tasks, in their order."""
-        done: list[Result] = []
-        while len(done) < len(tasks) and not self._are_ready():
-            start = time.monotonic()
-            done.append(tasks[len(done)](deadline))
-            self._here_s += time.monotonic() - start
-        return done + self._shared(tasks[len(done) :], deadline)
+        waiting = deque(tasks)
+        while waiting:
+            pool = self._ready_pool() if len(waiting) > 1 else None
+            if pool:
+                for result in self._shared(pool, tuple(waiting), deadline):
+                    waiting.popleft()
+                    yield result
+            else:
+                start = time.monotonic()
+                yield waiting.popleft()(deadline)
+                self._here_s += time.monotonic() - start
 
-    def _shared(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> list[Result]:
-        """Results of other processes; where those have died, of this one."""
-        if self._pool is None or len(tasks) < 2:
-            return [task(deadline) for task in tasks]
+    def _shared(
+        self, pool: ProcessPoolExecutor, tasks: Sequence[Task[Result]], deadline: Deadline
+    ) -> Iterator[Result]:
+        """Results of other processes, until they die."""
+        end = time.time() + deadline.seconds_left()
         try:
-            left = deadline.seconds_left()
-            futures = [self._pool.submit(_done, task, left) for task in tasks]
-            return [future.result() for future in futures]
+            for future in [pool.submit(_done, task, end) for task in tasks]:
+                yield future.result()
         except BrokenProcessPool:
             self._pool, self._count = None, 1
-            return [task(deadline) for task in tasks]
 
-    def _are_ready(self) -> bool:
-        """Has a process started? The first are asked for as soon as they are worth it."""
+    def _ready_pool(self) -> ProcessPoolExecutor | None:
+        """Other processes, if one has started: the first are asked for when they are worth it."""
         if self._pool is None and self._count > 1 and self._here_s >= self._alone_s:
             self._start()
-        return self._pool is not None and any(future.done() for future in self._started)
+        return self._pool if any(future.done() for future in self._started) else None
 
     def _start(self) -> None:
         before = set(multiprocessing.active_children())
-        spawned = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(self._count, spawned, _begin)
-        module = "planner.answer"
+        self._pool = ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"), _begin)
         self._started = [
-            self._pool.submit(importlib.import_module, module) for _ in range(self._count)
+            self._pool.submit(importlib.import_module, FIRST_IMPORTED) for _ in range(self._count)
         ]
         self._children = set(multiprocessing.active_children()) - before
 
@@ -103,17 +117,17 @@ class Processes:
 
 
 class _Until:
-    """A deadline in another process."""
+    """A deadline at a time of the day, which all processes share."""
 
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+    def __init__(self, end: float) -> None:
+        self._end = end
 
     def seconds_left(self) -> float:
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self._end - time.time())
 
 
-def _done(task: Task[Result], seconds: float) -> Result:
-    return task(_Until(seconds))
+def _done(task: Task[Result], end: float) -> Result:
+    return task(_Until(end))
 
 
 def _begin() -> None:

@@ -19,7 +19,25 @@ class Budget(Deadline, Protocol):
         """Should the search stop now and answer with what it has?"""
 
     def report(self, done: float, bound_s: float) -> None:
-        """Take note of progress: share of the work done and the smallest bound left."""
+        """Take note of progress: share of the work done and the smallest bound left, 0 of many."""
+
+
+class Within:
+    """A budget that a deadline ends, and nobody listens to."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+
+    def spent(self) -> bool:
+        """Is the deadline over?"""
+        return self._deadline.seconds_left() <= 0
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Ignore it."""
+
+    def seconds_left(self) -> float:
+        """Until the deadline."""
+        return self._deadline.seconds_left()
 
 
 class Unlimited:

@@ -16,6 +16,7 @@ from planner.recompute_rule import RecomputeRule, recompute_rule
 from planner.robustness import Robustness, robustness
 from planner.shadow_prices import ShadowPrice, shadow_prices
 from planner.variations import Case
+from planner.workers import ALONE, Workers
 
 Resource = Literal["compute", "host", "network", "pipeline", "offload", "overhead"]
 
@@ -99,7 +100,13 @@ def _gain(price: ShadowPrice) -> float:
     return price.replanned.throughput_gain_fraction if price.replanned else 0.0
 
 
-def explain(case: Case, layout: Layout, others: tuple[Layout, ...], budget: Budget) -> Explanation:
+def explain(
+    case: Case,
+    layout: Layout,
+    others: tuple[Layout, ...],
+    budget: Budget,
+    workers: Workers = ALONE,
+) -> Explanation:
     """Explain a layout of a job; `others` are its rivals.
 
     The price of the runtime's rule on recomputation and shadow prices are searched until the budget
@@ -128,7 +135,7 @@ def explain(case: Case, layout: Layout, others: tuple[Layout, ...], budget: Budg
         shares=shares(chosen),
         memory=memory_limit(chosen, margin),
         recompute_rule=recompute_rule(case, layout, chosen.step_time_s, budget),
-        shadow_prices=tuple(shadow_prices(case, layout, chosen.step_time_s, budget)),
+        shadow_prices=shadow_prices(case, layout, chosen.step_time_s, budget, workers),
         robustness=robustness(candidates),
     )
 

@@ -169,7 +169,7 @@ class FreeSplits:
     def _split(self, rows: Sequence[Splittable]) -> list[Split]:
         """The best splits of some layouts, each with the paths known so far."""
         tasks = [BestSplit(row, self.paths.known(row), self.best_s) for row in rows]
-        done = self.workers.run(tasks, self.budget)
+        done = list(self.workers.run(tasks, self.budget))
         for row, (_, paths) in zip(rows, done, strict=True):
             if paths is not None:
                 self.paths.add(row, paths)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from costmodel.errors import PlanError
 from planner.answer import search
-from planner.budget import Budget
+from planner.budget import Budget, Deadline, Within
 from planner.plan import Candidate, Plan
 from planner.variations import Case
+from planner.workers import Workers
 
 Status = Literal["proved", "found", "memory", "rules", "impossible", "untried"]
 """Searched to the proof; the time limit struck; nothing fits in memory; every layout breaks a
@@ -40,3 +42,21 @@ def outcome(case: Case, budget: Budget) -> Outcome:
     if isinstance(answer, Plan):
         return Outcome("proved" if answer.certificate.optimal else "found", "", answer.best)
     return Outcome("rules" if answer.least_memory_bytes is None else "memory", "", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The search of a question, as a task."""
+
+    case: Case
+
+    def __call__(self, deadline: Deadline) -> Outcome:
+        """Search it."""
+        return outcome(self.case, Within(deadline))
+
+
+def outcomes(cases: Sequence[Case], budget: Budget, workers: Workers) -> Iterator[Outcome]:
+    """Search some questions, the first ones first; those the budget does not reach are untried."""
+    for number, found in enumerate(workers.run([Asked(case) for case in cases], budget), start=1):
+        budget.report(number / len(cases), 0.0)
+        yield found

@@ -12,7 +12,7 @@ from costmodel.table import LayoutTable
 from planner.answer import estimate
 from planner.budget import Budget
 from planner.constraints import parse_choice
-from planner.outcome import Status, outcome
+from planner.outcome import Outcome, Status, outcomes
 from planner.plan import Candidate
 from planner.variations import (
     Case,
@@ -25,6 +25,7 @@ from planner.variations import (
     with_memory_by,
     with_nic,
 )
+from planner.workers import ALONE, Workers
 
 ADDED_GIB = 2.0
 """A step of memory small enough to price the limit, large enough to hold a layer's activations."""
@@ -64,6 +65,20 @@ class ShadowPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class _Speed:
+    """Tokens per second of a job, and of each of its GPUs."""
+
+    whole: float
+    per_gpu: float
+
+    @classmethod
+    def of(cls, job: Job, step_time_s: float) -> _Speed:
+        """Source: derived; tokens of a step over its seconds."""
+        whole = job.training.tokens_per_step / step_time_s
+        return cls(whole, whole / job.cluster.num_gpus)
+
+
+@dataclass(frozen=True, slots=True)
 class _Change:
     name: str
     text: str
@@ -71,20 +86,30 @@ class _Change:
 
 
 def shadow_prices(
-    case: Case, layout: Layout, step_time_s: float, budget: Budget
-) -> Iterator[ShadowPrice]:
-    """Price every change in turn; those the budget does not reach are said to be untried.
+    case: Case, layout: Layout, step_time_s: float, budget: Budget, workers: Workers = ALONE
+) -> tuple[ShadowPrice, ...]:
+    """Price every change, in turn; those the budget does not reach are said to be untried.
 
     `layout` is the plan's and `step_time_s` its estimate.
     """
-    own = tokens_per_second(case.job, step_time_s)
-    for change in (*_changes(case), *_splits(layout)):
-        yield _price(change, case, layout, own=own, budget=budget)
+    own = _Speed.of(case.job, step_time_s)
+    changes = [(change, _applied(change, case)) for change in (*_changes(case), *_splits(layout))]
+    cases = [changed for _, changed in changes if isinstance(changed, Case)]
+    found = outcomes(cases, budget, workers)
+    return tuple(
+        _price(change, changed, layout, own, next(found))
+        if isinstance(changed, Case)
+        else ShadowPrice(change.name, change.text, "impossible", str(changed), None, None)
+        for change, changed in changes
+    )
 
 
-def tokens_per_second(job: Job, step_time_s: float) -> float:
-    """Throughput of the whole job. Source: derived; tokens of a step over its seconds."""
-    return job.training.tokens_per_step / step_time_s
+def _applied(change: _Change, case: Case) -> Case | PlanError:
+    """The changed question, or why there is none."""
+    try:
+        return change.apply(case)
+    except PlanError as error:
+        return error
 
 
 def _changes(case: Case) -> Iterator[_Change]:
@@ -140,22 +165,16 @@ def _batches(case: Case) -> Iterator[_Change]:
 
 
 def _price(
-    change: _Change, case: Case, layout: Layout, *, own: float, budget: Budget
+    change: _Change, changed: Case, layout: Layout, own: _Speed, found: Outcome
 ) -> ShadowPrice:
-    per_gpu = own / case.job.cluster.num_gpus
-    try:
-        changed = change.apply(case)
-    except PlanError as error:
-        return ShadowPrice(change.name, change.text, "impossible", str(error), None, None)
-
     def effect(layout: Layout, step_time_s: float) -> Effect:
-        speed = tokens_per_second(changed.job, step_time_s)
-        gain = speed / changed.job.cluster.num_gpus / per_gpu - 1
-        return Effect(layout, step_time_s, speed / own - 1, gain)
+        speed = _Speed.of(changed.job, step_time_s)
+        return Effect(
+            layout, step_time_s, speed.whole / own.whole - 1, speed.per_gpu / own.per_gpu - 1
+        )
 
     kept = _kept(changed, layout)
     before = None if kept is None else effect(kept.layout, kept.estimate.step_time_s)
-    found = outcome(changed, budget)
     best = found.best
     after = None if best is None else effect(best.layout, best.estimate.step_time_s)
     status = found.status

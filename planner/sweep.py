@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 
 from costmodel.errors import PlanError, SpecError
 from planner.budget import Budget
 from planner.knobs import Varied, turned
-from planner.outcome import Outcome, outcome
+from planner.outcome import Outcome, outcomes
 from planner.variations import Case, with_batch
+from planner.workers import ALONE, Workers
 
 KNEE_EFFICIENCY = 0.8
 """A scaling curve bends where an added GPU gives less than this share of a GPU of the best point
@@ -66,7 +67,14 @@ class Sweep:
     curves: tuple[Curve, ...]
 
 
-def sweep(case: Case, varied: Sequence[Varied], budget: Budget, *, weak: bool = False) -> Sweep:
+def sweep(
+    case: Case,
+    varied: Sequence[Varied],
+    budget: Budget,
+    workers: Workers = ALONE,
+    *,
+    weak: bool = False,
+) -> Sweep:
     """Search every point until the budget is spent; later points are then untried.
 
     `weak` grows the batch with the GPUs, so that every GPU keeps its share.
@@ -81,12 +89,11 @@ def sweep(case: Case, varied: Sequence[Varied], budget: Budget, *, weak: bool = 
     combinations = list(product(*(_settings(one) for one in others)))
     if len(combinations) * len(first.values) > MOST_POINTS:
         raise SpecError(f"more than {MOST_POINTS} points: vary less")
-    curves = tuple(
-        Curve(
-            held, _judged(_point(case, (at, *held), budget, weak=weak) for at in _settings(first))
-        )
-        for held in combinations
-    )
+    settings = [(at, *held) for held in combinations for at in _settings(first)]
+    changed = [_changed(case, some, weak=weak) for some in settings]
+    found = outcomes([one for one in changed if isinstance(one, Case)], budget, workers)
+    points = iter([_point(*at, case, found) for at in zip(settings, changed, strict=True)])
+    curves = tuple(Curve(held, _judged(islice(points, len(first.values)))) for held in combinations)
     return Sweep(tuple(varied), weak, curves)
 
 
@@ -94,22 +101,33 @@ def _settings(varied: Varied) -> tuple[Setting, ...]:
     return tuple(Setting(varied.knob, value) for value in varied.values)
 
 
-def _point(case: Case, settings: tuple[Setting, ...], budget: Budget, *, weak: bool) -> Point:
-    """One job and its best plan."""
-    try:
-        changed = _changed(case, settings, weak=weak)
-    except PlanError as error:
-        gpus = case.job.cluster.num_gpus
-        nothing = Outcome("impossible", str(error), None)
-        return Point(settings, gpus, nothing, None, None, None)
-    found, job = outcome(changed, budget), changed.job
-    gpus, best = job.cluster.num_gpus, found.best
+def _point(
+    settings: tuple[Setting, ...], changed: Case | PlanError, case: Case, found: Iterator[Outcome]
+) -> Point:
+    """One job and its best plan, the next one found."""
+    if isinstance(changed, PlanError):
+        nothing = Outcome("impossible", str(changed), None)
+        return Point(settings, case.job.cluster.num_gpus, nothing, None, None, None)
+    outcome, job = next(found), changed.job
+    best = outcome.best
     speed = job.training.tokens_per_step / best.estimate.step_time_s if best else None
-    return Point(settings, gpus, found, speed, None, None)
+    return Point(settings, job.cluster.num_gpus, outcome, speed, None, None)
 
 
-def _changed(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case:
-    """The question with all knobs turned."""
+def _changed(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case | PlanError:
+    """The question with all knobs turned, or why there is none."""
+    try:
+        return _turned(case, settings, weak=weak)
+    except PlanError as error:
+        return error
+
+
+def _turned(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case:
+    """The question with all knobs turned.
+
+    Raises:
+        PlanError: There is no such job.
+    """
     changed = case
     for setting in settings:
         changed = turned(changed, setting.knob, setting.value)
@@ -122,7 +140,7 @@ def _changed(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case:
     return with_batch(changed, batch)
 
 
-def _judged(points: Iterator[Point]) -> tuple[Point, ...]:
+def _judged(points: Iterable[Point]) -> tuple[Point, ...]:
     """Points with their efficiencies, the knee marked."""
     judged: list[Point] = []
     planned: list[Point] = []

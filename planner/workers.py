@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from planner.budget import Deadline
@@ -25,7 +25,7 @@ class Workers(Protocol):
     def parts(self) -> int:
         """Into how many parts work is best cut; no answer depends on it."""
 
-    def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> list[Result]:
+    def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """The results of some tasks, in their order."""
 
 
@@ -34,9 +34,10 @@ class Alone:
 
     parts = 1
 
-    def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> list[Result]:
+    def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """The results of some tasks, in their order."""
-        return [task(deadline) for task in tasks]
+        for task in tasks:
+            yield task(deadline)
 
 
 ALONE = Alone()

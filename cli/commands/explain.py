@@ -10,6 +10,7 @@ from cli.clock import Clock
 from cli.help import example
 from cli.options import JSON, PROFILE
 from cli.output import show, show_json
+from cli.processes import WORKERS, Processes
 from cli.profiles import load_measured
 from cli.render.explain import explain_document, explain_page
 from cli.written_plans import load_written, remark_change, remark_objective, time_limit
@@ -22,8 +23,16 @@ from planner.variations import Case
 @click.argument("plan", type=click.Path(path_type=Path))
 @PROFILE
 @time_limit(30.0, "Price changes of the job until then; those left are said to be untried.")
+@WORKERS
 @JSON
-def command(plan: Path, profiles: tuple[Path, ...], time_limit: float, *, as_json: bool) -> None:
+def command(
+    plan: Path,
+    profiles: tuple[Path, ...],
+    time_limit: float,
+    workers: int | None,
+    *,
+    as_json: bool,
+) -> None:
     """Say what limits a plan, what more would buy.
 
     PLAN is a file written by `plan search --output`. Prints where the step goes, what binds, what
@@ -33,8 +42,8 @@ def command(plan: Path, profiles: tuple[Path, ...], time_limit: float, *, as_jso
     found = load_written(plan)
     case = Case(found.job, found.options, measured)
     try:
-        with Clock(time_limit) as clock:
-            explanation = explain(case, found.layout, found.candidates, clock)
+        with Clock(time_limit) as clock, Processes(workers) as processes:
+            explanation = explain(case, found.layout, found.candidates, clock, processes)
     except PlanError as error:
         raise type(error)(f"{plan}: {error}") from error
     remark_objective(plan, found)

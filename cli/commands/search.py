@@ -22,7 +22,7 @@ from cli.options import (
 )
 from cli.output import json_text, remark, show, show_json, write
 from cli.parameters import finite
-from cli.processes import Processes
+from cli.processes import WORKERS, Processes
 from cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from cli.render.pareto import pareto_page
 from cli.render.plan import baseline_text, next_part, plan_page
@@ -111,11 +111,7 @@ class Baseline:
     metavar="SECONDS",
     help="Answer with what is found by then.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 64),
-    help="Processes that share the work; by default one for each core, at most 8.",
-)
+@WORKERS
 @click.option("--baseline", metavar="LAYOUT", help="Your layout (see `plan estimate`), to compare.")
 @PARETO
 @destination_options

@@ -11,6 +11,7 @@ from cli.help import example
 from cli.layout_text import spelled_out
 from cli.options import JSON, PROFILE
 from cli.output import show, show_json
+from cli.processes import WORKERS, Processes
 from cli.profiles import load_measured
 from cli.render.sweep import sweep_document, sweep_page
 from cli.written_plans import load_written, remark_objective, remark_stages, time_limit
@@ -42,12 +43,14 @@ NO_PLAN = 2
 @click.option("--weak", is_flag=True, help="Grow the batch with the GPUs: weak scaling.")
 @PROFILE
 @time_limit(120.0, "Search points until then; those left are said to be untried.")
+@WORKERS
 @JSON
 def command(
     plan: Path,
     vary: tuple[str, ...],
     profiles: tuple[Path, ...],
     time_limit: float,
+    workers: int | None,
     *,
     weak: bool,
     as_json: bool,
@@ -60,8 +63,9 @@ def command(
     varied = [parse_varied(spelled_out(text)) for text in vary]
     measured = load_measured(profiles)
     found = load_written(plan)
-    with Clock(time_limit) as clock:
-        swept = sweep(Case(found.job, found.options, measured), varied, clock, weak=weak)
+    case = Case(found.job, found.options, measured)
+    with Clock(time_limit) as clock, Processes(workers) as processes:
+        swept = sweep(case, varied, clock, processes, weak=weak)
     remark_objective(plan, found)
     remark_stages(plan, found)
     if as_json:

@@ -16,7 +16,10 @@ from cli.processes import Processes
 from costmodel.runtimes import RUNTIMES
 from planner.answer import SearchOptions, search
 from planner.constraints import parse_choice
+from planner.knobs import parse_varied
 from planner.plan import plan_json
+from planner.sweep import sweep
+from planner.variations import Case
 from tests.budgets import Steps
 
 
@@ -85,12 +88,12 @@ class In:
 
 def test_a_deadline_holds_in_another_process(processes):
     assert all(0 < left <= 5 for left in processes.run([Left(), Left()], In(5.0)))
-    assert processes.run([Left(), Left()], In(inf)) == [inf, inf]
+    assert list(processes.run([Left(), Left()], In(inf))) == [inf, inf]
 
 
 def test_an_error_of_a_task_is_raised_here(processes):
     with pytest.raises(ZeroDivisionError, match="of a task"):
-        processes.run([Fails(), Fails()], Steps())
+        list(processes.run([Fails(), Fails()], Steps()))
 
 
 def test_work_is_done_here_while_it_is_short():
@@ -103,8 +106,8 @@ def test_work_of_processes_that_died_is_done_here():
     with Processes(2, alone_s=0.0) as processes:
         while not processes.parts > 1:
             pass
-        assert processes.run([Dies(os.getpid())] * 3, Steps()) == ["survived"] * 3
-        assert processes.run([Half(1), Half(2)], Steps())[1] == (1.0, os.getpid())
+        assert list(processes.run([Dies(os.getpid())] * 3, Steps())) == ["survived"] * 3
+        assert list(processes.run([Half(1), Half(2)], Steps()))[1] == (1.0, os.getpid())
 
 
 def test_a_search_finds_and_proves_the_same_with_others(make_job, processes):
@@ -115,6 +118,12 @@ def test_a_search_finds_and_proves_the_same_with_others(make_job, processes):
     alone = search(job, options, Steps())
     assert plan_json(search(job, options, Steps(), workers=processes)) == plan_json(alone)
     assert alone.certificate.uneven_stages.judged > 1
+
+
+def test_a_sweep_is_the_same_with_others(make_job, processes):
+    case = Case(make_job("small-dense", "1x8:h100-sxm", 8), SearchOptions())
+    varied = [parse_varied("gpus=4,8,16"), parse_varied("tp=1,2")]
+    assert sweep(case, varied, Steps(), processes) == sweep(case, varied, Steps())
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -134,7 +143,7 @@ with Processes(2, alone_s=0.0) as processes:
     while processes.parts == 1:
         pass
     print("working", flush=True)
-    processes.run([Sleeps(60.0)] * 4, Steps())
+    list(processes.run([Sleeps(60.0)] * 4, Steps()))
 """
 
 
