@@ -35,7 +35,14 @@ from planner.pool import Pool
 from planner.space import Sieve, Space, nodes, policies, skeletons
 from planner.split import PathPool, Split, with_split
 from planner.split_problem import Splittable
-from planner.split_tasks import BestSplit, Bound, BoundLayouts, BoundSkeletons, Question, Steady
+from planner.split_tasks import (
+    BestSplit,
+    Bound,
+    BoundLayouts,
+    BoundPolicies,
+    BoundSkeletons,
+    Question,
+)
 from planner.workers import ALONE, Workers
 
 NODES_AT_ONCE, MOST_NODES = 32, 512
@@ -201,14 +208,16 @@ class FreeSplits:
         plain, owner = policies(self.space, table)
         family = owner + self.families
         self.families += len(table)
-        wins = self._bounded(Steady, plain) < self.best_s
+        wins = self._bounded(BoundPolicies, plain) < self.best_s
         plain, family = plain.take(wins), family[wins]
-        for fraction in self.of.traits.offload_fractions:
-            some = plain.replaced(offload_optimizer=np.full(len(plain), fraction))
-            legal = self._legal(some)
-            some = some.take(legal)
-            bound = self._bounded(BoundLayouts, some)
-            self.layouts = self.layouts.joined(Pool(some, bound, family[legal]).below(self.best_s))
+        fractions = self.of.traits.offload_fractions
+        every = LayoutTable.concat(
+            plain.replaced(offload_optimizer=np.full(len(plain), one)) for one in fractions
+        )
+        legal = self._legal(every)
+        every, family = every.take(legal), np.tile(family, len(fractions))[legal]
+        waiting = Pool(every, self._bounded(BoundLayouts, every), family)
+        self.layouts = self.layouts.joined(waiting.below(self.best_s))
 
     def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
         """Bound of every row of a table, however many workers share it."""

@@ -9,13 +9,13 @@ import numpy as np
 
 from costmodel.block_costs import BlockCosts, block_costs
 from costmodel.critical import Paths
-from costmodel.estimate import Priced, price, with_overhead, without_overhead
+from costmodel.estimate import Priced, price, without_overhead
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, LayoutTable
 from planner.budget import Deadline
-from planner.shape_bounds import split_bound, steady_seconds
+from planner.shape_bounds import split_bound
 from planner.split import PathPool, Split, best_split
 from planner.split_memory import Limits
 from planner.split_problem import Splittable, splittables
@@ -40,16 +40,17 @@ class Question:
         priced = price(self.job, self.machine, self.traits, table)
         return priced, block_costs(self.job, self.machine, self.traits, priced)
 
-    def leanest(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
-        """The least seconds and bytes of skeletons, whatever they recompute and offload."""
+    def offloaded(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
+        """The least seconds and bytes of layouts, whatever they offload."""
         most = max(self.traits.offload_fractions)
         priced, costs = self.costs(table.replaced(offload_optimizer=np.full(len(table), most)))
-        return priced, replace(
-            costs,
-            offload=np.zeros_like(costs.offload),
-            kept_bytes=np.zeros_like(costs.kept_bytes),
-            input_bytes=np.zeros_like(costs.input_bytes),
-        )
+        return priced, replace(costs, offload=np.zeros_like(costs.offload))
+
+    def leanest(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
+        """The least seconds and bytes of skeletons, whatever they recompute and offload."""
+        priced, costs = self.offloaded(table)
+        kept, inputs = np.zeros_like(costs.kept_bytes), np.zeros_like(costs.input_bytes)
+        return priced, replace(costs, kept_bytes=kept, input_bytes=inputs)
 
     def bound(self, priced: Priced, costs: BlockCosts, best_s: float) -> FloatColumn:
         """Bound of every row; infinite where no split fits that is faster than the best."""
@@ -78,21 +79,20 @@ class BoundSkeletons(Bound):
         return self.of.bound(*self.of.leanest(self.table), self.best_s)
 
 
+class BoundPolicies(Bound):
+    """Whatever they offload."""
+
+    def __call__(self, deadline: Deadline) -> FloatColumn:
+        """Bound of every row."""
+        return self.of.bound(*self.of.offloaded(self.table), self.best_s)
+
+
 class BoundLayouts(Bound):
-    """By mean paths."""
+    """As they are."""
 
     def __call__(self, deadline: Deadline) -> FloatColumn:
         """Bound of every row."""
         return self.of.bound(*self.of.costs(self.table), self.best_s)
-
-
-class Steady(Bound):
-    """If no rank ever waits."""
-
-    def __call__(self, deadline: Deadline) -> FloatColumn:
-        """Bound of every row."""
-        seconds = steady_seconds(self.of.job, *self.of.costs(self.table))
-        return with_overhead(self.of.machine, seconds)
 
 
 @dataclass(frozen=True, slots=True)
