@@ -11,12 +11,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from costmodel.blocks.rows import row_blocks
 from costmodel.data_parallel import rank_offload_seconds, rank_optimizer_seconds, updated_params
 from costmodel.estimate import Priced
 from costmodel.machine import Machine
 from costmodel.memory.rank import rank_memory
-from costmodel.memory.states import RankParams, block_params, rank_params
+from costmodel.memory.states import RankParams, rank_params
 from costmodel.ranks import Ranks
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
@@ -73,7 +72,7 @@ def block_costs(job: Job, machine: Machine, traits: RuntimeTraits, priced: Price
     """Costs of every kind of block for each row of a priced table."""
     table = priced.table
     units = _one_block_each(len(table))
-    blocks, params = row_blocks(job, machine, traits, table), block_params(job, table)
+    blocks, params = priced.gathered, priced.params
     held = rank_params(units, params)
     memory = rank_memory(job, traits, table, blocks, ranks=units, params=params, held=held)
     updated = updated_params(table, held)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.schedules.dependencies import NOTHING, durations, sources
+from costmodel.schedules.dependencies import NOTHING, Waves
 from costmodel.schedules.program import EQUAL, IntMatrix, Op
 from costmodel.steady import named_program, waves
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
@@ -55,8 +55,10 @@ class Paths:
         """Each path once."""
         columns = [getattr(self, f.name) for f in fields(self)]
         flat = np.concatenate([column.reshape(len(self.rank), -1) for column in columns], axis=1)
-        first = np.sort(np.unique(flat, axis=0, return_index=True)[1])
-        return self.take(first)
+        first: dict[bytes, int] = {}
+        for number, path in enumerate(flat):
+            first.setdefault(path.tobytes(), number)
+        return self.take(np.array(list(first.values()), dtype=np.int64))
 
     def seconds(self, stages: StageSeconds, p2p: FloatColumn) -> FloatMatrix:
         """Length of every path for every candidate; shape (candidate, path). Source: derived."""
@@ -69,6 +71,7 @@ class Paths:
 class _Graph:
     """What the ops of a program wait for, by flat index."""
 
+    waves: Waves
     inputs: IntMatrix
     """Ops whose outputs each op needs, or -1; shape (input, op)."""
     crosses: BoolColumn
@@ -77,6 +80,8 @@ class _Graph:
     """Place of each op's duration."""
     boundary: IntColumn
     """Boundary between stages that such an output crosses."""
+    rank: IntColumn
+    """Rank of each op."""
     first: BoolColumn
     """Is it the first op of its rank?"""
     last: IntColumn
@@ -88,14 +93,16 @@ class _Graph:
 @lru_cache(maxsize=64)
 def _graph(schedule: str, pp: int, vpp: int, num_microbatches: int) -> _Graph:
     ops = named_program(schedule, pp, vpp, num_microbatches, EQUAL)
-    positions = ops.kind.shape[1]
-    inputs, number = sources(ops).reshape(-1, ops.kind.size), np.arange(ops.kind.size)
-    place = durations(ops).ravel()
+    found, positions = waves(schedule, pp, vpp, num_microbatches), ops.kind.shape[1]
+    here, number = found.place[:-1], np.arange(ops.kind.size)
+    duration = found.duration[here]
     return _Graph(
-        inputs,
-        crosses=(inputs != NOTHING) & (inputs // positions != number // positions),
-        place=place,
-        boundary=boundary_of(place, pp * vpp),
+        found,
+        inputs=np.append(found.op, NOTHING)[found.inputs[1:, here]],
+        crosses=found.hops[1:, here],
+        place=duration,
+        boundary=boundary_of(duration, pp * vpp),
+        rank=number // positions,
         first=number % positions == 0,
         last=np.arange(pp) * positions + ops.lengths[:pp] - 1,
         length=ops.lengths[:pp],
@@ -118,10 +125,11 @@ def critical_paths(
     return _traced(schedule, shape, seconds, p2p, behind)[0]
 
 
-LONG = 6
+LONG = 3
 """Groups of `pp` micro batches of a run that stands for longer ones.
 
-Source: derived; in its middle no rank has ops of the warm-up or of the drain.
+Source: derived; in its middle no rank has ops of the warm-up or of the drain. Measured: its paths
+close the same layouts as those of six groups.
 """
 ALTERNATING = ("1f1b", "interleaved")
 """Schedules whose ranks alternate between forward and backward passes, the same for every group of
@@ -140,8 +148,8 @@ def long_paths(
     """
     pp, vpp, microbatches = shape
     behind, short = np.zeros((len(p2p), pp)), LONG * pp + microbatches % pp
-    short = short if schedule in ALTERNATING else microbatches
-    if microbatches <= short:
+    larger_groups = vpp > 1 and microbatches % pp > 0
+    if microbatches <= short or larger_groups or schedule not in ALTERNATING:
         return critical_paths(schedule, shape, seconds, p2p, behind).distinct()
     paths, stays = _traced(schedule, (pp, vpp, short), seconds, p2p, behind)
     if (stays < 0).all():
@@ -160,54 +168,62 @@ def _traced(
     behind: FloatMatrix,
 ) -> tuple[Paths, IntColumn]:
     """Longest paths, and the rank on which each has more than half of the ops in a row, or -1."""
-    pp, vpp, microbatches = shape
-    graph, stages = _graph(schedule, *shape), pp * vpp
-    ends = op_ends(waves(schedule, pp, vpp, microbatches), seconds, p2p)
-    rank = np.argmax(ends[:, graph.last] + behind, axis=1)
-    source, arrival = _latest_inputs(graph, ends, p2p)
-    alone, size = np.zeros_like(arrival), min(ends.shape[1], arrival.shape[1]) - 1
-    alone[:, 1 : size + 1] = ends[:, :size]
-    waits = graph.first | (arrival > alone)
-    begin = np.maximum.accumulate(np.where(waits, np.arange(waits.shape[1]), 0), axis=1)
-    change = np.zeros((len(ends), waits.shape[1] + 1), dtype=np.int64)
-    crossed = np.zeros((len(ends), max(1, stages - 1)), dtype=np.int64)
-    row, op = np.arange(len(ends)), graph.last[rank]
-    stays = np.full(len(ends), -1)
+    graph, stages = _graph(schedule, *shape), shape[0] * shape[1]
+    ends = np.ascontiguousarray(op_ends(graph.waves, seconds, p2p).T)
+    rank = np.argmax(ends[graph.last] + behind.T, axis=0)
+    arrivals = _arrivals(graph, ends, p2p)
+    begin = _begins(graph, ends, arrivals)
+    row, op, parts = np.arange(len(p2p)), graph.last[rank], []
     while len(row):
-        start = begin[row, op]  # ops from here on ran one after the other
-        change[row, start] += 1
-        change[row, op + 1] -= 1
-        here = np.searchsorted(graph.last, op)
-        stays[row] = np.where(2 * (op - start + 1) > graph.length[here], here, stays[row])
-        chosen = source[row, start]
-        goes = arrival[row, start] > 0
-        crossed[row, graph.boundary[start]] += graph.crosses[chosen, start] & goes
+        start = begin[op, row]  # ops from here on ran one after the other
+        came = arrivals[:, start, row]
+        chosen, goes = np.argmax(came, axis=0), came.max(axis=0) > 0
+        parts.append((row, start, op, graph.crosses[chosen, start] & goes))
         row, op = row[goes], graph.inputs[chosen, start][goes]
-    member = np.cumsum(change, axis=1)[:, :-1] > 0
-    return _counted(graph, member, crossed, rank, stages=stages), stays
+    path, first, last, sent = (np.concatenate(part) for part in zip(*parts, strict=True))
+    stays, here = np.full(len(p2p), -1), graph.rank[last]
+    most = 2 * (last - first + 1) > graph.length[here]
+    stays[path[most]] = here[most]
+    crossed = np.zeros((len(p2p), max(1, stages - 1)), dtype=np.int64)
+    np.add.at(crossed, (path[sent], graph.boundary[first[sent]]), 1)
+    return _counted(graph, (path, first, last), crossed, rank, stages=stages), stays
 
 
-def _latest_inputs(
-    graph: _Graph, ends: FloatMatrix, p2p: FloatColumn
-) -> tuple[IntMatrix, FloatMatrix]:
-    """The input that arrives last at every op, and when; (candidate, op). Source: derived."""
-    message = p2p[:, None] if p2p.ndim == 1 else p2p[:, graph.boundary]
-    arrivals = np.stack(
-        [
-            np.where(came != NOTHING, ends[:, came] + crosses * message, 0.0)
-            for came, crosses in zip(graph.inputs, graph.crosses, strict=True)
-        ]
-    )
-    return np.argmax(arrivals, axis=0), arrivals.max(axis=0)
+def _arrivals(graph: _Graph, ends: FloatMatrix, p2p: FloatColumn) -> FloatMatrix:
+    """When the inputs of every op arrive; (input, op, candidate), 0 for "no input"."""
+    arrivals = ends.take(graph.inputs, axis=0)
+    if p2p.any():
+        message = p2p if p2p.ndim == 1 else p2p.T[graph.boundary]
+        arrivals += graph.crosses[:, :, None] * message
+    return arrivals
+
+
+def _begins(graph: _Graph, ends: FloatMatrix, arrivals: FloatMatrix) -> IntMatrix:
+    """The last op up to each that waited for an input, or is the first of its rank.
+
+    Shape (op, candidate). Of equal inputs the op before on the same rank counts.
+    """
+    waits = np.tile(graph.first[:, None], ends.shape[1])
+    for arrival in arrivals:
+        waits[1:] |= arrival[1:] > ends[:-2]
+    begin = waits * np.arange(len(waits), dtype=np.int32)[:, None]
+    return np.asarray(np.maximum.accumulate(begin, axis=0, out=begin))
 
 
 def _counted(
-    graph: _Graph, member: BoolColumn, crossed: IntMatrix, rank: IntColumn, *, stages: int
+    graph: _Graph,
+    parts: tuple[IntColumn, IntColumn, IntColumn],
+    crossed: IntMatrix,
+    rank: IntColumn,
+    *,
+    stages: int,
 ) -> Paths:
-    """Ops of every path by kind and stage; `member` tells which ops are on it."""
-    row, op = np.nonzero(member)
-    size = len(Op) * stages
-    flat = np.bincount(row * size + graph.place[op], minlength=len(member) * size)
-    kinds = flat.reshape(len(member), len(Op), stages)
+    """Ops of every path by kind and stage; a part is a path, and its first and last op there."""
+    path, first, last = parts
+    length = last - first + 1
+    op = np.arange(length.sum()) + np.repeat(last + 1 - np.cumsum(length), length)
+    flat = np.repeat(path * len(Op) * stages, length) + graph.place[op]
+    kinds = np.bincount(flat, minlength=len(rank) * len(Op) * stages)
+    kinds = kinds.reshape(len(rank), len(Op), stages)
     whole, sent = kinds[:, Op.WHOLE], kinds[:, Op.BACKWARD]
     return Paths(kinds[:, Op.FORWARD], whole + sent, kinds[:, Op.WEIGHT] - sent, crossed, rank)

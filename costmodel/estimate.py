@@ -53,9 +53,9 @@ class Priced:
     """Everything known of a table of layouts before its schedules are run."""
 
     table: LayoutTable
-    key: IntColumn
-    """Row of `blocks` that belongs to each layout."""
-    blocks: Blocks
+    gathered: RowBlocks
+    params: BlockParams
+    """Of one block of each kind."""
     ranks: Ranks
     seconds: RowSeconds
     work: RankSeconds
@@ -69,6 +69,16 @@ class Priced:
     offload: FloatColumn
     step_seconds: FloatColumn
     """Proven lower bound of the step time."""
+
+    @property
+    def key(self) -> IntColumn:
+        """Row of `blocks` that belongs to each layout."""
+        return self.gathered.key
+
+    @property
+    def blocks(self) -> Blocks:
+        """Blocks of distinct keys."""
+        return self.gathered.kinds
 
     @property
     def update(self) -> FloatColumn:
@@ -108,8 +118,8 @@ def price(
     offload = offload_seconds(machine, table, updated)
     return Priced(
         table=table,
-        key=gathered.key,
-        blocks=gathered.kinds,
+        gathered=gathered,
+        params=params,
         ranks=ranks,
         seconds=seconds,
         work=work,

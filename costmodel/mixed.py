@@ -74,7 +74,7 @@ class Mixed:
         """`whole` with the blocks of the group of one row's busiest rank."""
         busiest = int(np.argmax(self.whole.work.pair[:, index]))
         part = self.parts[int(self.group[busiest, index])]
-        return replace(self.whole, key=part.key, blocks=part.blocks, seconds=part.seconds)
+        return replace(self.whole, gathered=part.gathered, seconds=part.seconds)
 
 
 def price_mixed(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Mixed:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from costmodel.schedules import SCHEDULES, program
-from costmodel.schedules.dependencies import Wave, waves_of
+from costmodel.schedules.dependencies import Waves, waves_of
 from costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds
 from costmodel.table import FloatColumn, IntColumn
 from costmodel.timeline import FloatMatrix, StageSeconds, op_ends
@@ -24,7 +24,7 @@ def named_program(
 @lru_cache(maxsize=256)
 def waves(
     schedule: str, pp: int, vpp: int, num_microbatches: int, relative: RelativeSeconds = EQUAL
-) -> tuple[Wave, ...]:
+) -> Waves:
     """Waves of a named schedule. Source: as `waves_of`."""
     return waves_of(named_program(schedule, pp, vpp, num_microbatches, relative))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.schedules.dependencies import Wave, waves_of
+from costmodel.schedules.dependencies import Waves, waves_of
 from costmodel.schedules.program import Op, Program
 from costmodel.table import FloatColumn, IntColumn
 
@@ -51,30 +52,34 @@ class StageSeconds:
         return StageSeconds(self.forward[rows], self.backward[rows], self.weight[rows])
 
 
-def op_ends(groups: tuple[Wave, ...], seconds: StageSeconds, p2p: FloatColumn) -> FloatMatrix:
+def op_ends(waves: Waves, seconds: StageSeconds, p2p: FloatColumn) -> FloatMatrix:
     """When every op ends, by flat index; (candidate, op), a last column of zeros for "no input".
+
+    Source: as `place_ends`.
+    """
+    return np.asarray(place_ends(waves, seconds, p2p).take(waves.place, axis=0).T)
+
+
+def place_ends(waves: Waves, seconds: StageSeconds, p2p: FloatColumn) -> FloatMatrix:
+    """When every op ends, by place; (place, candidate), a last row of zeros for "no input".
 
     An op starts when its row is free and its inputs have arrived; a message between ranks takes
     `p2p` seconds and occupies nobody. Where messages differ, `p2p` has a column for those between
     each stage and the next. Source: longest path through the order and data edges.
     """
-    size = 1 + max(int(wave.op.max()) for wave in groups)
-    rows = 1 + max(int(wave.row.max()) for wave in groups)
-    end, clock = np.zeros((len(p2p), size + 1)), np.zeros((len(p2p), rows))
-    alike, durations = p2p.ndim == 1, seconds.by_kind
-    latency = p2p[:, None]
-    if not alike:
-        places = boundary_of(np.arange(durations.shape[1]), seconds.forward.shape[1])
-        by_duration = p2p[:, places]
-    for wave in groups:
-        start = clock[:, wave.row]
-        if not alike:
-            latency = by_duration[:, wave.duration]
-        for source, hops in zip(wave.sources, wave.hops, strict=True):
-            start = np.maximum(start, end[:, source] + latency * hops)
-        finish = start + durations[:, wave.duration]
-        end[:, wave.op] = finish
-        clock[:, wave.row] = finish
+    end = np.zeros((len(waves.op) + 1, len(p2p)))
+    durations = np.ascontiguousarray(seconds.by_kind.T)
+    places = boundary_of(np.arange(len(durations)), seconds.forward.shape[1])
+    latency = p2p if p2p.ndim == 1 else p2p.T[places]
+    waits, starts = bool(p2p.any()), waves.starts.tolist()
+    for first, last in pairwise(starts):
+        duration = waves.duration[first:last]
+        arrived = end.take(waves.inputs[:, first:last], axis=0)
+        if waits:
+            message = latency if p2p.ndim == 1 else latency.take(duration, axis=0)
+            arrived += waves.hops[:, first:last, None] * message
+        np.maximum.reduce(arrived, axis=0, out=end[first:last])
+        end[first:last] += durations.take(duration, axis=0)
     return end
 
 
@@ -87,11 +92,9 @@ def boundary_of(duration: IntColumn, stages: int) -> IntColumn:
     return np.asarray(np.clip(stage - (kind == Op.FORWARD), 0, max(0, stages - 2)))
 
 
-def makespan_seconds(
-    groups: tuple[Wave, ...], seconds: StageSeconds, p2p: FloatColumn
-) -> FloatColumn:
+def makespan_seconds(waves: Waves, seconds: StageSeconds, p2p: FloatColumn) -> FloatColumn:
     """End of the last op of each candidate. Source: as `op_ends`."""
-    return np.asarray(op_ends(groups, seconds, p2p).max(axis=1))
+    return np.asarray(place_ends(waves, seconds, p2p).max(axis=0))
 
 
 def first_start_seconds(seconds: StageSeconds, p2p: FloatColumn, pp: int) -> FloatMatrix:
@@ -177,12 +180,8 @@ def run(program: Program, seconds: StageSeconds, p2p: float = 0.0) -> Timeline:
     """
     waves = waves_of(program)
     shape = program.kind.shape
-    ends = np.zeros(program.kind.size)
-    found = op_ends(waves, seconds, np.array([p2p]))[0, :-1]
-    ends[: len(found)] = found
+    ends = op_ends(waves, seconds, np.array([p2p]))[0, :-1]
     seconds_of_op = np.zeros(program.kind.size)
-    durations = seconds.by_kind[0]
-    for wave in waves:
-        seconds_of_op[wave.op] = durations[wave.duration]
+    seconds_of_op[waves.op] = seconds.by_kind[0][waves.duration]
     end = ends.reshape(shape)
     return Timeline(program, end - seconds_of_op.reshape(shape), end)

@@ -9,10 +9,7 @@ import numpy as np
 
 from costmodel.block_costs import DENSE, KINDS, MOE
 from costmodel.critical import Paths
-from costmodel.data_parallel import step_traffic_seconds
 from costmodel.estimate import with_overhead
-from costmodel.memory.states import RankParams
-from costmodel.schedules.bounds import RankSeconds
 from costmodel.schedules.program import IntMatrix
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
 from costmodel.timeline import FloatMatrix, StageSeconds
@@ -81,7 +78,7 @@ class ManySplits:
         """Seconds by which the traffic of every rank outlasts its passes; shape (split, rank)."""
         forward = self.of_ranks(self.seconds.forward).ravel()
         backward = self.of_ranks(self.seconds.backward).ravel()
-        found = traffic_of(self.row, self._rank_blocks, forward, backward)
+        found = self.row.traffic(self._rank_blocks, forward, backward)
         return found.reshape(len(self), -1)
 
     @cached_property
@@ -106,21 +103,3 @@ class ManySplits:
         used = np.einsum("jsw,csw->cj", needs.costs, self.blocks[:, :, list(self.row.kinds)])
         over = used + needs.constants
         return np.asarray((over <= np.abs(needs.constants) * 1e-12).all(axis=1))
-
-
-def traffic_of(
-    row: Splittable, blocks: FloatColumn, forward: FloatColumn, backward: FloatColumn
-) -> FloatColumn:
-    """Seconds by which the traffic of ranks outlasts their passes; `blocks` is (rank, kind).
-
-    Source: `costmodel.data_parallel.step_traffic_seconds`.
-    """
-    params = row.costs.params
-    expert = blocks @ params.expert if params.has_experts else np.zeros((1, 1))
-    held = RankParams(blocks @ params.shared, expert, params.has_experts)
-    zero = np.zeros((1, 1))
-    work = RankSeconds(
-        forward[:, None], backward[:, None], weight=zero, reach=zero, home=zero, apart=zero[0] > 0
-    )
-    found = step_traffic_seconds(row.machine, row.traits, row.table, held, work)
-    return np.asarray(np.broadcast_to(found, held.shared.shape)[:, 0])

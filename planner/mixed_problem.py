@@ -23,13 +23,14 @@ from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules.program import IntMatrix
 from costmodel.spec.job import Job
 from costmodel.spec.layout import StageSpec
+from costmodel.splits import layers_per_stage
 from costmodel.table import FloatColumn, IntColumn, LayoutTable, objects
 from costmodel.timeline import StageSeconds
 from planner.mixed_bounds import ranks_in_order
 from planner.solvers.filling import Filling
 from planner.split import Judged
 from planner.split_problem import Splittable, splittables
-from planner.split_windows import least_seconds, stages_of
+from planner.split_windows import stages_of
 
 FULL_RANK = 1e9
 """How much more a layer counts on a rank without room."""
@@ -46,6 +47,11 @@ class MixedRow:
     """The layout on the machine of each group, with the memory its GPUs may use."""
     group: IntColumn
     """Of every virtual stage."""
+
+    @property
+    def even(self) -> tuple[int, ...]:
+        """Layers of every virtual stage in the even split."""
+        return layers_per_stage(self.job.model.num_hidden_layers, self.one.num_stages)
 
     @property
     def one(self) -> Splittable:
@@ -179,7 +185,7 @@ class MixedRow:
         Source: derived; the chord over all numbers of layers, lowered.
         """
         layers = self.job.model.num_hidden_layers
-        tables = np.stack([least_seconds(part, layers)[0] for part in self.parts])
+        tables = np.stack([part.least_seconds[0] for part in self.parts])
         own = tables[self.rank_group, np.arange(len(self.rank_group))]
         known = np.where(np.isfinite(own), own, 0.0)
         slope = np.maximum(0.0, (known[:, -1] - known[:, 0]) / max(1, layers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,13 +30,14 @@ class Kinds:
         if len(row.kinds) == 1:
             nothing = np.zeros(row.num_stages)
             return cls(nothing, nothing, nothing, nothing)
-        moe = np.concatenate([[0], np.cumsum(row.job.model.moe_layers)])
         stages = np.empty((2, row.num_stages), dtype=np.int64)
         stages[0, row.stage_of] = (low // row.shape[1])[:, None]
         stages[1, row.stage_of] = -(-high // row.shape[1])[:, None]
-        first, last = np.minimum(np.cumsum(stages, axis=1) - stages, len(moe) - 1)
+        first, last = np.minimum(
+            np.cumsum(stages, axis=1) - stages, row.job.model.num_hidden_layers
+        )
         bounds = [
-            _linear_bounds(moe, range(a, b + 1), n)
+            _linear_bounds(row.job.model.moe_layers, a, b, n)
             for a, b, n in zip(first.tolist(), last.tolist(), stages[1].tolist(), strict=True)
         ]
         return cls(*np.array(bounds).T)
@@ -52,9 +54,16 @@ class Kinds:
         return dense + slope, start
 
 
-def _linear_bounds(moe: IntColumn, starts: range, most: int) -> tuple[float, float, float, float]:
-    """Slope and start of lines below the fewest and above the most MoE layers of n in a row."""
-    begin, n = np.array(starts)[:, None], np.arange(min(most, len(moe) - 1) + 1)
+@lru_cache(maxsize=65_536)
+def _linear_bounds(
+    moe_layers: tuple[bool, ...], first: int, last: int, most: int
+) -> tuple[float, float, float, float]:
+    """Slope and start of lines below the fewest and above the most MoE layers of n in a row.
+
+    The row begins behind `first` to `last` layers.
+    """
+    moe = np.concatenate([[0], np.cumsum(moe_layers)])
+    begin, n = np.arange(first, last + 1)[:, None], np.arange(min(most, len(moe) - 1) + 1)
     inside = moe[np.minimum(begin + n, len(moe) - 1)] - moe[begin]
     beyond = begin + n > len(moe) - 1
     low, high = (np.where(beyond, end, inside) for end in (len(moe), -1))

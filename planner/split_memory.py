@@ -61,12 +61,15 @@ def may_fit(
     """
     table, result = priced.table.take(rows), np.zeros(len(rows), dtype=bool)
     first, shape = distinct(table.schedule, table.pp, table.vpp, _filling(priced, rows))
+    kinds = [Layers.of(job, kind) for kind, _ in layer_counts(job)]
     for number in range(len(first)):
         some = np.flatnonzero(shape == number)
+        for layers in kinds:
+            most = most_layers(priced, costs, rows[some], limits, layers)
+            some = some[most.clip(0).sum(axis=0) >= layers.count]
+            if not len(some):
+                break
         result[some] = True
-        for kind, count in layer_counts(job):
-            most = most_layers(priced, costs, rows[some], limits, Layers.of(job, kind))
-            result[some] &= most.clip(0).sum(axis=0) >= count
     return result
 
 

@@ -8,11 +8,14 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts, block_costs
+from costmodel.data_parallel import step_traffic_seconds
 from costmodel.estimate import price
 from costmodel.machine import Machine
 from costmodel.memory.overheads import RESERVE_FACTOR
+from costmodel.memory.states import RankParams
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
+from costmodel.schedules.bounds import RankSeconds
 from costmodel.schedules.memory import held_along
 from costmodel.schedules.program import EQUAL, IntMatrix, placed
 from costmodel.spec.job import Job
@@ -106,7 +109,9 @@ class Splittable:
 
     def of_rank(self, rank: int) -> IntColumn:
         """1 for the virtual stages of a rank."""
-        return np.isin(np.arange(self.num_stages), self.stage_of[rank]).astype(np.int64)
+        here = np.zeros(self.num_stages, dtype=np.int64)
+        here[self.stage_of[rank]] = 1
+        return here
 
     def ends_of(self, rank: int) -> IntColumn:
         """Blocks of a rank that are not layers, by kind."""
@@ -116,6 +121,39 @@ class Splittable:
     def recomputes_all(self) -> bool:
         """Is every layer recomputed in full?"""
         return self.recomputed == self.job.model.num_hidden_layers
+
+    def traffic(
+        self, blocks: FloatColumn, forward: FloatColumn, backward: FloatColumn
+    ) -> FloatColumn:
+        """Seconds by which the traffic of ranks outlasts their passes; `blocks` is (rank, kind).
+
+        Source: `costmodel.data_parallel.step_traffic_seconds`.
+        """
+        params, zero = self.costs.params, np.zeros((1, 1))
+        expert = blocks @ params.expert if params.has_experts else zero
+        held = RankParams(blocks @ params.shared, expert, params.has_experts)
+        passes = forward[:, None], backward[:, None]
+        work = RankSeconds(*passes, weight=zero, reach=zero, home=zero, apart=zero[0] > 0)
+        found = step_traffic_seconds(self.machine, self.traits, self.table, held, work)
+        return np.asarray(np.broadcast_to(found, held.shared.shape)[:, 0])
+
+    @cached_property
+    def least_seconds(self) -> tuple[FloatColumn, FloatColumn]:
+        """Least traffic and update seconds of each rank with 0, 1, ... layers; (rank, layers)."""
+        layers, one = self.job.model.num_hidden_layers, self.costs
+        pairs = _mixtures(self.job)
+        ends, kind = np.unique(self.ends[self.stage_of].sum(axis=1), axis=0, return_inverse=True)
+        blocks = np.repeat(ends.astype(np.float64), len(pairs), axis=0)
+        total, dense = np.tile(pairs, (len(ends), 1)).T
+        blocks[:, DENSE], blocks[:, MOE] = dense, total - dense
+        backward = blocks @ one.backward[:, 0] + total * float(one.again[:, 0].max())
+        traffic = self.traffic(blocks, blocks @ one.forward[:, 0], backward)
+        seconds = blocks @ (one.optimizer + one.offload)[:, 0]
+        found = np.full((2, len(ends), layers + 1), np.inf)
+        where = np.repeat(np.arange(len(ends)), len(pairs)), total
+        np.minimum.at(found[0], where, traffic)
+        np.minimum.at(found[1], where, seconds)
+        return found[0, kind.ravel()], found[1, kind.ravel()]
 
     @cached_property
     def memory_needs(self) -> Sums:
@@ -183,6 +221,14 @@ def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> I
     """
     program = named_program(schedule, pp, vpp, num_microbatches, EQUAL)
     return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
+
+
+def _mixtures(job: Job) -> IntMatrix:
+    """(layers of one rank, dense ones among them), all that may be."""
+    model = job.model
+    dense, moe, layers = model.num_dense_layers, model.num_moe_layers, model.num_hidden_layers
+    pairs = [(k, d) for k in range(layers + 1) for d in range(max(0, k - moe), min(k, dense) + 1)]
+    return np.array(pairs)
 
 
 def splittables(

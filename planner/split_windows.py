@@ -14,7 +14,6 @@ from costmodel.block_costs import DENSE, MOE, usual_layers
 from costmodel.critical import Paths
 from costmodel.schedules.program import IntMatrix
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
-from planner.many_splits import traffic_of
 from planner.split_kinds import Kinds
 from planner.split_problem import Splittable, chord_of_min
 
@@ -71,7 +70,7 @@ def _spread(row: Splittable, totals: IntMatrix, *, longer_first: bool) -> IntMat
     layers = np.zeros((len(totals), row.num_stages), dtype=np.int64)
     for rank, own in enumerate(row.stage_of):
         order = np.arange(vpp) if longer_first else np.arange(vpp)[::-1]
-        ends = np.isin(own[order], (0, last))
+        ends = (own[order] == 0) | (own[order] == last)
         place = np.empty(vpp, dtype=np.int64)
         place[np.concatenate([order[~ends], order[ends]])] = np.arange(vpp)
         base, extra = np.divmod(totals[:, rank], vpp)
@@ -121,38 +120,48 @@ def windows(
     they lengthen it least. Narrower windows of one rank leave fewer places to the layers of others,
     so this is repeated until nothing changes.
     """
-    layers = row.job.model.num_hidden_layers
-    behind, update = least_seconds(row, layers)
-    beyond = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]  # more layers may hide more
     allowed = _by_work(row, value_s)
     if within:
-        number = np.arange(layers + 1)
+        number = np.arange(allowed.shape[1])
         allowed &= (number >= within.least[:, None]) & (number <= within.most[:, None])
-        if not allowed.any(axis=1).all():
-            return None
-    while True:
-        before, kinds = int(allowed.sum()), Kinds.of(row, *_ends_of(allowed))
-        rates = _path_rates(row, paths, kinds, _ends_of(allowed)[1])
-        needs = _needs(row, kinds) if memory else None
-        for rank in range(len(allowed)):
-            counts = np.flatnonzero(allowed[rank])
-            if not len(counts):
-                return None
-            low, high = _ends_of(allowed)
-            tail = np.where(
-                paths.rank[:, None] == rank,
-                behind[rank, counts],
-                beyond[paths.rank, low[paths.rank]][:, None],
-            )
-            seconds = (rates.with_others(rank, counts, (low, high), layers) + tail).max(axis=0)
-            allowed[rank, counts] = seconds + update[rank, counts] < value_s
-            if needs:
-                fits = (needs.alone(rank, counts) <= needs.rounding[:, None]).all(axis=0)
-                allowed[rank, counts] &= fits
-            if not allowed[rank].any():
-                return None
-        if int(allowed.sum()) == before:
-            return Windows(*_ends_of(allowed))
+    while allowed.any(axis=1).all():
+        low, high = _ends_of(allowed)
+        kinds, number = Kinds.of(row, low, high), _numbers(low, high)
+        fits = _least_steps(row, paths, kinds, low, high) < value_s
+        if memory:
+            needs = _needs(row, kinds)
+            fits &= (needs.alone(number) <= needs.rounding[:, None, None]).all(axis=0)
+        narrower = np.zeros_like(allowed)
+        narrower[np.nonzero(fits)[0], number[fits]] = True
+        narrower &= allowed
+        if (narrower == allowed).all():
+            return Windows(low, high)
+        allowed = narrower
+    return None
+
+
+def _least_steps(
+    row: Splittable, paths: Paths, kinds: Kinds, low: IntColumn, high: IntColumn
+) -> FloatColumn:
+    """Seconds at least of a step with each of `_numbers` on a rank; (rank, number).
+
+    Source: the longest path and what follows it; more layers may hide more traffic.
+    """
+    rank, number = np.arange(len(low))[:, None], _numbers(low, high)
+    behind, update = row.least_seconds
+    beyond = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
+    least = beyond[paths.rank, low[paths.rank]][:, None, None]
+    tail = np.where(paths.rank[:, None, None] == rank, behind[rank, number], least)
+    rates = _path_rates(row, paths, kinds, high)
+    layers = row.job.model.num_hidden_layers
+    seconds = (rates.with_others(low, high, layers) + tail).max(axis=0)
+    return np.asarray(seconds + update[rank, number])
+
+
+def _numbers(low: IntColumn, high: IntColumn) -> IntMatrix:
+    """Layers of each rank from its fewest on, as many as any rank has ways; its most at most."""
+    more = np.arange(int((high - low).max()) + 1)
+    return np.asarray(np.minimum(low[:, None] + more, high[:, None]))
 
 
 def _by_work(row: Splittable, value_s: float) -> BoolColumn:
@@ -199,30 +208,28 @@ class _Rows:
         total = fixed + start.sum(axis=1) - uneven.sum(axis=1)
         return cls(mean, total, np.abs(fixed) * ROUNDING)
 
-    def alone(self, rank: int, counts: IntColumn) -> FloatColumn:
-        """Rows of one rank with so many layers; (row, number)."""
-        return self.fixed[:, None] + self.slope[:, [rank]] * counts
+    def alone(self, number: IntMatrix) -> FloatColumn:
+        """Rows of one rank with so many layers; (row, rank, number)."""
+        return self.fixed[:, None, None] + self.slope[:, :, None] * number
 
-    def with_others(
-        self, rank: int, counts: IntColumn, ends: tuple[IntColumn, IntColumn], layers: int
-    ) -> FloatColumn:
-        """Every row with so many layers on one rank and the others elsewhere; (row, number).
+    def with_others(self, low: IntColumn, high: IntColumn, layers: int) -> FloatColumn:
+        """Every row with so many layers on one rank and the others elsewhere; (row, rank, number).
 
-        Source: fractional knapsack; the other layers go where a row grows least.
+        Source: fractional knapsack; the other layers go where a row grows least. Without one rank
+        they take as much as with it, or as with that rank full, less what is on it: whichever is
+        more.
         """
-        others = np.arange(len(ends[0])) != rank
-        low, high = (end[others] for end in ends)
-        left = layers - counts - int(low.sum())
-        order = np.argsort(self.slope[:, others], axis=1, kind="stable")
-        slope = np.take_along_axis(self.slope[:, others], order, axis=1)
-        room = (high - low)[order]
-        before = np.cumsum(room, axis=1) - room
-        put = np.clip(left[None, :, None] - before[:, None, :], 0, room[:, None, :])
-        others_least = self.slope[:, others] @ low
-        length = self.alone(rank, counts) + others_least[:, None]
-        length += (put * slope[:, None]).sum(axis=2)
-        possible = (left >= 0) & (left <= int((high - low).sum()))
-        return np.where(possible, length, np.inf)
+        room, left = high - low, layers - _numbers(low, high) - (low.sum() - low)[:, None]
+        order = np.argsort(self.slope, axis=1, kind="stable")
+        slope = np.take_along_axis(self.slope, order, axis=1)
+        each = np.repeat(slope.ravel(), room[order].ravel()).reshape(len(slope), -1)
+        filled = np.concatenate([np.zeros((len(each), 1)), np.cumsum(each, axis=1)], axis=1)
+        most = int(room.sum())
+        full = filled[:, (left + room[:, None]).clip(0, most)] - (self.slope * room)[:, :, None]
+        others = np.maximum(filled[:, left.clip(0, most)], full) + (self.slope @ low)[:, None, None]
+        own = self.slope[:, :, None] * (_numbers(low, high) - low[:, None])
+        possible = (left >= 0) & (left <= (most - room)[:, None])
+        return np.where(possible, self.fixed[:, None, None] + own + others, np.inf)
 
 
 ROUNDING = 1e-12
@@ -254,28 +261,3 @@ def _needs(row: Splittable, kinds: Kinds) -> _Rows:
     """Bytes of ranks beyond what they may allocate."""
     needs = row.memory_needs
     return _Rows.of(row, kinds, needs.costs[:, :, [0, -1]], needs.constants)
-
-
-def _mixtures(row: Splittable, layers: int) -> IntMatrix:
-    """(layers of one rank, dense ones among them), all that may be."""
-    model = row.job.model
-    dense, moe = model.num_dense_layers, model.num_moe_layers
-    pairs = [(k, d) for k in range(layers + 1) for d in range(max(0, k - moe), min(k, dense) + 1)]
-    return np.array(pairs)
-
-
-def least_seconds(row: Splittable, layers: int) -> tuple[FloatColumn, FloatColumn]:
-    """Least traffic and update seconds of each rank with 0, 1, ... layers; (rank, layers)."""
-    pairs, one = _mixtures(row, layers), row.costs
-    ends, kind = np.unique(row.ends[row.stage_of].sum(axis=1), axis=0, return_inverse=True)
-    blocks = np.repeat(ends.astype(np.float64), len(pairs), axis=0)
-    total, dense = np.tile(pairs, (len(ends), 1)).T
-    blocks[:, DENSE], blocks[:, MOE] = dense, total - dense
-    backward = blocks @ one.backward[:, 0] + total * float(one.again[:, 0].max())
-    traffic = traffic_of(row, blocks, blocks @ one.forward[:, 0], backward)
-    seconds = blocks @ (one.optimizer + one.offload)[:, 0]
-    found = np.full((2, len(ends), layers + 1), np.inf)
-    where = np.repeat(np.arange(len(ends)), len(pairs)), total
-    np.minimum.at(found[0], where, traffic)
-    np.minimum.at(found[1], where, seconds)
-    return found[0, kind.ravel()], found[1, kind.ravel()]

@@ -18,20 +18,29 @@ KINDS = len(Op) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wave:
-    """Ops that can run at the same time, at most one on each row.
+class Waves:
+    """Ops in an order in which they can run; the place of an op is its number in that order.
 
-    Op `position` of `row` has the flat index `row * positions + position`.
+    A wave is ops that can run at the same time, at most one on each row. Op `position` of `row` has
+    the flat index `row * positions + position`.
     """
 
-    row: IntColumn
     op: IntColumn
-    sources: IntMatrix
-    """Flat indices of the ops whose output each op needs, or -1; shape (input, op)."""
+    """Flat index of the op at each place."""
+    starts: IntColumn
+    """Place where each wave begins, and where the last one ends."""
+    inputs: IntMatrix
+    """Places of the op before on the same row and of the ops whose output each op needs, or -1;
+    shape (input, place)."""
     hops: BoolColumn
-    """Does that output come from another rank? Shape (input, op)."""
+    """Does that output come from another rank? Shape (input, place)."""
     duration: IntColumn
     """Kind of op * passes a stage has durations for + that pass: its place in a list of them."""
+    place: IntColumn
+    """Place of each op by flat index; -1 where there is none, as behind the last."""
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
 
 
 def sources(program: Program) -> IntMatrix:
@@ -172,38 +181,55 @@ def durations(program: Program) -> IntMatrix:
     return np.asarray(program.kind * program.num_stages * chunks + of_stage)
 
 
-def waves_of(program: Program) -> tuple[Wave, ...]:
+def waves_of(program: Program) -> Waves:
     """Ops in topological order, grouped so that each group is one numpy step.
 
     Raises:
         SpecError: The program deadlocks, or an op needs an output that no rank makes.
     """
-    source, duration, length = sources(program), durations(program), program.lengths
-    positions = program.kind.shape[1]
-    row = np.arange(len(program.kind))
-    hops = (source != NOTHING) & (source // positions % program.pp != row[:, None] % program.pp)
+    source = sources(program).reshape(-1, program.kind.size)
+    waves = _waves(program, source)
+    op = np.concatenate(waves)
+    place = np.full(program.kind.size + 1, NOTHING)
+    place[op] = np.arange(len(op))
+    row, position = np.divmod(op, program.kind.shape[1])
+    before = np.where(position > 0, op - 1, NOTHING)
+    needed = np.concatenate([before[None, :], source[:, op]])
+    other = needed // program.kind.shape[1] % program.pp != row % program.pp
+    return Waves(
+        op,
+        starts=np.cumsum([0, *map(len, waves)]),
+        inputs=place[needed],
+        hops=(needed != NOTHING) & other,
+        duration=durations(program).ravel()[op],
+        place=place,
+    )
+
+
+def _waves(program: Program, source: IntMatrix) -> list[IntColumn]:
+    """Flat indices of the ops of every wave, by row; `source` has shape (input, op)."""
     done = np.zeros(program.kind.size + 1, dtype=bool)
     done[NOTHING] = True
-    result: list[Wave] = []
-    cursor = np.zeros(len(row), dtype=np.int64)
-    while True:
-        alive = row[cursor < length]
-        if not len(alive):
-            return tuple(result)
-        at = cursor[alive]
-        ready = alive[done[source[:, alive, at]].all(axis=0)]
-        if not len(ready):
-            raise _deadlock(program, alive, cursor)
-        at = cursor[ready]
-        now = ready * positions + at
-        here = source[:, ready, at], hops[:, ready, at]
-        result.append(Wave(ready, now, *here, duration[ready, at]))
-        done[now] = True
-        cursor[ready] += 1
+    first = np.arange(len(program.kind)) * program.kind.shape[1]
+    at, end = first, first + program.lengths
+    result: list[IntColumn] = []
+    while len(at):
+        ready = np.logical_and.reduce(done.take(source.take(at, axis=1)))
+        wave = at[ready]
+        if not len(wave):
+            raise _deadlock(program, at)
+        result.append(wave)
+        done[wave] = True
+        at = at + ready
+        left = at < end
+        if not np.logical_and.reduce(left):
+            at, end = at[left], end[left]
+    return result
 
 
-def _deadlock(program: Program, alive: IntColumn, cursor: IntColumn) -> SpecError:
-    waiting = [f"rank {row} at {op_text(program, row, int(cursor[row]))}" for row in alive.tolist()]
+def _deadlock(program: Program, ops: IntColumn) -> SpecError:
+    where = zip(*(part.tolist() for part in np.divmod(ops, program.kind.shape[1])), strict=True)
+    waiting = [f"rank {row} at {op_text(program, row, at)}" for row, at in where]
     return SpecError(
         f"the schedule deadlocks: {', '.join(waiting[:4])} wait for ops that come later; reorder "
         "them so that each op follows what it needs"

@@ -6,39 +6,41 @@ one is used and the adapter in `costmodel.families` translates.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from functools import lru_cache
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from costmodel.spec.base import Spec
 
-Size = PositiveInt
+Size = Annotated[PositiveInt, Field(le=10**9)]
 """A dimension of a tensor."""
+Count = Annotated[NonNegativeInt, Field(le=10**9)]
 
 
 class MlaSpec(Spec):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
 
-    q_lora_rank: PositiveInt | None = None
+    q_lora_rank: Size | None = None
     """Rank of the query compression; null: queries are not compressed."""
-    kv_lora_rank: PositiveInt
-    qk_nope_head_dim: PositiveInt
-    qk_rope_head_dim: PositiveInt
-    v_head_dim: PositiveInt
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
 
 
 class MoeSpec(Spec):
     """Mixture of experts: which layers, how many experts, how wide."""
 
-    num_experts: PositiveInt
-    num_experts_per_tok: PositiveInt
-    moe_intermediate_size: PositiveInt
+    num_experts: Size
+    num_experts_per_tok: Size
+    moe_intermediate_size: Size
     """Width of one routed expert."""
-    shared_expert_intermediate_size: NonNegativeInt = 0
+    shared_expert_intermediate_size: Count = 0
     """Total width of all shared experts; 0: none."""
     shared_expert_gate: bool = False
     """A sigmoid gate (one row of `hidden_size`) on the shared expert (Qwen2-MoE)."""
-    first_k_dense_replace: NonNegativeInt = 0
+    first_k_dense_replace: Count = 0
     """Leading layers that stay dense."""
     moe_layer_freq: PositiveInt = 1
     """After the leading dense layers, every `moe_layer_freq`-th layer is MoE."""
@@ -48,9 +50,9 @@ class MoeSpec(Spec):
     """Experts carry biases (gpt-oss)."""
     router_score_function: Literal["softmax", "sigmoid"] = "softmax"
     norm_topk_prob: bool = True
-    n_group: PositiveInt | None = None
+    n_group: Size | None = None
     """Device-limited routing: number of expert groups; null: no groups."""
-    topk_group: PositiveInt | None = None
+    topk_group: Size | None = None
     routed_scaling_factor: PositiveFloat | None = None
 
     @model_validator(mode="after")
@@ -68,7 +70,7 @@ class RopeScaling(Spec):
 
     rope_type: str
     factor: PositiveFloat
-    original_max_position_embeddings: PositiveInt | None = None
+    original_max_position_embeddings: Size | None = None
     low_freq_factor: PositiveFloat | None = None
     high_freq_factor: PositiveFloat | None = None
     beta_fast: PositiveFloat | None = None
@@ -86,8 +88,8 @@ class ModelSpec(Spec):
     model_type: str | None = None
     """Hugging Face `model_type` it was read from."""
 
-    num_hidden_layers: Size = Field(le=1_024)
-    hidden_size: Size = Field(le=10_000_000)
+    num_hidden_layers: PositiveInt = Field(le=1_024)
+    hidden_size: PositiveInt = Field(le=10_000_000)
     intermediate_size: Size
     """Width of the dense MLP (of the dense layers, in a mixture of experts)."""
     num_attention_heads: Size
@@ -98,12 +100,12 @@ class ModelSpec(Spec):
     """Longest sequence; rows of the table when positions are learned."""
 
     position_embedding: Literal["rope", "learned", "none"] = "rope"
-    position_embedding_offset: NonNegativeInt = 0
+    position_embedding_offset: Count = 0
     """Unused extra rows of a learned table (OPT: 2)."""
     rope_theta: PositiveFloat = 10_000.0
     partial_rotary_factor: PositiveFloat = Field(default=1.0, le=1.0)
     rope_scaling: RopeScaling | None = None
-    embedding_size: PositiveInt | None = None
+    embedding_size: Size | None = None
     """Width of the token embedding where it differs from `hidden_size` (OPT-350M)."""
 
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
@@ -125,14 +127,14 @@ class ModelSpec(Spec):
     final_logit_softcapping: PositiveFloat | None = None
     scale_embeddings: bool = False
     """Token embeddings are multiplied by sqrt(hidden_size) (Gemma)."""
-    sliding_window: PositiveInt | None = None
-    num_sliding_window_layers: NonNegativeInt = 0
+    sliding_window: Size | None = None
+    num_sliding_window_layers: Count = 0
     """How many layers attend to `sliding_window` tokens only."""
     tie_word_embeddings: bool = False
 
     mla: MlaSpec | None = None
     moe: MoeSpec | None = None
-    num_nextn_predict_layers: NonNegativeInt = 0
+    num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
 
     @model_validator(mode="after")
@@ -153,21 +155,27 @@ class ModelSpec(Spec):
     @property
     def moe_layers(self) -> tuple[bool, ...]:
         """For every layer in order: is it a mixture of experts?"""
-        moe = self.moe
-        if moe is None:
+        if self.moe is None:
             return (False,) * self.num_hidden_layers
-        first, freq = moe.first_k_dense_replace, moe.moe_layer_freq
-        return tuple(
-            i >= first and (i - first) % freq == freq - 1 if freq > 1 else i >= first
-            for i in range(self.num_hidden_layers)
+        return _moe_layers(
+            self.num_hidden_layers, self.moe.first_k_dense_replace, self.moe.moe_layer_freq
         )
 
     @property
     def num_moe_layers(self) -> int:
         """Layers whose MLP is a mixture of experts (MTP modules not counted)."""
-        return sum(self.moe_layers)
+        return self.moe_layers.count(True)
 
     @property
     def num_dense_layers(self) -> int:
         """Layers with a plain MLP."""
         return self.num_hidden_layers - self.num_moe_layers
+
+
+@lru_cache(maxsize=256)
+def _moe_layers(layers: int, first: int, freq: int) -> tuple[bool, ...]:
+    """For every layer in order: is it a mixture of experts?"""
+    return tuple(
+        i >= first and (i - first) % freq == freq - 1 if freq > 1 else i >= first
+        for i in range(layers)
+    )

@@ -87,8 +87,7 @@ class Instance(Line):
         """
         found: dict[Pass, float] = {}
         ops = timeline.program
-        flat = np.concatenate([wave.op for wave in waves_of(ops)])
-        rows, positions = np.divmod(flat, ops.kind.shape[1])
+        rows, positions = np.divmod(waves_of(ops).op, ops.kind.shape[1])
         for row, at in zip(rows.tolist(), positions.tolist(), strict=True):
             kind, stage, microbatch = (
                 int(matrix[row, at]) for matrix in (ops.kind, ops.stage, ops.microbatch)

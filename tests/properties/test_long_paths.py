@@ -39,6 +39,19 @@ def test_no_path_is_longer_than_the_long_run(pp, vpp, seed):
         assert (paths.seconds(seconds, p2p).max(axis=1) <= ends * ROUNDING).all()
 
 
+@pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(8, 2, 63), (8, 3, 63), (16, 2, 255)])
+def test_no_path_is_longer_where_groups_hold_more_than_pp_micro_batches(pp, vpp, microbatches):
+    """63 micro batches on 8 ranks make 7 groups of 9; a shorter run has groups of another size."""
+    rng, shape = np.random.default_rng(0), (pp, vpp, microbatches)
+    every = np.arange(pp * vpp)
+    seconds, p2p = passes(rng, pp * vpp, pp * vpp), np.zeros(pp * vpp)
+    for kind in (seconds.forward, seconds.backward):
+        kind[every, every] *= 9
+    ends = op_ends(waves("interleaved", *shape), seconds, p2p).max(axis=1)
+    paths = seed_paths("interleaved", *shape)
+    assert (paths.seconds(seconds, p2p).max(axis=1) <= ends * ROUNDING).all()
+
+
 @pytest.mark.parametrize(("pp", "groups"), [(4, 8), (8, 20), (16, 7)])
 def test_the_mean_path_of_a_long_1f1b_crosses_every_rank_alike_and_misses_nothing(pp, groups):
     microbatches = groups * pp
