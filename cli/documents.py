@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -13,8 +13,11 @@ import yaml
 from pydantic import ValidationError
 
 from cli.files import FileError, read_text
+from costmodel.complaints import first_complaint
 from costmodel.spec.base import Spec
 
+LARGEST_NUMBER, LARGEST_WHOLE = 1e30, 10**18
+"""Beyond them a number is a slip, and its products overflow."""
 NESTED_TOO_DEEPLY = "nested too deeply"
 SpecT = TypeVar("SpecT", bound=Spec)
 
@@ -41,14 +44,13 @@ class Document:
         Raises:
             FileError: A field is missing, unknown or wrong; the message names it.
         """
+        if place := _large(self.values):
+            raise self.error("too large a number: no quantity comes near it", place)
         try:
             return spec.model_validate(self.values)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            reason = first["msg"].removeprefix("Value error, ")
-            if first["type"] == "extra_forbidden":
-                reason = "unknown field; remove it or correct its name"
-            raise self.error(reason, first["loc"]) from error
+            first = first_complaint(error)
+            raise self.error(first.reason, first.place) from error
 
 
 def read_document(path: Path, *, entries: str = "") -> Document:
@@ -112,6 +114,20 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is too large: write a finite number")
     return value
+
+
+def _large(value: object, place: tuple[str | int, ...] = ()) -> tuple[str | int, ...] | None:
+    """Where the first number stands that is too large; null: nowhere."""
+    if isinstance(value, int | float):
+        most = LARGEST_WHOLE if isinstance(value, int) else LARGEST_NUMBER
+        return place if most < abs(value) < math.inf else None
+    parts: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    found = (_large(part, (*place, name)) for name, part in parts)
+    return next((one for one in found if one is not None), None)
 
 
 class _Loader(yaml.SafeLoader):

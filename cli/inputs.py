@@ -12,13 +12,11 @@ from costmodel.catalog.models import preset, preset_names
 from costmodel.errors import CatalogError, PlanError, SpecError, UnsupportedError, unknown_name
 from costmodel.families import model_from_config
 from costmodel.families.refusals import NOT_MODELLED
-from costmodel.spec.cluster import SHORT_FORM, ClusterSpec, parse_cluster
+from costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, ClusterSpec, parse_cluster
 from costmodel.spec.model import ModelSpec
 
 CONFIG = "config.json"
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
-MOST_GPUS = 1 << 20
-"""Larger clusters are a typing slip, and the search would list their divisors for hours."""
 LONGEST_COUNT = 9
 """Digits of a count in the short form."""
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
+from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError, unknown_name
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.layout import Layout
@@ -41,10 +42,7 @@ def parse_layout(text: str, cluster: ClusterSpec) -> Layout:
     try:
         return Layout.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise SpecError(f"layout {text!r}: {field + ': ' if field else ''}{reason}") from error
+        raise SpecError(f"layout {text!r}: {first_complaint(error).text}") from error
 
 
 def spelled_out(text: str) -> str:

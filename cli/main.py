@@ -10,8 +10,10 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -22,6 +24,11 @@ from costmodel.errors import PlanError, unknown_name
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
+CLICK_SAYS = (
+    ("is not a valid integer range", "is no whole number"),
+    ("is not a valid float range", "is no number"),
+    ("is not a valid float", "is no number"),
+)
 DEBUG = "PLAN_DEBUG"
 """Environment variable that shows the traceback of a bug."""
 COMPLETE = "_PLAN_COMPLETE"
@@ -80,8 +87,27 @@ def plan(context: click.Context) -> None:
         click.echo(START, nl=False)
 
 
+class ControlC:
+    """What SIGINT does, and whether it has come.
+
+    Compiled code may turn the exception into one of its own: pybind11 makes a `TypeError` of it
+    while it reads an argument.
+    """
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> NoReturn:
+        """Remember it and end as Python does."""
+        self.pressed = True
+        raise KeyboardInterrupt
+
+
 def main() -> NoReturn:
     """Run `plan` on the command line of this process."""
+    control_c = ControlC()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
+        signal.signal(signal.SIGINT, control_c)
     if COMPLETE in os.environ:
         from click.shell_completion import shell_complete  # noqa: PLC0415 (only shells need it)
 
@@ -91,10 +117,12 @@ def main() -> NoReturn:
             stream, io.TextIOWrapper
         ):  # a terminal without our characters shows others, not an error
             stream.reconfigure(errors="replace")
-    sys.exit(run(sys.argv[1:]))
+    ending = run(sys.argv[1:], control_c)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an answer stands while Python shuts down
+    sys.exit(ending)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], control_c: ControlC | None = None) -> int:
     """Run `plan` and return its exit code."""
     try:
         with plan.make_context("plan", list(arguments)) as context:
@@ -110,7 +138,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         return _unwritten(error)
     except Exception as error:  # noqa: BLE001 (the last line of defence: a bug is said, not dumped)
-        return _confess(error)
+        return INTERRUPTED if control_c and control_c.pressed else _confess(error)
     return ANSWER
 
 
@@ -122,6 +150,8 @@ def refuse(message: str) -> int:
 
 def _usage(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
+    for theirs, ours in CLICK_SAYS:
+        message = message.replace(theirs, ours)
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message} (see `{context.command_path} --help`)" if context else message
 

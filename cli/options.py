@@ -18,12 +18,10 @@ from cli.profiles import load_measured, machines_of
 from costmodel.calibrated import Measured
 from costmodel.runtimes import RUNTIMES, runtime
 from costmodel.spec.job import Job
-from costmodel.spec.training import Precision, TrainingSpec
+from costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
-
-LARGEST_SIZE = 1 << 30
 
 MODEL = click.option(
     "--model",

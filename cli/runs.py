@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from cli.documents import NESTED_TOO_DEEPLY
 from cli.files import FileError, read_text
 from cli.output import remark
 from cli.render.text import plural
+from costmodel.complaints import complaints
 from costmodel.spec.measured_run import MeasuredRun, unknown_names
 
 
@@ -76,15 +76,10 @@ def _record(path: Path, number: int, values: object) -> MeasuredRun | InvalidRun
     try:
         return MeasuredRun.model_validate(values)
     except ValidationError as error:
-        return InvalidRun(_name(path, number, values), "; ".join(_reasons(error)))
+        reasons = "; ".join(one.text for one in complaints(error))
+        return InvalidRun(_name(path, number, values), reasons)
 
 
 def _name(path: Path, number: int, values: object) -> str:
     name = values.get("id") if isinstance(values, dict) else None
     return name if isinstance(name, str) and name else f"{path.name}:{number}"
-
-
-def _reasons(error: ValidationError) -> Iterator[str]:
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
-        field = ".".join(str(part) for part in one["loc"])
-        yield f"{field}: {one['msg']}" if field else one["msg"]

@@ -8,6 +8,7 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError, unknown_name
 from costmodel.spec.options import RuntimeOptions
 
@@ -57,6 +58,6 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
     try:
         return RuntimeOptions.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        raise SpecError(f"--option {name}={values[name]}: {first['msg']}") from None
+        first = first_complaint(error)
+        name = str(first.place[0])
+        raise SpecError(f"--option {name}={values[name]}: {first.reason}") from None

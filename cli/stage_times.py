@@ -14,6 +14,7 @@ from planner.pipelines import StageTimes
 
 ENTRIES = "stages"
 Duration = Annotated[float, Field(ge=0, strict=True)]
+Durations = Annotated[tuple[Duration, ...], Field(min_length=1)]
 
 
 class Entry(Spec):
@@ -35,9 +36,9 @@ class Entries(Spec):
 class Columns(Spec):
     """One list for each pass."""
 
-    forward: tuple[Duration, ...]
-    input_grad: tuple[Duration, ...]
-    weight_grad: tuple[Duration, ...]
+    forward: Durations
+    input_grad: Durations
+    weight_grad: Durations
     input_grad_frees_bytes: tuple[Duration, ...] = ()
     weight_grad_frees_bytes: tuple[Duration, ...] = ()
 

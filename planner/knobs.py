@@ -6,8 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Generic, TypeVar, get_args
 
-from costmodel.errors import SpecError
+from costmodel import catalog
+from costmodel.errors import PlanError, SpecError
+from costmodel.spec.cluster import MOST_GPUS
+from costmodel.spec.training import LARGEST_SIZE, Precision
 from planner.constraints import Choice, parse_choice
 from planner.variations import (
     Case,
@@ -25,11 +29,48 @@ MOST_VALUES = 64
 """Values of one knob."""
 
 
-def _whole(text: str) -> int:
-    number = _number(text)
-    if not number.is_integer():
-        raise SpecError(f"{text!r} is no whole number")
-    return int(number)
+LEAST_FACTOR, MOST_FACTOR = 1e-6, 1e6
+"""Of the bandwidth of a NIC. Source: assumed, as the memory; far beyond any machine."""
+LEAST_GIB, MOST_GIB = 1e-3, 1e6
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class Knob(Generic[ValueT]):
+    """How a value is read from its text, and what it does to a question."""
+
+    read: Callable[[str], ValueT]
+    apply: Callable[[Case, ValueT], Case]
+
+    def turned(self, case: Case, text: str) -> Case:
+        """The question with the knob at a value."""
+        return self.apply(case, self.read(text))
+
+
+def _count(most: int) -> Callable[[str], int]:
+    """Reads a whole number from 1 to `most`."""
+
+    def read(text: str) -> int:
+        number = _number(text)
+        if not number.is_integer():
+            raise SpecError(f"{text!r} is no whole number")
+        if number > most:
+            raise SpecError(f"{text!r} is too many: give at most {most:,}")
+        return int(number)
+
+    return read
+
+
+def _within(least: float, most: float) -> Callable[[str], float]:
+    """Reads a number from `least` to `most`."""
+
+    def read(text: str) -> float:
+        number = _number(text)
+        if not least <= number <= most:
+            raise SpecError(f"{text!r} is out of range: give {least:g} to {most:g}")
+        return number
+
+    return read
 
 
 def _number(text: str) -> float:
@@ -42,17 +83,27 @@ def _number(text: str) -> float:
     return number
 
 
-Apply = Callable[[Case, str], Case]
+def _gpu(text: str) -> str:
+    catalog.gpu(text)
+    return text
 
-KNOBS: Mapping[str, Apply] = MappingProxyType(
+
+def _precision(text: str) -> str:
+    names = [str(name) for name in get_args(Precision)]
+    if text not in names:
+        raise SpecError(f"precision is one of {', '.join(names)}")
+    return text
+
+
+KNOBS: Mapping[str, Knob[int] | Knob[float] | Knob[str]] = MappingProxyType(
     {
-        "gpus": lambda case, text: with_gpus(case, _whole(text)),
-        "global_batch_size": lambda case, text: with_batch(case, _whole(text)),
-        "seq_length": lambda case, text: with_sequence(case, _whole(text)),
-        "nic": lambda case, text: with_nic(case, _number(text)),
-        "gpu": with_gpu,
-        "precision": with_precision,
-        "memory_gib": lambda case, text: with_memory(case, _number(text)),
+        "gpus": Knob(_count(MOST_GPUS), with_gpus),
+        "global_batch_size": Knob(_count(LARGEST_SIZE), with_batch),
+        "seq_length": Knob(_count(LARGEST_SIZE), with_sequence),
+        "nic": Knob(_within(LEAST_FACTOR, MOST_FACTOR), with_nic),
+        "gpu": Knob(_gpu, with_gpu),
+        "precision": Knob(_precision, with_precision),
+        "memory_gib": Knob(_within(LEAST_GIB, MOST_GIB), with_memory),
     }
 )
 """Of the job and its machine; every field that `--fix` takes is a knob as well."""
@@ -75,14 +126,23 @@ def parse_varied(text: str) -> Varied:
     knob, equals, values = (part.strip() for part in text.partition("="))
     if not equals or not values:
         raise SpecError(f"{text!r}: expected KNOB=VALUES such as gpus=64..4096 or tp=1,2,4,8")
+    try:
+        listed = _listed(values)
+        for value in listed if knob in KNOBS else ():
+            KNOBS[knob].read(value)
+    except PlanError as error:
+        raise SpecError(f"{text!r}: {error}") from error
+    for value in listed if knob not in KNOBS else ():
+        _choice(knob, value)
+    return Varied(knob, listed)
+
+
+def _listed(values: str) -> tuple[str, ...]:
     first, dots, last = values.partition("..")
     listed = _doubled(first, last) if dots else tuple(v.strip() for v in values.split(","))
     if len(listed) > MOST_VALUES or len(set(listed)) != len(listed):
-        raise SpecError(f"{text!r}: at most {MOST_VALUES} values, each once")
-    if knob not in KNOBS:
-        for value in listed:
-            _choice(knob, value)
-    return Varied(knob, listed)
+        raise SpecError(f"at most {MOST_VALUES} values, each once")
+    return listed
 
 
 def _doubled(first: str, last: str) -> tuple[str, ...]:
@@ -100,8 +160,8 @@ def turned(case: Case, knob: str, value: str) -> Case:
     Raises:
         SpecError: There is no such job.
     """
-    apply = KNOBS.get(knob)
-    return apply(case, value) if apply else with_choice(case, _choice(knob, value))
+    found = KNOBS.get(knob)
+    return found.turned(case, value) if found else with_choice(case, _choice(knob, value))
 
 
 def _choice(knob: str, value: str) -> Choice:

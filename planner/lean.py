@@ -41,11 +41,19 @@ from costmodel.table import (
 )
 from planner.constraints import MEMORY
 from planner.pool import Pool
-from planner.space import NODE_COLUMNS, SKELETON_COLUMNS, Rows, Sieve, Space, policies
+from planner.space import (
+    FIRST_KNOWN,
+    NODE_COLUMNS,
+    SKELETON_COLUMNS,
+    Rows,
+    Sieve,
+    Space,
+    policies,
+)
 
 DEGREES = NODE_COLUMNS[:6]
 """What decides how much of the model a rank holds."""
-KNOWN_COLUMNS = frozenset({*SKELETON_COLUMNS, "dp_replicate"})
+KNOWN_COLUMNS = FIRST_KNOWN.union(SKELETON_COLUMNS)
 OFFLOAD_COLUMNS = KNOWN_COLUMNS | {"offload_optimizer"}
 
 
@@ -78,7 +86,7 @@ def states_bytes(
     job, traits = space.job, space.traits
     held = _mean_params(job, table)
     most = max(traits.offload_fractions)
-    known = {*DEGREES, "zero_stage", "dp_replicate"}
+    known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
     each = []
     for stage in traits.zero_stages:
         columns = {"zero_stage": stage, "offload_optimizer": most}

@@ -9,6 +9,7 @@ import numpy as np
 
 from costmodel.rules import Rule
 from costmodel.table import FULL, LayoutTable
+from planner.budget import Deadline
 from planner.lean import ends, most_offload
 from planner.mixed_bounds import InGroups, may_fit, path_bound, steady_bound
 from planner.mixed_pools import joined
@@ -30,6 +31,12 @@ class Asked:
     """Share of device memory that must stay free."""
     best_s: float
     """Step time to beat."""
+    budget: Deadline
+
+    @property
+    def late(self) -> bool:
+        """Is there no time left? What is not looked at then keeps its bound in the proof."""
+        return self.budget.seconds_left() <= 0
 
 
 def by_order(
@@ -45,7 +52,7 @@ def by_order(
         own = np.flatnonzero(pool.family == family)
         for start in range(0, len(own), ROWS_AT_ONCE):
             some = pool.take(own[start : start + ROWS_AT_ONCE])
-            parts.append(bound(asked, some, orders[family]))
+            parts.append(some if asked.late else bound(asked, some, orders[family]))
     return joined(parts)
 
 

@@ -24,7 +24,6 @@ from costmodel.proof import EQUALS
 from costmodel.rules import Rule
 from costmodel.schedules.program import IntMatrix
 from costmodel.spec.job import Job
-from costmodel.splits import layers_per_stage
 from costmodel.table import BoolColumn, LayoutTable, objects
 from planner.budget import Budget
 from planner.free_splits import may_split
@@ -55,8 +54,7 @@ DIVE_SKELETONS, DIVE_LAYOUTS, DIVE_BALANCED, DIVE_RUNS = 2, 2, 64, 8
 split, and layouts on the clock.
 Source: assumed; they only choose the first answer."""
 MOST_STEPS, WITH_LIMIT = 30, 1 << 30
-"""Batches opened without and with a time limit; what is left keeps its bound in the proof. Source:
-assumed; some seconds for 64 GPUs."""
+"""Batches opened without and with a time limit. Source: assumed; some seconds for 64 GPUs."""
 CLOSE = 1e-4
 """Share of a step below which a better split is not looked for; it stays in the proof. Source:
 assumed; far less than the model knows of a step."""
@@ -83,17 +81,16 @@ class MixedSearch:
     ) -> None:
         self.job, self.machine, self.rules, self.margin = job, machine, rules, margin
         self.grid_rules = [rule for rule in rules if "stages" not in rule.columns]
-        self.best_s, self.left = best_s, np.inf
+        self.best_s, self.left, self.judged = best_s, np.inf, 0
         self.space, self.paths = Space(job), PathPool()
         self.found: dict[tuple[int, ...], tuple[float, LayoutTable]] = {}
-        self.judged = 0
         self.orders = orders_of(len(job.cluster.groups))
         self.skeletons = self._roots()
         self.layouts = self.classes = self.skeletons.take(np.arange(0))
 
     def run(self, budget: Budget, top: int) -> MixedFound:
         """Open layouts until none can win or the budget is spent."""
-        complete = True
+        complete, self.budget = True, budget
         self._dive()
         self._polish(budget)
         self.classes = by_order(classes_in_groups, self._asked, self.skeletons, self.orders)
@@ -140,16 +137,18 @@ class MixedSearch:
 
     @property
     def _asked(self) -> Asked:
-        return Asked(self.space, self.rules, self._priced, self.margin, self.best_s)
+        best_s, budget = self.best_s, self.budget
+        return Asked(self.space, self.rules, self._priced, self.margin, best_s, budget)
 
     def _open(self, batch: Pool) -> None:
         """Every recomputation and offload of skeletons that may still win."""
         for family in np.unique(batch.family).tolist():
             own = batch.take(batch.family == family)
-            if not len(own.bound):
-                continue
             plain, _ = policies_of(self.space, own.table)
             for fraction in self.space.traits.offload_fractions:
+                if self._asked.late:
+                    self.left = min(self.left, own.smallest)
+                    break
                 some = plain.replaced(offload_optimizer=np.full(len(plain), fraction))
                 for rule in self.grid_rules:
                     some = some.take(~rule.broken(self.job, some))
@@ -161,7 +160,7 @@ class MixedSearch:
         """A good answer to begin with: balanced splits of the layouts that look fastest."""
         for family, order in enumerate(self.orders):
             own = self.skeletons.take(self.skeletons.family == family)
-            if not len(own.bound):
+            if not len(own.bound) or (self.found and self._asked.late):
                 continue
             priced = self._priced(own.table)
             looks = likely_seconds(priced, order, priced.again(np.inf))
@@ -174,6 +173,8 @@ class MixedSearch:
                 every = every.take(~rule.broken(self.job, every))
             chosen = [every.take(np.arange(0))]
             for part in parts_of(every):
+                if self._asked.late and len(chosen) > 1:
+                    break
                 priced = self._priced(part)
                 keep = np.flatnonzero(may_fit(priced, order, self.margin, np.inf))
                 mean = np.ceil(self.job.model.num_hidden_layers / (part.pp * part.vpp))
@@ -198,7 +199,7 @@ class MixedSearch:
         fits = np.flatnonzero(mixed.fits(self.machine, self.margin))
         looks = np.maximum(looks[some], mixed.whole.step_seconds)[fits]
         first = fits[np.argsort(looks, kind="stable")[:DIVE_RUNS]]
-        for one in first.tolist():
+        for one in (one for one in first.tolist() if not (self.found and self._asked.late)):
             row = self._rows(table.take(np.array([one])), order)[0]
             self._try(row, np.array([[stage.layers for stage in table.stages[one]]]))
 
@@ -224,40 +225,37 @@ class MixedSearch:
         order, table = self.orders[int(batch.family[0])], batch.table
         row = self._rows(table, order)[0]
         free = self._free(row)
-        self._try(row, self._balanced(row, order) if free else np.array([self._even(row)]))
+        self._try(row, self._balanced(row, order))
         bound = float(batch.bound[0])
-        if free and may_split(self.space.traits, table)[0]:
-            bound = max(bound, self._solve(row, budget))
-        elif free:
-            pass  # an order that follows durations has no paths to bound all splits with
-        else:
+        if not free:
             bound = np.inf
+        elif may_split(self.space.traits, table)[0]:  # else no paths bound all splits
+            bound = max(bound, self._solve(row, budget))
         if bound * EQUALS < self.best_s:
             self.left = min(self.left, bound)
 
     def _polish(self, budget: Budget) -> None:
         """Other splits of the best layout found so far."""
-        if not self.found:
+        if not self.found or self._asked.late:
             return
         table = min(self.found.values(), key=lambda pair: pair[0])[1]
-        groups = rank_groups(table.stages[0], int(table.schedule[0]), int(table.pp[0]))
-        row = self._rows(table, tuple(dict.fromkeys(groups.tolist())))[0]
+        ranks = rank_groups(table.stages[0], int(table.schedule[0]), int(table.pp[0])).tolist()
+        row = self._rows(table, tuple(dict.fromkeys(ranks)))[0]
         if self._free(row) and may_split(self.space.traits, table)[0]:
             self._solve(row, budget)
 
     def _balanced(self, row: MixedRow, order: Sequence[int]) -> IntMatrix:
-        """A split that uses the ranks alike, as far as their memory allows; (1, stage)."""
+        """A split that uses the ranks alike, or the even one where that is asked; (1, stage)."""
+        if not self._free(row):
+            return np.array([row.even])
         priced, one = self._priced(row.one.table), np.array([0])
         usual = max(layer_counts(self.job), key=lambda pair: pair[1])[0]
         most = room(priced, order, self.margin, np.inf, rows=one, kind=usual)
         return row.balanced(most[:, 0])
 
-    def _even(self, row: MixedRow) -> tuple[int, ...]:
-        return layers_per_stage(self.job.model.num_hidden_layers, row.one.num_stages)
-
     def _free(self, row: MixedRow) -> bool:
         """May the layers of a layout be split unevenly?"""
-        return bool(self._allowed(row, np.array([uneven(self._even(row))]))[0])
+        return bool(self._allowed(row, np.array([uneven(row.even)]))[0])
 
     def _rows(self, table: LayoutTable, order: Sequence[int]) -> list[MixedRow]:
         """The layouts of a table, without their stages, the groups in an order."""

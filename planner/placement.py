@@ -12,6 +12,7 @@ import math
 import numpy as np
 from pydantic import ValidationError
 
+from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError
 from costmodel.machine import Machine
 from costmodel.placement import placed_seconds
@@ -155,9 +156,9 @@ def node_order(text: str, cluster: ClusterSpec) -> tuple[str, ...]:
     try:
         found = Placement.model_validate(written).nodes
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(("placement", *(str(part) for part in first["loc"])))
-        raise SpecError(f"field {field!r}: {first['msg']}") from error
+        first = first_complaint(error)
+        field = f"placement.{first.field}".rstrip(".")
+        raise SpecError(f"field {field!r}: {first.reason}") from error
     named = cluster.links.nodes if cluster.links else ()
     if sorted(found) != sorted(named):
         raise SpecError(

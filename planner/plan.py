@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError
 from costmodel.explicit import Estimate
 from costmodel.params import num_active_parameters, num_parameters
@@ -221,11 +222,12 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
         )
         layout = layout_from_json(best)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise SpecError(f"field {field!r}: {first['msg']}") from error
-    except (KeyError, AttributeError, TypeError) as error:
-        raise SpecError(f"a part of the plan is missing or of the wrong kind: {error}") from error
+        first = first_complaint(error)
+        raise SpecError(f"field {first.field!r}: {first.reason}") from error
+    except KeyError as error:
+        raise SpecError(f"field {error} is missing: make the plan again") from error
+    except (AttributeError, TypeError) as error:
+        raise SpecError("a part of the plan is of the wrong kind: make it again") from error
     _require_equal(best, layout_json(job, layout), "best.layout")
     meant = model_json(job.model)
     for key, count in counts.items():

@@ -198,6 +198,9 @@ class Space:
 
 NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch_size", "sequence_parallel")
 SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage")
+POLICY_COLUMNS = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
+FIRST_KNOWN = frozenset({"dp_replicate"})
+"""Columns that no level adds: a rule may read them with those of any level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,7 @@ class Sieve:
 
         A row that breaks several rules counts for the first of them.
         """
-        old, new = {*before, "dp_replicate"}, {*known, "dp_replicate"}
+        old, new = FIRST_KNOWN.union(before), FIRST_KNOWN.union(known)
         keep: BoolColumn = np.ones(len(rows), dtype=bool)
         for rule in self.rules:
             if rule.columns <= new and not (before and rule.columns <= old):
@@ -274,9 +277,6 @@ def policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColu
         )
         owners.append(owner)
     return LayoutTable.concat(parts), np.concatenate(owners)
-
-
-POLICY_COLUMNS = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
 
 
 def _cross(rows: Rows, names: tuple[str, ...], values: IntColumn) -> Rows:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from costmodel import catalog
 from costmodel.calibrated import NOTHING, Measured, machine_for
+from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError
 from costmodel.spec.base import Spec
 from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup
@@ -181,9 +182,7 @@ def replaced(spec: SpecT, **values: object) -> SpecT:
     try:
         return type(spec).model_validate({**dict(spec), **values})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise SpecError(f"{field}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise SpecError(first_complaint(error).text) from error
 
 
 class _Regroup(Protocol):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field, ValidationError
 
+from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
@@ -74,9 +75,8 @@ def written(text: str) -> Written:
     try:
         evidence = _Evidence.model_validate(json.loads(text))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise SpecError(f"field {field!r}: {first['msg']}: make the plan again") from error
+        first = first_complaint(error)
+        raise SpecError(f"field {first.field!r}: {first.reason}: make the plan again") from error
     numbers = [candidate.rank for candidate in evidence.candidates]
     others = (chosen_from_json(with_candidate(text, number))[1] for number in numbers)
     choices = [_choice(name) for name in evidence.refused if name.startswith(("--fix", "--excl"))]

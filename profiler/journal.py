@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, TypeAdapter, ValidationError
 
+from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError
 from costmodel.spec.base import Spec
 from costmodel.spec.profile import Failure, Flag, Host, Point, Software, Timing
@@ -153,10 +154,9 @@ def _records(text: str) -> list[Record]:
         try:
             records.append(RECORDS.validate_json(line))
         except ValidationError as error:
-            first = error.errors()[0]
             raise SpecError(
                 f"line {number} of the journal is no record of {SCHEMA} "
-                f"({first['msg'].lower()}): {AGAIN}"
+                f"({first_complaint(error).text}): {AGAIN}"
             ) from error
     return records
 

@@ -14,7 +14,7 @@ from cli.files import read_log, write_text
 from cli.help import example
 from cli.inputs import load_model
 from cli.layout_text import parse_layout
-from cli.options import FORCE, JSON, LARGEST_SIZE, Destination, gathered
+from cli.options import FORCE, JSON, Destination, gathered
 from cli.output import json_text, remark, show, write
 from cli.profiles import load_measured, machines_of
 from cli.render.calibration import calibration_page, log_line
@@ -25,7 +25,7 @@ from costmodel.catalog import gpu_names
 from costmodel.errors import PlanError, SpecError
 from costmodel.runtimes import RUNTIMES
 from costmodel.spec.job import Job
-from costmodel.spec.training import Precision, TrainingSpec
+from costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
 from costmodel.validate.observations import observation_of
 from planner.answer import check
 from profiler.observe import Asked, observe

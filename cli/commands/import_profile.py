@@ -11,13 +11,13 @@ import click
 from cli.files import read_log, refuse_existing, write_text
 from cli.help import example
 from cli.inputs import load_model
-from cli.options import FORCE, JSON, LARGEST_SIZE, gathered
+from cli.options import FORCE, JSON, gathered
 from cli.output import show, show_json
 from cli.profiles import profile_document, profile_text
 from cli.render.profile import profile_page
 from costmodel.catalog import gpu as catalog_gpu
 from costmodel.errors import SpecError
-from costmodel.spec.training import Precision
+from costmodel.spec.training import LARGEST_SIZE, Precision
 from profiler.fit import fitted
 from profiler.importers import IMPORTERS, Asked, import_profile
 from profiler.merge import spec_of

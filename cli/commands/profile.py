@@ -13,14 +13,14 @@ import click
 from cli.files import refuse_existing, write_text
 from cli.help import example
 from cli.inputs import load_model
-from cli.options import FORCE, JSON, LARGEST_SIZE, gathered
+from cli.options import FORCE, JSON, gathered
 from cli.output import show, show_json, write
 from cli.profiles import profile_document, profile_text
 from cli.progress import TaskBar
 from cli.render.profile import profile_page
 from costmodel.errors import SpecError
 from costmodel.spec.profile import Origin
-from costmodel.spec.training import Precision
+from costmodel.spec.training import LARGEST_SIZE, Precision
 from profiler.assemble import profile_of
 from profiler.bench import ITEMS
 from profiler.journal import JournalContent

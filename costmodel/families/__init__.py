@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from costmodel.complaints import shown
 from costmodel.errors import SpecError, UnsupportedError
 from costmodel.families.deepseek_v2 import deepseek_v2
 from costmodel.families.deepseek_v3 import deepseek_v3
@@ -29,7 +30,7 @@ from costmodel.families.qwen2 import qwen2
 from costmodel.families.qwen2_moe import qwen2_moe
 from costmodel.families.qwen3 import qwen3
 from costmodel.families.qwen3_moe import qwen3_moe
-from costmodel.families.reader import HfConfig, shown
+from costmodel.families.reader import HfConfig
 from costmodel.families.refusals import refusal
 from costmodel.spec.model import ModelSpec
 

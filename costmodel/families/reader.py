@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
+from costmodel.complaints import first_complaint, shown
 from costmodel.errors import SpecError
 
 LARGEST_NUMBER = 10**12
@@ -121,10 +122,7 @@ class HfConfig:
 
     def refused(self, error: ValidationError) -> SpecError:
         """The first complaint of a spec, as an error that names the file, field and reason."""
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        at = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        return SpecError(f"{self.where}: {at + ': ' if at else ''}{reason}")
+        return SpecError(f"{self.where}: {first_complaint(error).text}")
 
     @property
     def where(self) -> str:
@@ -164,16 +162,3 @@ class HfConfig:
         if not isinstance(value, str):
             raise self.wrong(name, value, wanted)
         return value
-
-
-def shown(value: object) -> str:
-    """A value as an error message shows it: short, and never an error itself."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, int):
-        return str(value) if abs(value) < 10**30 else f"an integer of {value.bit_length()} bits"
-    if isinstance(value, str):
-        return repr(value) if len(value) <= 60 else repr(value[:60]) + "..."
-    return "an object" if isinstance(value, Mapping) else "a list"

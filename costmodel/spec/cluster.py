@@ -20,6 +20,8 @@ from costmodel.spec.links import LinkSpec
 
 MOST_NODES = 1 << 20
 MOST_GPUS_PER_NODE = 1 << 10
+MOST_GPUS = 1 << 20
+"""Larger clusters are a typing slip, and the search would list their divisors for hours."""
 DIGITS = 9
 """Digits of a count that are read; a longer one is too large anyway."""
 
@@ -27,7 +29,7 @@ DIGITS = 9
 class NicSpec(Spec):
     """Network adapters of one node; each is one rail."""
 
-    per_node: PositiveInt
+    per_node: PositiveInt = Field(le=MOST_GPUS_PER_NODE)
     gb_per_s: PositiveFloat
     """Datasheet GB/s of one adapter in one direction (400 Gb/s = 50)."""
 
@@ -35,7 +37,7 @@ class NicSpec(Spec):
 class FabricTier(Spec):
     """One level of the scale-out network, inner to outer."""
 
-    reach_gpus: PositiveInt
+    reach_gpus: PositiveInt = Field(le=1 << 30)
     """GPUs below one switch group of this tier."""
     oversubscription: float = Field(default=1.0, ge=1.0)
     """Traffic that leaves this tier gets 1 / oversubscription of the NIC bandwidth."""
@@ -51,7 +53,7 @@ class NodeGroup(Spec):
     """Numbers of a device the catalog does not have, as a profile measured them."""
     num_nodes: PositiveInt = Field(le=MOST_NODES)
     gpus_per_node: PositiveInt = Field(le=MOST_GPUS_PER_NODE)
-    nvlink_domain: PositiveInt | None = None
+    nvlink_domain: PositiveInt | None = Field(default=None, le=MOST_GPUS)
     """GPUs that share one NVLink (or xGMI) domain; may exceed a node (GB200 NVL72: 72)."""
     nic: NicSpec | None = None
     memory_gib: PositiveFloat | None = None

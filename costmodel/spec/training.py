@@ -8,6 +8,8 @@ from pydantic import Field, PositiveInt
 
 from costmodel.spec.base import Spec
 
+LARGEST_SIZE = 1 << 30
+"""Of a batch and of a sequence."""
 Precision = Literal["bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4"]
 """Number format of the matrix products; the attention core, the router and the head stay bf16
 where it is lower. `fp32` and `tf32` keep weights, activations and gradients in fp32; matrix units
@@ -28,9 +30,9 @@ def storage_bytes(precision: Precision) -> int:
 class TrainingSpec(Spec):
     """One training job."""
 
-    seq_length: PositiveInt = Field(le=1 << 30)
+    seq_length: PositiveInt = Field(le=LARGEST_SIZE)
     """Tokens per sequence."""
-    global_batch_size: PositiveInt = Field(le=1 << 30)
+    global_batch_size: PositiveInt = Field(le=LARGEST_SIZE)
     """Sequences per optimizer step, over all replicas."""
     precision: Precision = "bf16"
     tokens: PositiveInt | None = None

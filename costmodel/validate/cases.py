@@ -9,6 +9,7 @@ from typing import Literal, TypeVar, get_args
 from pydantic import ValidationError
 
 from costmodel import catalog
+from costmodel.complaints import first_complaint
 from costmodel.errors import PlanError
 from costmodel.runtimes import RUNTIMES
 from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup
@@ -99,9 +100,7 @@ def case_of(run: MeasuredRun) -> Case | Skipped:
     except _Skip as skip:
         return Skipped(run, skip.reason, skip.detail)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        return Skipped(run, "layout_impossible", f"{place}: {first['msg']}")
+        return Skipped(run, "layout_impossible", first_complaint(error).text)
     except PlanError as error:
         return Skipped(run, "layout_impossible", str(error).splitlines()[0])
     return Case(run, job, layout, timed=run.cluster.gpu is not None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError, unknown_name
 from costmodel.spec.profile import Profile
 from profiler.importers import aceso, galvatron, metis, nccl_tests, sailor, simumax
@@ -59,7 +60,5 @@ def import_profile(name: str, texts: Mapping[str, str], asked: Asked) -> Profile
     try:
         return importer.read(texts, asked)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
         files = ", ".join(sorted(texts)[:3])
-        raise SpecError(f"{files}: {place}: {first['msg']}: correct the file") from None
+        raise SpecError(f"{files}: {first_complaint(error).text}: correct the file") from None

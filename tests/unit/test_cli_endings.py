@@ -1,5 +1,6 @@
 """Plans, files to write and how a run ends: nothing half-written, never a traceback."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.main import ControlC, run
 from costmodel.runtimes import RUNTIMES
 from planner.exporters import EXPORTERS
 from tests.e2e.command import LLAMA, PLAN, TINY, plan, plan_process, refused, with_value
@@ -182,6 +184,24 @@ def test_control_c_in_the_middle_of_a_search_is_quiet():
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=30)
     assert (running.returncode, out, err) == (130, "", "")
+
+
+def test_control_c_that_compiled_code_turned_into_another_error_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def interrupted(*arguments: object, **options: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise TypeError("addRow(): incompatible function arguments")
+
+    control_c, before = ControlC(), signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("planner.answer.estimate", interrupted)
+    signal.signal(signal.SIGINT, control_c)
+    try:
+        code = run(["estimate", *TINY, "--layout", "tp=1"], control_c)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (code, *capsys.readouterr()) == (130, "", "")
 
 
 def test_a_reader_that_leaves_early_is_no_error():

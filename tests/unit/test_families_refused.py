@@ -123,7 +123,7 @@ def test_key_value_heads_that_do_not_divide_heads_are_refused() -> None:
 
 
 def test_a_limit_of_the_spec_names_field_and_reason() -> None:
-    with pytest.raises(SpecError, match=r"'llama': num_hidden_layers: Input should be less than"):
+    with pytest.raises(SpecError, match=r"'llama': num_hidden_layers: must be at most"):
         llama(num_hidden_layers=200_000)
 
 

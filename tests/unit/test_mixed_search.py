@@ -13,6 +13,7 @@ from planner.answer import SearchOptions, estimate, search
 from planner.budget import Unlimited
 from planner.constraints import legality_rules, parse_choice
 from planner.mixed_search import MixedSearch
+from tests.budgets import Steps
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,24 @@ def test_the_search_is_no_worse_than_even_stages_in_groups(job, plan):
     stages = (StageSpec(layers=3, group=0), StageSpec(layers=3, group=1))
     even = estimate(job, Layout(dp=4, pp=2, micro_batch_size=2, stages=stages))
     assert plan.best.estimate.step_time_s <= even.step_time_s
+
+
+def test_a_search_without_time_runs_one_schedule_and_keeps_a_bound(job, found):
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    late = MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(0), 3)
+    assert (late.judged, len(late.layouts), late.complete) == (1, 1, False)
+    assert 0 < late.lower_bound_s <= found.lower_bound_s * (1 + 1e-9)
+
+
+def test_even_stages_in_groups_are_tried_where_stages_are_held_even(job):
+    held = (parse_choice("stages=even", excluded=False), parse_choice("vpp=1", excluded=False))
+    rules = [*(choice.rule() for choice in held), *legality_rules(job)]
+    search = MixedSearch(job, machine_for(job), rules, 0.05, np.inf)
+    search.run(Steps(0), 3)
+    assert search.found, "the first layouts tried are even ones"
+    for _, table in search.found.values():
+        counts = {stage.layers for stage in table.stages[0]}
+        assert max(counts) - min(counts) <= 1
 
 
 def test_the_plan_is_worth_its_estimate(job, plan):

@@ -80,7 +80,7 @@ def test_a_layout_survives_json(make_job, layout):
     [
         (lambda d: d.update(schema="trainplan/plan/v9"), "make the plan again"),
         (lambda d: d.pop("schema"), "the key 'schema' is missing"),
-        (lambda d: d.pop("cluster"), "missing or of the wrong kind"),
+        (lambda d: d.pop("cluster"), "'cluster' is missing"),
         (lambda d: d["model"].update(hidden_size=-1), "hidden_size"),
         (lambda d: d["best"]["layout"].update(tp="two"), "tp"),
         (lambda d: d["best"]["layout"].update(colour="red"), "colour"),
