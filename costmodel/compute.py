@@ -15,15 +15,23 @@ from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32
 
 ATTENTION_BACKWARD_FLOP = 2.5
 """Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1: 5 products against 2."""
-SOFTMAX_PASSES = 2.0
-"""Passes over the scores by a fused scale, mask and softmax kernel, either way: read and written;
-backward its output is still in cache. Source: derived; 16 bits only, Megatron-LM
-`fused_softmax.py`."""
+SOFTMAX_PASSES, SOFTMAX_PASSES_BACKWARD = 1.5, 2.0
+"""Passes over the scores by a fused scale, causal mask and softmax kernel in 16 bits.
+
+Source: derived; Megatron-LM `scaled_upper_triang_masked_softmax.h` writes every score and reads
+those below the diagonal alone, backward its output and the gradient.
+"""
+CONTEXT_COPIES, CONTEXT_COPIES_BACKWARD = 2, 2
+"""Elements moved for each one of the context forward, and of queries, keys and values backward.
+
+Source: derived; Megatron-LM `transformer.py` makes the context contiguous (read, written), and the
+gradients of queries, keys and values, cut from one tensor, are joined again.
+"""
 DROPOUT_PASSES = 2.5
 """Passes of dropout in 16 bits, either way: read, written, and a mask of 1 byte.
 
-Source: derived; with the softmax 4.5, measured 3.9 (A10G) and 5.2 (A100) forward, 4.2 and 4.8
-backward: profiles of single operations, Dazz993/Mist@d69e530a.
+Source: derived; with the softmax 4.0 forward, measured 3.9 (A10G) and 5.2 (A100), and 4.5
+backward, measured 4.2 and 4.8: profiles of single operations, Dazz993/Mist@d69e530a.
 """
 TORCH_SOFTMAX_PASSES, TORCH_SOFTMAX_PASSES_BACKWARD = 5.5, 20.0
 """As above for the whole core in fp32, which has no fused kernel: scale, mask fill, softmax and
@@ -188,13 +196,29 @@ def unfused_attention_seconds(
         machine, machine.half, scores, machine.storage_bytes
     ) + product_seconds(machine, machine.half, context, machine.storage_bytes)
     one = elementwise_seconds(machine, machine.storage_bytes * rows * length)
-    passes = SOFTMAX_PASSES + (DROPOUT_PASSES if dropout else 0.0)
-    forward = backward = machine.constants.softmax_passes * passes
-    if machine.storage_bytes == BYTES_FP32:
-        forward, backward = TORCH_SOFTMAX_PASSES, TORCH_SOFTMAX_PASSES_BACKWARD
+    forward, backward = _passes_over_scores(machine, dropout=dropout)
+    copies = copies_backward = np.zeros_like(rows)
+    if machine.storage_bytes < BYTES_FP32:  # fp32: among its passes
+        each = elementwise_seconds(machine, machine.storage_bytes * rows)
+        copies = CONTEXT_COPIES * value_dim * each
+        copies_backward = CONTEXT_COPIES_BACKWARD * (2 * query_dim + value_dim) * each
     return ForwardBackward(
-        products + forward * one, 2 * products + backward * one, np.zeros_like(one)
+        products + forward * one + copies,
+        2 * products + backward * one + copies_backward,
+        np.zeros_like(one),
     )
+
+
+def _passes_over_scores(machine: Machine, *, dropout: bool) -> tuple[float, float]:
+    """Passes of everything between the two products, forward and backward.
+
+    Source: the constants.
+    """
+    if machine.storage_bytes == BYTES_FP32:
+        return TORCH_SOFTMAX_PASSES, TORCH_SOFTMAX_PASSES_BACKWARD
+    masks = DROPOUT_PASSES if dropout else 0.0
+    share = machine.constants.softmax_passes
+    return share * (SOFTMAX_PASSES + masks), share * (SOFTMAX_PASSES_BACKWARD + masks)
 
 
 def optimizer_bytes_per_second(machine: Machine) -> float:

@@ -82,13 +82,24 @@ def attention_part(shapes: Shapes) -> Part:
         size,
         gemm=projections.backward,
         attention=core.backward,
-        elementwise=backward_factor * elementwise_seconds(shapes.machine, moved) + 1.5 * fixed,
+        elementwise=backward_factor * elementwise_seconds(shapes.machine, moved)
+        + 1.5 * fixed
+        + _bias_seconds(shapes),
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
         cp_comm=exchange.backward,
     )
     return Part(
         forward, backward, projections.weight, saved_bytes(shapes), _modules(shapes, core, ups)
     )
+
+
+def _bias_seconds(shapes: Shapes) -> FloatColumn:
+    """Gradients of the biases of both projections. Source: `Shapes.bias_seconds`."""
+    model = shapes.job.model
+    columns = (query_columns(model) + key_value_columns(model)) / shapes.table.tp
+    inputs = shapes.bias_seconds(columns, stated=model.qkv_bias)
+    columns = model.hidden_size / shapes.residual_shards
+    return inputs + shapes.bias_seconds(columns, stated=model.attention_output_bias)
 
 
 def _modules(shapes: Shapes, core: ForwardBackward, ups: ForwardBackward) -> tuple[Module, ...]:

@@ -52,6 +52,14 @@ def products_seconds(shapes: Shapes, width: int) -> ForwardBackward:
     )
 
 
+def _bias_seconds(shapes: Shapes, width: int) -> FloatColumn:
+    """Gradients of the biases of all projections. Source: `Shapes.bias_seconds`."""
+    model = shapes.job.model
+    ups = (2 if model.gated_mlp else 1) * width / shapes.table.tp
+    columns = ups + model.hidden_size / shapes.residual_shards
+    return shapes.bias_seconds(columns, stated=model.mlp_bias)
+
+
 def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
     """An MLP of the given width, which recomputation knows by the name of `module`."""
     products = products_seconds(shapes, width)
@@ -64,7 +72,8 @@ def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
     backward = pass_seconds(
         shapes.size,
         gemm=products.backward,
-        elementwise=shapes.machine.constants.elementwise_backward * activation,
+        elementwise=shapes.machine.constants.elementwise_backward * activation
+        + _bias_seconds(shapes, width),
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
     )
     modules: tuple[Module, ...] = (Module(module, forward.total, inner, inside),)

@@ -139,6 +139,18 @@ class Shapes:
         """Adding the gradients of so many weights. Source: `added_bytes`, streamed."""
         return elementwise_seconds(self.machine, self.added_bytes * weights)
 
+    def bias_seconds(self, columns: FloatColumn, *, stated: bool) -> FloatColumn:
+        """Gradients of the biases of products with so many columns on a rank.
+
+        Each is its output's gradient summed over the tokens, which reads that once more. Fused
+        kernels sum it inside a product; unfused layers of 2021 have biases where no unit gates.
+        Source: derived; PyTorch `torch/csrc/autograd/FunctionsManual.cpp` and Megatron-LM
+        `tensor_parallel/layers.py`, grad_bias; Transformer Engine, epilogue BGRADB.
+        """
+        legacy = self.traits.kernels == "legacy" and not self.job.model.gated_mlp
+        summed = self.traits.kernels != "fused" and (stated or legacy)
+        return elementwise_seconds(self.machine, summed * self.storage * self.tokens * columns)
+
     @property
     def keeps_cast_inputs(self) -> bool:
         """Do products keep their inputs in the low precision they multiply in?"""
