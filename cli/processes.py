@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import Pipe, get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import click
 
@@ -22,16 +23,15 @@ from planner.workers import Task
 
 Result = TypeVar("Result")
 
-ALONE_SECONDS = 0.5
-"""Work is done here until it has taken so long: a process needs about as long to start."""
+START = "fork" if sys.platform == "linux" else "spawn"
+"""How a process starts. A forked one knows what is known here; no thread of this process holds what
+it needs, for solvers run on one thread. Elsewhere system libraries forbid it."""
+ALONE_SECONDS = 0.3
+"""Work is done here until it has taken so long; most searches take less."""
 MOST_PROCESSES = 8
-"""By default; a search rarely has more to do at the same time, and each takes 150 MB."""
-FIRST_IMPORTED = "planner.split_tasks"
-"""What tasks need; those that need more import it themselves."""
+"""By default; a search rarely has more to do at the same time."""
 PARTS_OF_EACH = 2
 """Parts of a piece of work for each process, for parts are not alike."""
-
-
 WORKERS = click.option(
     "--workers",
     type=click.IntRange(1, 64),
@@ -46,60 +46,135 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What came of a task, or of the start of a process."""
+
+    result: object
+    error: Exception | None = None
+
+
+class _Worker:
+    """Another process, and the number of the task it has."""
+
+    def __init__(self) -> None:
+        self.line, there = Pipe()
+        forked = START == "fork"
+        started = get_context("fork") if forked else get_context("spawn")
+        self._process = started.Process(target=_work, args=(there,), daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside other threads
+            self._process.start()
+        there.close()
+        self.number: int | None = None
+        self.busy = True  # with its start
+
+    def give(self, number: int, task: Task[object], end: float) -> bool:
+        """Hand it a task; False where it has died."""
+        try:
+            self.line.send((task, end))
+        except OSError:
+            return False
+        self.number, self.busy = number, True
+        return True
+
+    def answer(self) -> _Answer | None:
+        """What it has found; None where it has died."""
+        try:
+            found: _Answer = self.line.recv()
+        except (EOFError, OSError):
+            return None
+        self.busy = False
+        return found
+
+    def end(self) -> None:
+        """Whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self.line.close()
+
+
 class Processes:
-    """`planner.workers.Workers`: the work is done here until other processes are ready for it."""
+    """`planner.workers.Workers`: the work is done here until it has taken a while.
+
+    This process has no thread and no lock for it, so control-C may come at any moment.
+    """
 
     def __init__(self, count: int | None = None, alone_s: float = ALONE_SECONDS) -> None:
         self._count = min(MOST_PROCESSES, usable_cores()) if count is None else count
-        self._alone_s = alone_s
-        self._here_s = 0.0
-        self._pool: ProcessPoolExecutor | None = None
-        self._started: list[Future[object]] = []
-        self._children: set[multiprocessing.process.BaseProcess] = set()
+        self._alone_s, self._here_s = alone_s, 0.0
+        self._workers: list[_Worker] = []
 
     @property
     def parts(self) -> int:
         """Into how many parts work is best cut."""
-        return PARTS_OF_EACH * self._count if self._ready_pool() else 1
+        return PARTS_OF_EACH * self._count if self._count > 1 else 1
 
     def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """The results of some tasks, in their order."""
         waiting = deque(tasks)
-        while waiting:
-            pool = self._ready_pool() if len(waiting) > 1 else None
-            if pool:
-                for result in self._shared(pool, tuple(waiting), deadline):
-                    waiting.popleft()
-                    yield result
-            else:
-                start = time.monotonic()
-                yield waiting.popleft()(deadline)
-                self._here_s += time.monotonic() - start
+        while waiting and not (len(waiting) > 1 and self._ready()):
+            start = time.monotonic()
+            yield waiting.popleft()(deadline)
+            self._here_s += time.monotonic() - start
+        yield from self._shared(tuple(waiting), deadline)
 
-    def _shared(
-        self, pool: ProcessPoolExecutor, tasks: Sequence[Task[Result]], deadline: Deadline
-    ) -> Iterator[Result]:
-        """Results of other processes, until they die."""
+    def _shared(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
+        """Results of other processes; of this one, should all of them die."""
         end = time.time() + deadline.seconds_left()
+        waiting, done = deque(range(len(tasks))), dict[int, object]()
         try:
-            for future in [pool.submit(_done, task, end) for task in tasks]:
-                yield future.result()
-        except BrokenProcessPool:
-            self._pool, self._count = None, 1
+            for number in range(len(tasks)):
+                while number not in done:
+                    self._hand_out(waiting, tasks, end)
+                    if self._workers:
+                        self._collect(waiting, done)
+                    else:
+                        first = waiting.popleft()
+                        done[first] = tasks[first](deadline)
+                yield cast("Result", done.pop(number))
+        finally:
+            for worker in [one for one in self._workers if one.number is not None]:
+                self._lose(worker)
 
-    def _ready_pool(self) -> ProcessPoolExecutor | None:
-        """Other processes, if one has started: the first are asked for when they are worth it."""
-        if self._pool is None and self._count > 1 and self._here_s >= self._alone_s:
-            self._start()
-        return self._pool if any(future.done() for future in self._started) else None
+    def _hand_out(self, waiting: deque[int], tasks: Sequence[Task[object]], end: float) -> None:
+        for worker in [one for one in self._workers if not one.busy]:
+            if waiting and worker.give(waiting[0], tasks[waiting[0]], end):
+                waiting.popleft()
+            elif waiting:
+                self._lose(worker)
 
-    def _start(self) -> None:
-        before = set(multiprocessing.active_children())
-        self._pool = ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"), _begin)
-        self._started = [
-            self._pool.submit(importlib.import_module, FIRST_IMPORTED) for _ in range(self._count)
-        ]
-        self._children = set(multiprocessing.active_children()) - before
+    def _collect(self, waiting: deque[int], done: dict[int, object]) -> None:
+        """Wait for at least one answer, or for the end of a process.
+
+        Raises:
+            Exception: What a task has raised.
+        """
+        lines = wait([one.line for one in self._workers if one.busy])
+        for worker in [one for one in self._workers if one.line in lines]:
+            number, found, worker.number = worker.number, worker.answer(), None
+            if found is None:
+                self._lose(worker)
+                if number is not None:
+                    waiting.appendleft(number)
+            elif found.error:
+                raise found.error
+            elif number is not None:
+                done[number] = found.result
+
+    def _ready(self) -> bool:
+        """Is another process there? They are asked for as soon as they are worth it."""
+        if not self._workers and self._count > 1 and self._here_s >= self._alone_s:
+            self._workers = [_Worker() for _ in range(self._count)]
+        for worker in [one for one in self._workers if one.busy and one.line.poll()]:
+            if worker.answer() is None:
+                self._lose(worker)
+        return any(not worker.busy for worker in self._workers)
+
+    def _lose(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        self._count -= 1
+        worker.end()
 
     def __enter__(self) -> Self:
         return self
@@ -110,10 +185,8 @@ class Processes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in self._children:
-            child.terminate()
+        for worker in self._workers:
+            worker.end()
 
 
 class _Until:
@@ -126,18 +199,22 @@ class _Until:
         return max(0.0, self._end - time.time())
 
 
-def _done(task: Task[Result], end: float) -> Result:
-    return task(_Until(end))
-
-
-def _begin() -> None:
-    """Leave control-C to the process that began the search, and end when it does."""
+def _work(line: Connection) -> None:
+    """Do tasks as they come; control-C is for the search, which ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_search, daemon=True).start()
+    line.send(_Answer(None))
+    while True:
+        task, end = line.recv()
+        try:
+            found = _Answer(task(_Until(end)))
+        except Exception as error:  # noqa: BLE001 (raised again where the task came from)
+            found = _Answer(None, error)
+        line.send(found)
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
+def _end_with_search() -> None:
+    search = parent_process()
+    if search is not None:
+        search.join()
         os._exit(1)

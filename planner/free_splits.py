@@ -31,9 +31,10 @@ from costmodel.table import (
     distinct,
 )
 from planner.budget import Budget
+from planner.path_pool import PathPool
 from planner.pool import Pool
 from planner.space import Sieve, Space, nodes, policies, skeletons
-from planner.split import PathPool, Split, with_split
+from planner.split import Split, with_split
 from planner.split_problem import Splittable
 from planner.split_tasks import (
     BestSplit,
@@ -53,7 +54,8 @@ LAYOUTS_AT_ONCE = 16
 """Layouts split with the same paths known: as many for any number of workers, for one answer."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
-CHUNK_ROWS = 8_192
+FEWEST_ROWS, CHUNK_ROWS = 256, 8_192
+"""Of a table that is bounded at once, by one worker."""
 OPENED_WITHOUT_LIMIT = 40
 """Layouts opened where no time limit says when to stop: a second or two, and always the same."""
 
@@ -101,7 +103,7 @@ class FreeSplits:
         roots = roots.take(roots.pp > 1)
         self.nodes = self._pool(roots, floor_seconds(job, machine, traits, roots))
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
-        self.paths, self.judged = PathPool(), 0
+        self.pool, self.judged = PathPool(), 0
         self.table: LayoutTable | None = None
         self.opened = 0
         """Layouts opened so far, a skeleton counting as a fraction of one."""
@@ -175,11 +177,10 @@ class FreeSplits:
 
     def _split(self, rows: Sequence[Splittable]) -> list[Split]:
         """The best splits of some layouts, each with the paths known so far."""
-        tasks = [BestSplit(row, self.paths.known(row), self.best_s) for row in rows]
+        tasks = [BestSplit(row, self.best_s, self.pool.alone(row.pipeline)) for row in rows]
         done = list(self.workers.run(tasks, self.budget))
-        for row, (_, paths) in zip(rows, done, strict=True):
-            if paths is not None:
-                self.paths.add(row, paths)
+        for _, pool in done:
+            self.pool.learn(pool)
         return [split for split, _ in done]
 
     def _settle(self, row: Splittable, found: Split, one: Pool) -> None:
@@ -221,11 +222,16 @@ class FreeSplits:
 
     def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
         """Bound of every row of a table, however many workers share it."""
-        parts = _dealt(table, self.workers.parts)
-        tasks = [bounds(self.of, table.take(rows), self.best_s) for rows in parts]
+        parts = _dealt(table, min(self.workers.parts, max(1, len(table) // FEWEST_ROWS)))
+        known = self.pool.means
+        tasks = [
+            bounds(self.of, table.take(rows), self.best_s, PathPool(means=dict(known)))
+            for rows in parts
+        ]
         bound = np.zeros(len(table))
-        for rows, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
+        for rows, (found, pool) in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             bound[rows] = found
+            self.pool.learn(pool)
         return bound
 
     def _legal(self, table: LayoutTable) -> BoolColumn:

@@ -57,7 +57,7 @@ class ManySplits:
     def seconds(self) -> StageSeconds:
         """Seconds of every virtual stage; shape (split, stage). Source: derived, sums of blocks."""
         one = self.row.costs
-        repeated = self.again @ one.again[:, 0]
+        repeated = self.again @ one.again[:, 0] if self.row.recomputed else 0.0
         return StageSeconds(
             self.blocks @ one.forward[:, 0],
             self.blocks @ one.backward[:, 0] + repeated,
@@ -100,6 +100,6 @@ class ManySplits:
     def may_fit(self) -> BoolColumn:
         """Which splits the necessary conditions of memory do not refuse."""
         needs = self.row.memory_needs
-        used = np.einsum("jsw,csw->cj", needs.costs, self.blocks[:, :, list(self.row.kinds)])
-        over = used + needs.constants
+        layers = self.blocks[:, :, list(self.row.kinds)].reshape(len(self), -1)
+        over = layers @ needs.costs.reshape(len(needs.costs), -1).T + needs.constants
         return np.asarray((over <= np.abs(needs.constants) * 1e-12).all(axis=1))

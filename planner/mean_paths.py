@@ -14,6 +14,8 @@ from costmodel.table import FloatColumn
 from costmodel.timeline import FloatMatrix, StageSeconds
 from planner.solvers.linear import Matrix
 
+Pipeline = tuple[str, int, int, int]
+"""Schedule, ranks, virtual stages of one, micro batches: what a path depends on."""
 FORWARD_SHARE = 1 / 3
 """Of a pass through a stage, while weights are chosen. Source: the backward pass has twice the
 products of the forward pass; any value gives a valid bound."""
@@ -45,8 +47,9 @@ class Crossings:
 
 
 @lru_cache(maxsize=1024)
-def seed_paths(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Paths:
+def seed_paths(pipeline: Pipeline) -> Paths:
     """The longest paths where all stages are alike, and where one stage or one rank is slower."""
+    schedule, pp, vpp, num_microbatches = pipeline
     stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
     stages = np.arange(stage_of.size)
     slower = (stage_of[:, :, None] == stages).any(axis=1)
@@ -57,11 +60,10 @@ def seed_paths(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Paths
     return long_paths(schedule, (pp, vpp, num_microbatches), seconds, nothing)
 
 
-@lru_cache(maxsize=1024)
-def fairest(schedule: str, pp: int, vpp: int, num_microbatches: int, num_layers: int) -> Crossings:
-    """The mean path whose shortest split of so many equal layers takes longest."""
+def fairest(pipeline: Pipeline, paths: Paths, num_layers: int) -> Crossings:
+    """The mean of some paths whose shortest split of so many equal layers takes longest."""
+    schedule, pp, vpp, _ = pipeline
     stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
-    paths = seed_paths(schedule, pp, vpp, num_microbatches)
     one = _alike(schedule, np.ones((1, stage_of.size)))
     crossed = paths.forward * one.forward + paths.backward * one.backward
     crossed = crossed + paths.weight * one.weight

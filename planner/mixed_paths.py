@@ -59,7 +59,7 @@ def unlike_path(schedule: str, shape: tuple[int, int, int], takes: Durations) ->
     `shape` is (pp, vpp, micro batches).
     """
     stage_of = placed(SCHEDULES[schedule].placement, *shape[:2])
-    paths = seed_paths(schedule, *shape).joined(_balanced(schedule, shape, stage_of, takes))
+    paths = seed_paths((schedule, *shape)).joined(_balanced(schedule, shape, stage_of, takes))
     backward = 1 - FORWARD_SHARE
     crossed = FORWARD_SHARE * paths.forward + backward * paths.backward
     crossed = crossed + backward / 2 * paths.weight

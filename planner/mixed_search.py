@@ -39,11 +39,11 @@ from planner.mixed_bounds import (
 from planner.mixed_classes import Asked, along_paths, by_order, classes_in_groups
 from planner.mixed_pools import first_of_each, joined, orders_of, parts_of, uneven
 from planner.mixed_problem import MixedRow, mixed_rows
+from planner.path_pool import PathPool
 from planner.pool import Pool
 from planner.solvers.filling import Counts
 from planner.solvers.milp import solve
 from planner.space import Sieve, Space, nodes, policies, skeletons
-from planner.split import PathPool
 
 SKELETONS_AT_ONCE = 16
 TRIES = 4
@@ -268,7 +268,7 @@ class MixedSearch:
         for _ in range(TRIES):
             if budget.seconds_left() <= 0:
                 return bound
-            problem = replace(row.filling(self.paths.of(row.one)), refused=tuple(refused))
+            problem = replace(row.filling(self.paths.of(row.one.pipeline)), refused=tuple(refused))
             filled = solve(problem, budget, without_overhead(self.machine, self.best_s))
             seconds = with_overhead(self.machine, np.array([filled.lower_bound]))
             bound = max(bound, float(seconds[0]))
@@ -281,7 +281,7 @@ class MixedSearch:
     def _try(self, row: MixedRow, layers: IntMatrix) -> None:
         """Run the schedule of a split, and note its path and whether it is the best one."""
         judged = row.judge(layers)
-        self.paths.add(row.one, judged.paths)
+        self.paths.add(row.one.pipeline, judged.paths)
         self.judged += len(layers)
         seconds = float(judged.step_time_s[0])
         key = tuple(int(getattr(row.one.table, name)[0]) for name in ("tp", "cp", "pp", "ep"))

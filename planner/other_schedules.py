@@ -16,8 +16,8 @@ from costmodel.spec.layout import SCHEDULE_NAMES, Layout, Schedule
 from costmodel.table import LayoutTable
 from planner.plan import OtherSchedule
 
-MOST_RANKS = 12
-"""Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes seconds for
+MOST_RANKS = 6
+"""Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes a second for
 more. Source: measured; `plan schedule --kind v-half` makes them of any size."""
 
 

@@ -28,10 +28,10 @@ from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from planner.budget import Deadline
 from planner.constraints import legality_rules
 from planner.free_splits import may_split
+from planner.path_pool import PathPool
 from planner.pool import Pool
 from planner.recompute_bounds import EvenLayouts
 from planner.space import Sieve, Space, nodes, skeletons
-from planner.split import PathPool
 from planner.split_problem import Splittable, splittables
 from planner.stage_recompute import ByStage, best_by_stage, by_stage, fits
 from planner.uneven import splits_freely

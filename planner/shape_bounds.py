@@ -21,7 +21,8 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from costmodel.timeline import FloatMatrix
-from planner.mean_paths import Crossings, fairest
+from planner.mean_paths import Crossings
+from planner.path_pool import PathPool
 from planner.split_memory import Limits, may_fit
 from planner.split_problem import chord_of_min
 
@@ -34,6 +35,7 @@ def split_bound(
     costs: BlockCosts,
     *,
     limits: Limits,
+    pool: PathPool,
 ) -> FloatColumn:
     """Seconds that no split of the layers of each row goes below, if that is less than a limit.
 
@@ -52,13 +54,13 @@ def split_bound(
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
     for number in np.unique(shape[rows]).tolist():
         some, one = rows[shape[rows] == number], first[number]
-        path = fairest(
+        pipeline = (
             SCHEDULE_NAMES[table.schedule[one]],
             int(table.pp[one]),
             int(table.vpp[one]),
             int(priced.microbatches[one]),
-            job.model.num_hidden_layers,
         )
+        path = pool.mean(pipeline, job.model.num_hidden_layers)
         length = _mean_seconds(job, priced, costs, path, rows=some, most=most[some])
         bound[some] = np.maximum(bound[some], length)
     return with_overhead(machine, bound + around)

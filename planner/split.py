@@ -23,7 +23,7 @@ from costmodel.spec.layout import StageSpec, split
 from costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
 from planner.budget import Deadline
 from planner.many_splits import ManySplits
-from planner.mean_paths import seed_paths
+from planner.path_pool import PathPool
 from planner.solvers.filling import Counts
 from planner.solvers.milp import solve
 from planner.split_filling import Master
@@ -31,6 +31,8 @@ from planner.split_problem import Splittable
 from planner.split_windows import MOST_STAGES, balanced, bounds_of_stages, stages_of, windows
 
 JUDGED_AT_ONCE = 8
+BOUNDED_AT_ONCE = 1 << 16
+"""Virtual stages of splits that are bounded together, so that they stay in a cache."""
 MOST_PROGRAMS = 20
 """Integer programs for one layout; its bound stays open where they do not settle it."""
 
@@ -61,29 +63,6 @@ class Split:
     """Memory refused something; else a layout that only takes longer has no faster split."""
 
 
-class PathPool:
-    """Paths of pipelines by shape: they hold for every layout of that shape."""
-
-    def __init__(self) -> None:
-        self._paths: dict[tuple[str, tuple[int, int, int]], Paths] = {}
-
-    def known(self, row: Splittable) -> Paths | None:
-        """Paths found for the shape of a layout."""
-        return self._paths.get((row.schedule, row.shape))
-
-    def of(self, row: Splittable) -> Paths:
-        """As `known`; the first time, paths through every stage."""
-        if self.known(row) is None:
-            self.add(row, seed_paths(row.schedule, *row.shape))
-        return self._paths[row.schedule, row.shape]
-
-    def add(self, row: Splittable, paths: Paths) -> None:
-        """Take note of more paths."""
-        known = self.known(row)
-        more = paths if known is None else known.joined(paths)
-        self._paths[row.schedule, row.shape] = more
-
-
 def judge(row: Splittable, layers: IntMatrix) -> Judged:
     """Run the schedules of some splits; `layers` has shape (split, stage)."""
     judged = judge_stages(row, [split(one) for one in layers.tolist()])
@@ -112,10 +91,10 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
     layers = row.job.model.num_hidden_layers
     settled = Split(None, np.inf, cutoff_s, 0, memory_decides=False)
     value = without_overhead(row.machine, cutoff_s)
-    fast = windows(row, pool.of(row), value, memory=False)
+    fast = windows(row, pool.of(row.pipeline), value, memory=False)
     if fast is None or not fast.count(layers):
         return settled
-    window = windows(row, pool.of(row), value, within=fast)
+    window = windows(row, pool.of(row.pipeline), value, within=fast)
     if window is None or not window.count(layers):
         return replace(settled, memory_decides=True)
     start = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
@@ -124,23 +103,58 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
         best = replace(best, layers=None, step_time_s=np.inf)
     limit = min(cutoff_s, best.step_time_s)
     value = without_overhead(row.machine, limit)
-    window = windows(row, pool.of(row), value, within=window)
+    window = windows(row, pool.of(row.pipeline), value, within=window)
     if window is None or not window.count(layers):
         return replace(best, lower_bound_s=limit)
     if window.count(layers) * row.num_stages > MOST_STAGES:
         return _programmed(row, pool, best, limit, deadline)
-    splits = ManySplits(row, stages_of(row, window.totals(layers)))
+    paths = pool.of(row.pipeline)
+    listed = [
+        _promising(ManySplits(row, part), paths, limit)
+        for part in _parts(stages_of(row, window.totals(layers)))
+    ]
+    all_fit = all(part.all_fit for part in listed)
+    best = replace(best, memory_decides=best.memory_decides or not all_fit)
+    stages = np.concatenate([part.layers for part in listed])
+    bound = np.concatenate([part.bound for part in listed])
+    return _judged(ManySplits(row, stages), bound, pool, best, cutoff_s=limit, deadline=deadline)
+
+
+@dataclass(frozen=True, slots=True)
+class _Promising:
+    """Those of some splits that may be faster than a limit."""
+
+    layers: IntMatrix
+    bound: FloatColumn
+    all_fit: bool
+    """Did memory refuse none of the splits?"""
+
+
+def _promising(splits: ManySplits, paths: Paths, limit_s: float) -> _Promising:
     fits = splits.may_fit()
-    best = replace(best, memory_decides=best.memory_decides or not fits.all())
-    return _listed(splits.take(fits), pool, best, limit, deadline)
+    some = splits.take(fits)
+    bound = some.bound(paths) if len(some) else np.zeros(0)
+    wins = bound * EQUALS < limit_s
+    return _Promising(some.layers[wins], bound[wins], bool(fits.all()))
 
 
-def _listed(
-    splits: ManySplits, pool: PathPool, best: Split, cutoff_s: float, deadline: Deadline
+def _parts(layers: IntMatrix) -> list[IntMatrix]:
+    """Splits in parts that are bounded together."""
+    size = max(1, BOUNDED_AT_ONCE // layers.shape[1])
+    return [layers[start : start + size] for start in range(0, len(layers), size)]
+
+
+def _judged(
+    splits: ManySplits,
+    bound: FloatColumn,
+    pool: PathPool,
+    best: Split,
+    *,
+    cutoff_s: float,
+    deadline: Deadline,
 ) -> Split:
     """Judge listed splits in the order of their bounds, which grow with every path found."""
     row = splits.row
-    bound = splits.bound(pool.of(row)) if len(splits) else np.zeros(0)
     while True:
         limit = min(cutoff_s, best.step_time_s)
         wins = bound * EQUALS < limit
@@ -152,10 +166,10 @@ def _listed(
             return best
         order = np.argsort(bound, kind="stable")
         first, rest = order[:JUDGED_AT_ONCE], order[JUDGED_AT_ONCE:]
-        known = len(pool.of(row).rank)
+        known = len(pool.of(row.pipeline).rank)
         best = _tried(row, pool, splits.layers[first], best)
         splits, bound = splits.take(rest), bound[rest]
-        paths = pool.of(row)
+        paths = pool.of(row.pipeline)
         if len(rest) and len(paths.rank) > known:
             bound = np.maximum(bound, splits.bound(paths.since(known)))
 
@@ -171,16 +185,16 @@ def _programmed(
     for _ in range(MOST_PROGRAMS):
         limit = min(cutoff_s, best.step_time_s)
         value = without_overhead(row.machine, limit) / EQUALS
-        filling = Master(row).filling(pool.of(row), *bounds_of_stages(row))
+        filling = Master(row).filling(pool.of(row.pipeline), *bounds_of_stages(row))
         filled = solve(replace(filling, refused=tuple(refused)), deadline, value)
         bound = limit if filled.lower_bound >= value else _seconds(row, filled.lower_bound)
         bound = max(best.lower_bound_s, bound)
         best = replace(best, lower_bound_s=bound, memory_decides=True)
         if filled.counts is None:
             break
-        known = len(pool.of(row).rank)
+        known = len(pool.of(row.pipeline).rank)
         best = _tried(row, pool, filled.counts.sum(axis=1)[None, :], best)
-        if len(pool.of(row).rank) == known:
+        if len(pool.of(row.pipeline).rank) == known:
             refused.append(filled.counts)
     return best
 
@@ -192,7 +206,7 @@ def _seconds(row: Splittable, value: float) -> float:
 def _tried(row: Splittable, pool: PathPool, layers: IntMatrix, best: Split) -> Split:
     """What is known when some more splits are judged."""
     tried = judge(row, layers)
-    pool.add(row, tried.paths)
+    pool.add(row.pipeline, tried.paths)
     times = np.where(tried.fits, tried.step_time_s, np.inf)
     first = int(np.argmin(times))
     refused = best.memory_decides or not tried.fits.all()

@@ -70,6 +70,11 @@ class Splittable:
         """Its name."""
         return SCHEDULE_NAMES[int(self.table.schedule[0])]
 
+    @property
+    def pipeline(self) -> tuple[str, int, int, int]:
+        """What its paths depend on."""
+        return self.schedule, *self.shape
+
     @cached_property
     def shape(self) -> tuple[int, int, int]:
         """Pipeline ranks, virtual stages of one, micro batches."""

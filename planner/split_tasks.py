@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from costmodel.block_costs import BlockCosts, block_costs
-from costmodel.critical import Paths
 from costmodel.estimate import Priced, price, without_overhead
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, LayoutTable
 from planner.budget import Deadline
+from planner.path_pool import PathPool
 from planner.shape_bounds import split_bound
-from planner.split import PathPool, Split, best_split
+from planner.split import Split, best_split
 from planner.split_memory import Limits
 from planner.split_problem import Splittable, splittables
 
@@ -52,10 +52,13 @@ class Question:
         kept, inputs = np.zeros_like(costs.kept_bytes), np.zeros_like(costs.input_bytes)
         return priced, replace(costs, kept_bytes=kept, input_bytes=inputs)
 
-    def bound(self, priced: Priced, costs: BlockCosts, best_s: float) -> FloatColumn:
+    def bound(
+        self, priced: Priced, costs: BlockCosts, best_s: float, pool: PathPool
+    ) -> FloatColumn:
         """Bound of every row; infinite where no split fits that is faster than the best."""
         limits = Limits(self.memory_bytes, without_overhead(self.machine, best_s))
-        return split_bound(self.job, self.machine, self.traits, priced, costs, limits=limits)
+        asked = self.job, self.machine, self.traits, priced, costs
+        return split_bound(*asked, limits=limits, pool=pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +68,40 @@ class Bound(ABC):
     of: Question
     table: LayoutTable
     best_s: float
+    pool: PathPool
+    """What is known of pipelines."""
+
+    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
+        """Bound of every row, and what is known of pipelines then."""
+        return self.of.bound(*self.costs(), self.best_s, self.pool), self.pool
 
     @abstractmethod
-    def __call__(self, deadline: Deadline) -> FloatColumn:
-        """Bound of every row."""
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
 
 
 class BoundSkeletons(Bound):
     """Whatever they recompute and offload."""
 
-    def __call__(self, deadline: Deadline) -> FloatColumn:
-        """Bound of every row."""
-        return self.of.bound(*self.of.leanest(self.table), self.best_s)
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
+        return self.of.leanest(self.table)
 
 
 class BoundPolicies(Bound):
     """Whatever they offload."""
 
-    def __call__(self, deadline: Deadline) -> FloatColumn:
-        """Bound of every row."""
-        return self.of.bound(*self.of.offloaded(self.table), self.best_s)
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
+        return self.of.offloaded(self.table)
 
 
 class BoundLayouts(Bound):
     """As they are."""
 
-    def __call__(self, deadline: Deadline) -> FloatColumn:
-        """Bound of every row."""
-        return self.of.bound(*self.of.costs(self.table), self.best_s)
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take."""
+        return self.of.costs(self.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +109,12 @@ class BestSplit:
     """The fastest split of one layout that is faster than the best."""
 
     row: Splittable
-    paths: Paths | None
-    """Paths known for its shape."""
     best_s: float
+    pool: PathPool
+    """Paths known for its pipeline."""
 
-    def __call__(self, deadline: Deadline) -> tuple[Split, Paths | None]:
+    def __call__(self, deadline: Deadline) -> tuple[Split, PathPool]:
         """What is known of the split, and the paths that are known afterwards."""
         if deadline.seconds_left() <= 0:
-            return Split(None, np.inf, 0.0, 0, memory_decides=True), self.paths
-        pool = PathPool()
-        if self.paths is not None:
-            pool.add(self.row, self.paths)
-        return best_split(self.row, pool, self.best_s, deadline), pool.of(self.row)
+            return Split(None, np.inf, 0.0, 0, memory_decides=True), self.pool
+        return best_split(self.row, self.pool, self.best_s, deadline), self.pool

@@ -17,11 +17,12 @@ from costmodel.proof import EQUALS
 from costmodel.spec.layout import StageSpec
 from costmodel.table import BLOCK, FULL, NONE, IntColumn, LayoutTable, objects
 from planner.budget import Deadline
+from planner.path_pool import PathPool
 from planner.recompute_bounds import stages_with
 from planner.solvers.answers import ROUNDING
 from planner.solvers.filling import Counts, Filling
 from planner.solvers.milp import solve
-from planner.split import PathPool, judge_stages
+from planner.split import judge_stages
 from planner.split_filling import Master
 from planner.split_problem import Splittable
 from planner.split_windows import bounds_of_stages, windows
@@ -81,9 +82,9 @@ def best_by_stage(
         best = replace(best, lower_bound_s=min(limit, max(best.lower_bound_s, bound)))
         if filled.counts is None:
             break
-        known = len(pool.of(row).rank)
+        known = len(pool.of(row.pipeline).rank)
         best = _tried(row, pool, filled.counts, best, limit)
-        if len(pool.of(row).rank) == known:
+        if len(pool.of(row.pipeline).rank) == known:
             refused.append(filled.counts)
     return best
 
@@ -92,7 +93,7 @@ def _filling(
     row: Splittable, pool: PathPool, value: float, split: IntColumn | None
 ) -> Filling | None:
     """All choices that may take less than `value` seconds, as far as paths tell them apart."""
-    paths = pool.of(row)
+    paths = pool.of(row.pipeline)
     if split is not None:
         return Master(row, by_stage=True).filling(paths, split, split)
     window = windows(_without(row), paths, value, memory=False)
@@ -126,7 +127,7 @@ def _tried(
     again = counts[:, len(row.kinds) :].sum(axis=1)
     stages = stages_with(counts.sum(axis=1), again)
     judged = judge_stages(row, [stages])
-    pool.add(row, judged.paths)
+    pool.add(row.pipeline, judged.paths)
     best = replace(best, judged=best.judged + 1)
     in_memory = judged.fits[0] and _at_every_moment(row, stages)
     if not in_memory or judged.step_time_s[0] >= limit_s:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from costmodel.critical import LONG, long_paths
 from costmodel.steady import waves
 from costmodel.timeline import StageSeconds, op_ends
-from planner.mean_paths import fairest, seed_paths
+from planner.mean_paths import seed_paths
+from planner.path_pool import PathPool
 
 ROUNDING = 1 + 1e-12
 SHAPES = [(1, 1), (2, 1), (3, 1), (5, 1), (8, 1), (2, 2), (3, 2), (4, 3)]
@@ -32,7 +33,7 @@ def test_no_path_is_longer_than_the_long_run(pp, vpp, seed):
     rest = int(rng.integers(pp)) if vpp == 1 else 0
     shape = pp, vpp, groups * pp + rest
     found = long_paths(schedule_of(vpp), shape, passes(rng, 4, pp * vpp), np.zeros(4))
-    for paths in (found, seed_paths(schedule_of(vpp), *shape)):
+    for paths in (found, seed_paths((schedule_of(vpp), *shape))):
         seconds, p2p = passes(rng, 6, pp * vpp), rng.uniform(0, 0.3, 6)
         ends = op_ends(waves(schedule_of(vpp), *shape), seconds, p2p).max(axis=1)
         assert len(paths.rank)
@@ -48,13 +49,13 @@ def test_no_path_is_longer_where_groups_hold_more_than_pp_micro_batches(pp, vpp,
     for kind in (seconds.forward, seconds.backward):
         kind[every, every] *= 9
     ends = op_ends(waves("interleaved", *shape), seconds, p2p).max(axis=1)
-    paths = seed_paths("interleaved", *shape)
+    paths = seed_paths(("interleaved", *shape))
     assert (paths.seconds(seconds, p2p).max(axis=1) <= ends * ROUNDING).all()
 
 
 @pytest.mark.parametrize(("pp", "groups"), [(4, 8), (8, 20), (16, 7)])
 def test_the_mean_path_of_a_long_1f1b_crosses_every_rank_alike_and_misses_nothing(pp, groups):
     microbatches = groups * pp
-    mean = fairest("1f1b", pp, 1, microbatches, 40)
+    mean = PathPool().mean(("1f1b", pp, 1, microbatches), 40)
     each = (mean.forward + 2 * mean.backward)[:, 0] / 3
     np.testing.assert_allclose(each, (microbatches + pp - 1) / pp)

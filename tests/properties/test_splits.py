@@ -11,9 +11,10 @@ from costmodel.proof import EQUALS
 from planner.budget import Unlimited
 from planner.many_splits import ManySplits
 from planner.mean_paths import seed_paths
+from planner.path_pool import PathPool
 from planner.shape_bounds import split_bound
 from planner.solvers.answers import allowed
-from planner.split import PathPool, best_split, judge, with_split
+from planner.split import best_split, judge, with_split
 from planner.split_filling import Master
 from planner.split_memory import Limits, may_fit
 from planner.split_windows import stages_of, windows
@@ -61,7 +62,7 @@ def test_the_critical_path_is_as_long_as_the_step(base, seed):
 def test_no_known_path_is_longer_than_the_step(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         splits = ManySplits(one.row, one.layers)
-        known = seed_paths(one.row.schedule, *one.row.shape)
+        known = seed_paths(one.row.pipeline)
         few = known.joined(judge(one.row, one.layers[::7]).paths)
         assert (splits.bound(few) <= one.seconds * ROUNDING).all(), one
         every = known.joined(judge(one.row, one.layers).paths)
@@ -80,7 +81,7 @@ def test_a_split_that_fits_is_not_refused_by_its_memory(base, seed):
 def test_a_filling_allows_what_fits_and_never_values_it_above_its_step(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         row = one.row
-        paths = seed_paths(row.schedule, *row.shape).joined(judge(row, one.layers[::5]).paths)
+        paths = seed_paths(row.pipeline).joined(judge(row, one.layers[::5]).paths)
         problem = Master(row).filling(paths, one.layers.min(axis=0), one.layers.max(axis=0))
         blocks = ManySplits(row, one.layers).blocks.astype(np.int64)
         for i in np.linspace(0, len(one.layers) - 1, 12).astype(int).tolist():
@@ -94,7 +95,7 @@ def test_a_filling_allows_what_fits_and_never_values_it_above_its_step(base, see
 @given(seeds)
 def test_windows_hold_every_split_that_fits_and_is_faster(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
-        paths = seed_paths(one.row.schedule, *one.row.shape)
+        paths = seed_paths(one.row.pipeline)
         more = paths.joined(judge(one.row, one.layers[::5]).paths)
         for cutoff in cutoffs(one):
             value = without_overhead(one.row.machine, cutoff)
@@ -130,7 +131,9 @@ def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
             for cutoff in cutoffs(one):
                 faster = one.seconds[one.seconds * EQUALS < cutoff].min(initial=np.inf)
                 limits = Limits(np.inf, without_overhead(machine, cutoff))
-                bound = split_bound(job, machine, traits, priced, costs, limits=limits)[0]
+                bound = split_bound(
+                    job, machine, traits, priced, costs, limits=limits, pool=PathPool()
+                )[0]
                 assert bound <= faster * ROUNDING, (one, cutoff)
 
 

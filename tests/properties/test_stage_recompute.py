@@ -20,9 +20,10 @@ from costmodel.schedules.program import EQUAL
 from costmodel.steady import named_program
 from costmodel.table import objects
 from planner.budget import Unlimited
+from planner.path_pool import PathPool
 from planner.recompute_bounds import EvenLayouts, stages_with
 from planner.solvers.answers import allowed
-from planner.split import PathPool, judge_stages
+from planner.split import judge_stages
 from planner.split_filling import Master
 from planner.split_problem import splittables
 from planner.stage_recompute import best_by_stage, by_stage, fits
@@ -161,9 +162,9 @@ def test_a_rank_needs_at_least_what_its_estimate_says(base, seed):
 def test_a_filling_allows_every_choice_that_fits_and_values_none_above_its_step(base, seed):
     for one in random_choices(base, seed, even=False):
         row, pool = one.row, PathPool()
-        pool.add(row, one.judged.paths.since(len(one.layers) // 2))
+        pool.add(row.pipeline, one.judged.paths.since(len(one.layers) // 2))
         master = Master(row, by_stage=True)
-        problem = master.filling(pool.of(row), one.layers.min(axis=0), one.layers.max(axis=0))
+        problem = master.filling(pool.of(row.pipeline), one.layers.min(axis=0), one.layers.max(axis=0))
         for i in np.linspace(0, len(one.layers) - 1, 20).astype(int).tolist():
             terms = without_overhead(row.machine, one.judged.step_time_s[i])
             assert problem.value(one.blocks[i]) <= terms * ROUNDING, one
