@@ -164,7 +164,9 @@ def test_a_filling_allows_every_choice_that_fits_and_values_none_above_its_step(
         row, pool = one.row, PathPool()
         pool.add(row.pipeline, one.judged.paths.since(len(one.layers) // 2))
         master = Master(row, by_stage=True)
-        problem = master.filling(pool.of(row.pipeline), one.layers.min(axis=0), one.layers.max(axis=0))
+        problem = master.filling(
+            pool.of(row.pipeline), one.layers.min(axis=0), one.layers.max(axis=0)
+        )
         for i in np.linspace(0, len(one.layers) - 1, 20).astype(int).tolist():
             terms = without_overhead(row.machine, one.judged.step_time_s[i])
             assert problem.value(one.blocks[i]) <= terms * ROUNDING, one
