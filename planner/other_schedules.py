@@ -17,8 +17,8 @@ from costmodel.table import LayoutTable
 from planner.plan import OtherSchedule
 
 MOST_RANKS = 6
-"""Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes a second for
-more. Source: measured; `plan schedule --kind v-half` makes them of any size."""
+"""Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes a second
+for more. Source: measured; `plan schedule --kind v-half` makes them of any size."""
 
 
 def other_schedules(

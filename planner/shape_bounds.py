@@ -71,15 +71,12 @@ def steady_seconds(job: Job, priced: Priced, costs: BlockCosts) -> FloatColumn:
 
     Source: derived; the slowest rank takes no less than the mean.
     """
-    held = (
-        *layer_counts(job),
-        (EMBEDDING, 1),
-        (HEAD, 1),
-        (MTP, job.model.num_nextn_predict_layers),
-    )
-    again = _repeats_all(priced.table)
-    each = costs.forward + costs.backward + again * costs.again
+    layers, modules = layer_counts(job), job.model.num_nextn_predict_layers
+    each = costs.forward + costs.backward
+    held = (*layers, (EMBEDDING, 1), (HEAD, 1), (MTP, modules))
     total = sum(count * each[kind] for kind, count in held)
+    again = sum(count * costs.again[kind] for kind, count in layers)
+    total = total + _repeats_all(priced.table) * again
     return np.asarray(total * priced.microbatches / priced.table.pp)
 
 

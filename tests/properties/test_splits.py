@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from costmodel.block_costs import block_costs
 from costmodel.estimate import price, with_overhead, without_overhead
 from costmodel.proof import EQUALS
+from costmodel.spec.layout import Layout
+from costmodel.table import LayoutTable
 from planner.budget import Unlimited
 from planner.many_splits import ManySplits
 from planner.mean_paths import seed_paths
@@ -18,7 +20,7 @@ from planner.split import best_split, judge, with_split
 from planner.split_filling import Master
 from planner.split_memory import Limits, may_fit
 from planner.split_windows import stages_of, windows
-from tests.properties.every_split import random_splits
+from tests.properties.every_split import on_the_clock, random_splits
 
 ROUNDING = 1 + 1e-12
 LAYOUTS = 3
@@ -149,6 +151,20 @@ def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
                 continue
             limits = Limits(one.row.memory_bytes, without_overhead(machine, cutoff))
             assert may_fit(job, priced, costs, np.array([0]), limits)[0], (one, cutoff)
+
+
+def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
+    job = make_job("small-dense", "1x2:l4", 16)
+    model = job.model.model_copy(update={"num_hidden_layers": 7, "vocab_size": 256_000})
+    job = job.model_copy(update={"model": model})
+    layout = {"pp": 2, "recompute": "full", "recompute_method": "uniform"}
+    table = LayoutTable.of([Layout(**layout, recompute_num_layers=1)])
+    one = on_the_clock(job, table)
+    machine, traits = one.row.machine, one.row.traits
+    priced = price(job, machine, traits, table)
+    costs, limits = block_costs(job, machine, traits, priced), Limits(np.inf, np.inf)
+    bound = split_bound(job, machine, traits, priced, costs, limits=limits, pool=PathPool())
+    assert bound[0] <= one.seconds.min() * ROUNDING
 
 
 @thorough
