@@ -154,7 +154,7 @@ def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
 
 
 def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
-    job = make_job("small-dense", "1x2:l4", 16)
+    job = make_job("small-dense", "1x2:l4", 128)
     model = job.model.model_copy(update={"num_hidden_layers": 7, "vocab_size": 256_000})
     job = job.model_copy(update={"model": model})
     layout = {"pp": 2, "recompute": "full", "recompute_method": "uniform"}
