@@ -22,6 +22,7 @@ from costmodel.spec.training import TrainingSpec
 from costmodel.splits import layers_per_stage
 from costmodel.table import BLOCK, FULL, SELECTIVE, LayoutTable
 from costmodel.timeline import StageSeconds
+from planner.budget import Unlimited
 from planner.constraints import broken_rules, legality_rules
 from planner.mixed_bounds import InGroups, may_fit, path_bound, steady_bound
 from planner.mixed_classes import Asked, along_paths, classes_in_groups
@@ -205,6 +206,7 @@ def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
         lambda rows: InGroups.of(job, machine, traits, rows),
         margin,
         seconds * (1 + 1e-9),
+        Unlimited(),
     )
     kept = along_paths(known, classes_in_groups(known, pool, order), order)
     full = layout.recompute == "full"

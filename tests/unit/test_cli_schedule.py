@@ -344,7 +344,7 @@ def test_stage_times_are_read_as_entries_or_as_lists(tmp_path: Path):
         ('[{"forward": "1", "input_grad": 1, "weight_grad": 1}]', "stages.0.forward"),
         ('[{"forward": true, "input_grad": 1, "weight_grad": 1}]', "stages.0.forward"),
         ('[{"forward": 1, "input_grad": 1, "weight_grad": 1}]', "1 entries, but pp * vpp = 2"),
-        ('{"forward": [1, 1e300], "input_grad": [1, 1], "weight_grad": [1, 1]}', "entry 1: forw"),
+        ('{"forward": [1, 1e300], "input_grad": [1, 1], "weight_grad": [1, 1]}', "forward.1"),
         ('{"forward": [1, 1], "input_grad": [1, 1], "weight_grad": [1]}', "equally long"),
         ('{"forward": [1, 1], "input_grad": [1, -1], "weight_grad": [1, 1]}', "input_grad.1"),
         ("[1, 2]", "stages.0"),
