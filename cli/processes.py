@@ -59,8 +59,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.line, there = Pipe()
-        forked = START == "fork"
-        started = get_context("fork") if forked else get_context("spawn")
+        started = get_context("fork") if START == "fork" else get_context("spawn")
         self._process = started.Process(target=_work, args=(there,), daemon=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside other threads
@@ -205,7 +204,10 @@ def _work(line: Connection) -> None:
     threading.Thread(target=_end_with_search, daemon=True).start()
     line.send(_Answer(None))
     while True:
-        task, end = line.recv()
+        try:
+            task, end = line.recv()
+        except EOFError:  # the search was killed
+            return
         try:
             found = _Answer(task(_Until(end)))
         except Exception as error:  # noqa: BLE001 (raised again where the task came from)
