@@ -21,9 +21,10 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from costmodel.timeline import FloatMatrix
-from planner.mean_paths import Crossings
+from planner.mean_paths import Crossings, seed_paths
 from planner.path_pool import PathPool
-from planner.split_memory import Limits, may_fit
+from planner.rank_paths import RankPaths
+from planner.split_memory import Limits, may_fit, states_may_fit
 from planner.split_problem import chord_of_min
 
 
@@ -48,9 +49,11 @@ def split_bound(
     around = _around(job, machine, traits, priced, costs, most=most)
     bound = steady_seconds(job, priced, costs)
     rows = np.flatnonzero(bound + around < seconds)
-    fits = may_fit(job, priced, costs, rows, limits)
-    bound[rows[~fits]] = np.inf
-    rows = rows[fits]
+    keeps = bool(costs.kept_bytes.any())
+    for check in (states_may_fit, may_fit) if keeps else (states_may_fit,):
+        fits = check(job, priced, costs, rows, limits)
+        bound[rows[~fits]] = np.inf
+        rows = rows[fits]
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
     for number in np.unique(shape[rows]).tolist():
         some, one = rows[shape[rows] == number], first[number]
@@ -63,6 +66,11 @@ def split_bound(
         path = pool.mean(pipeline, job.model.num_hidden_layers)
         length = _mean_seconds(job, priced, costs, path, rows=some, most=most[some])
         bound[some] = np.maximum(bound[some], length)
+        some = some[bound[some] + around[some] < seconds]
+        if len(some) and keeps:
+            stays = RankPaths(job, priced, costs, some, seed_paths(pipeline), path.stage_of, limits)
+            length = stays.seconds
+            bound[some] = np.maximum(bound[some], length)
     return with_overhead(machine, bound + around)
 
 

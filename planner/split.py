@@ -28,7 +28,13 @@ from planner.solvers.filling import Counts
 from planner.solvers.milp import solve
 from planner.split_filling import Master
 from planner.split_problem import Splittable
-from planner.split_windows import MOST_STAGES, balanced, bounds_of_stages, stages_of, windows
+from planner.split_windows import (
+    MOST_STAGES,
+    balanced,
+    bounds_of_stages,
+    stages_of,
+    windows,
+)
 
 JUDGED_AT_ONCE = 8
 BOUNDED_AT_ONCE = 1 << 16
@@ -98,14 +104,16 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
     if window is None or not window.count(layers):
         return replace(settled, memory_decides=True)
     start = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
-    best = _tried(row, pool, stages_of(row, balanced(row)), start)
-    if best.step_time_s >= cutoff_s:
-        best = replace(best, layers=None, step_time_s=np.inf)
-    limit = min(cutoff_s, best.step_time_s)
-    value = without_overhead(row.machine, limit)
-    window = windows(row, pool.of(row.pipeline), value, within=window)
-    if window is None or not window.count(layers):
-        return replace(best, lower_bound_s=limit)
+    best, limit = start, cutoff_s
+    if window.count(layers) * row.num_stages > BOUNDED_AT_ONCE:
+        best = _tried(row, pool, stages_of(row, balanced(row)), start)
+        if best.step_time_s >= cutoff_s:
+            best = replace(best, layers=None, step_time_s=np.inf)
+        limit = min(cutoff_s, best.step_time_s)
+        value = without_overhead(row.machine, limit)
+        window = windows(row, pool.of(row.pipeline), value, within=window)
+        if window is None or not window.count(layers):
+            return replace(best, lower_bound_s=limit)
     if window.count(layers) * row.num_stages > MOST_STAGES:
         return _programmed(row, pool, best, limit, deadline)
     paths = pool.of(row.pipeline)

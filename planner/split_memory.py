@@ -7,7 +7,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, EMBEDDING, HEAD, MOE, BlockCosts, layer_counts
+from costmodel.block_costs import (
+    DENSE,
+    EMBEDDING,
+    HEAD,
+    MOE,
+    BlockCosts,
+    layer_counts,
+    usual_layers,
+)
 from costmodel.estimate import Priced
 from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.schedules import SCHEDULES
@@ -71,6 +79,22 @@ def may_fit(
                 break
         result[some] = True
     return result
+
+
+def states_may_fit(
+    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits
+) -> BoolColumn:
+    """Which of some rows are not refused even if layers kept no activations.
+
+    Source: as `may_fit`, of ranks without embedding and head; spares it most rows.
+    """
+    kind, count = usual_layers(job)
+    room = _room(priced, costs, rows, np.zeros((2, 1), dtype=bool), limits.memory_bytes)[0]
+    seconds = limits.pipeline_s / priced.microbatches[rows]
+    room = room + _regrown(priced, costs, rows, np.zeros(1, dtype=np.int64))
+    held = np.floor(room / costs.state_bytes[kind, rows] + ROUNDING)
+    run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING)
+    return np.asarray(np.minimum(held, run) * priced.table.pp[rows] >= count)
 
 
 def _filling(priced: Priced, rows: IntColumn) -> IntColumn:

@@ -162,7 +162,10 @@ class Splittable:
 
     @cached_property
     def memory_needs(self) -> Sums:
-        """Bytes of every rank when it has most passes in flight, less what it may allocate."""
+        """Bytes of every rank when it has most passes in flight, less what it may allocate.
+
+        A rank without layers is not refused: its transients are not those of a rank with some.
+        """
         one = self.costs
         room = (self.memory_bytes - self.outside_bytes) / RESERVE_FACTOR * ROUNDING
         state = one.state_bytes[:, 0]
@@ -177,7 +180,8 @@ class Splittable:
             in_flight[self.stage_of[rank]] = passes
             for kept, fewer in self._activations():
                 needs.append(here * state[list(self.kinds)] + in_flight[:, None] * kept)
-                over.append(fixed + predicting - fewer * float(passes.sum()))
+                constant = fixed + predicting - fewer * float(passes.sum())
+                over.append(min(0.0, constant) if self._may_be_empty(rank) else constant)
         return Sums(np.array(needs), np.array(over))
 
     def _regrown(self, rank: int) -> float:
@@ -187,10 +191,13 @@ class Splittable:
         """
         if not self.recomputes_all:
             return 0.0
-        may_be_empty = np.isin(self.stage_of[rank], (0, self.num_stages - 1)).all()
-        groups = int(self.table.recompute_num_layers[0]) - (not may_be_empty)
+        groups = int(self.table.recompute_num_layers[0]) - (not self._may_be_empty(rank))
         kept = float(self.costs.kept_bytes[list(self.kinds), 0].max())
         return max(0, groups) * kept if kept else float(self.transients[rank])
+
+    def _may_be_empty(self, rank: int) -> bool:
+        """May a rank hold no layers at all? Its stages are the first or the last ones then."""
+        return bool(np.isin(self.stage_of[rank], (0, self.num_stages - 1)).all())
 
     def _activations(self) -> list[tuple[FloatColumn, float]]:
         """Bytes each layer keeps of a micro batch in flight by kind, and bytes less a stage.

@@ -18,9 +18,9 @@ from planner.shape_bounds import split_bound
 from planner.solvers.answers import allowed
 from planner.split import best_split, judge, with_split
 from planner.split_filling import Master
-from planner.split_memory import Limits, may_fit
+from planner.split_memory import Limits, may_fit, states_may_fit
 from planner.split_windows import stages_of, windows
-from tests.properties.every_split import on_the_clock, random_splits
+from tests.properties.every_split import on_the_clock, random_splits, with_memory
 
 ROUNDING = 1 + 1e-12
 LAYOUTS = 3
@@ -150,7 +150,8 @@ def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
             if not (one.fits & (one.seconds * EQUALS < cutoff)).any():
                 continue
             limits = Limits(one.row.memory_bytes, without_overhead(machine, cutoff))
-            assert may_fit(job, priced, costs, np.array([0]), limits)[0], (one, cutoff)
+            for check in (states_may_fit, may_fit):
+                assert check(job, priced, costs, np.array([0]), limits)[0], (one, cutoff)
 
 
 def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
@@ -165,6 +166,13 @@ def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
     costs, limits = block_costs(job, machine, traits, priced), Limits(np.inf, np.inf)
     bound = split_bound(job, machine, traits, priced, costs, limits=limits, pool=PathPool())
     assert bound[0] <= one.seconds.min() * ROUNDING
+
+
+def test_a_rank_that_may_be_empty_is_not_refused_without_layers(make_job):
+    layout = Layout(pp=2, vpp=2, schedule="zb-v")
+    one = on_the_clock(make_job("small-dense", "1x2:l4"), LayoutTable.of([layout]))
+    ends, inner = with_memory(one, 0.0).row.memory_needs.constants  # the first rank holds both ends
+    assert ends == 0 < inner
 
 
 @thorough
