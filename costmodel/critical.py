@@ -136,28 +136,54 @@ ALTERNATING = ("1f1b", "interleaved")
 `pp` micro batches."""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The longest paths of a run, and of longer ones."""
+
+    paths: Paths
+    stays: BoolColumn
+    """Stages on which a path goes on for as long as the run does; (path, stage)."""
+
+    def longer(self, by: int) -> Paths:
+        """Those of a run of so many more micro batches, as far as they are known; maybe none.
+
+        A path that stays on one rank for more than half of the rank's ops is there in the middle of
+        the run, between warm-up and drain. A longer run repeats what the rank does there, and what
+        comes later, on whatever rank, is the same for later micro batches: so the path goes on for
+        longer. Source: derived; tested against the longer run.
+        """
+        if not by:
+            return self.paths.distinct()
+        known, more = np.flatnonzero(self.stays.any(axis=1)), by * self.stays
+        forward, backward = self.paths.forward + more, self.paths.backward + more
+        return replace(self.paths, forward=forward, backward=backward).take(known).distinct()
+
+
+def run_of(
+    schedule: str, shape: tuple[int, int, int], seconds: StageSeconds, p2p: FloatColumn
+) -> Run:
+    """The longest paths of every candidate, as `critical_paths` with nothing behind them."""
+    behind = np.zeros((len(p2p), shape[0]))
+    paths, rank = _traced(schedule, shape, seconds, p2p, behind)
+    return Run(paths, np.arange(shape[0] * shape[1]) % shape[0] == rank[:, None])
+
+
+def enough_microbatches(schedule: str, shape: tuple[int, int, int]) -> int:
+    """Micro batches of a run that stands for one of a shape (pp, vpp, micro batches)."""
+    pp, vpp, microbatches = shape
+    larger_groups = vpp > 1 and microbatches % pp > 0
+    if larger_groups or schedule not in ALTERNATING:
+        return microbatches
+    return min(microbatches, LONG * pp + microbatches % pp)
+
+
 def long_paths(
     schedule: str, shape: tuple[int, int, int], seconds: StageSeconds, p2p: FloatColumn
 ) -> Paths:
-    """The longest paths of a pipeline; of a long one, long ones that a short run shows.
-
-    A path that stays on one rank for more than half of the rank's ops is there in the middle of the
-    run, between warm-up and drain. A longer run repeats what the rank does there, and what comes
-    later, on whatever rank, is the same for later micro batches: so the path goes on for longer.
-    Source: derived; tested against the longer run.
-    """
-    pp, vpp, microbatches = shape
-    behind, short = np.zeros((len(p2p), pp)), LONG * pp + microbatches % pp
-    larger_groups = vpp > 1 and microbatches % pp > 0
-    if microbatches <= short or larger_groups or schedule not in ALTERNATING:
-        return critical_paths(schedule, shape, seconds, p2p, behind).distinct()
-    paths, stays = _traced(schedule, (pp, vpp, short), seconds, p2p, behind)
-    if (stays < 0).all():
-        return critical_paths(schedule, shape, seconds, p2p, behind).distinct()
-    stage = np.arange(pp * vpp) % pp
-    more = (stage == stays[:, None]) * (microbatches - short)
-    longer = replace(paths, forward=paths.forward + more, backward=paths.backward + more)
-    return longer.take(np.flatnonzero(stays >= 0)).distinct()
+    """The longest paths of a pipeline; of a long one, long ones that a short run shows."""
+    enough = enough_microbatches(schedule, shape)
+    found = run_of(schedule, (*shape[:2], enough), seconds, p2p).longer(shape[2] - enough)
+    return found if len(found.rank) else run_of(schedule, shape, seconds, p2p).longer(0)
 
 
 def _traced(

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.critical import Paths, long_paths
+from costmodel.critical import Paths, Run, enough_microbatches, run_of
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.program import IntMatrix, placed
 from costmodel.table import FloatColumn
@@ -50,6 +50,13 @@ class Crossings:
 def seed_paths(pipeline: Pipeline) -> Paths:
     """The longest paths where all stages are alike, and where one stage or one rank is slower."""
     schedule, pp, vpp, num_microbatches = pipeline
+    enough = enough_microbatches(schedule, (pp, vpp, num_microbatches))
+    found = _seeds(schedule, pp, vpp, enough).longer(num_microbatches - enough)
+    return found if len(found.rank) else _seeds(*pipeline).longer(0)
+
+
+@lru_cache(maxsize=256)
+def _seeds(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Run:
     stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
     stages = np.arange(stage_of.size)
     slower = (stage_of[:, :, None] == stages).any(axis=1)
@@ -57,7 +64,7 @@ def seed_paths(pipeline: Pipeline) -> Paths:
     parts = [np.zeros((1, len(stages))), *(size * slower for size in sizes)]
     seconds = _alike(schedule, 1 + np.concatenate(parts))
     nothing = np.zeros(len(seconds.forward))
-    return long_paths(schedule, (pp, vpp, num_microbatches), seconds, nothing)
+    return run_of(schedule, (pp, vpp, num_microbatches), seconds, nothing)
 
 
 def fairest(pipeline: Pipeline, paths: Paths, num_layers: int) -> Crossings:
