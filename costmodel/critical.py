@@ -53,6 +53,8 @@ class Paths:
 
     def distinct(self) -> Paths:
         """Each path once."""
+        if not len(self.rank):
+            return self
         columns = [getattr(self, f.name) for f in fields(self)]
         flat = np.concatenate([column.reshape(len(self.rank), -1) for column in columns], axis=1)
         first: dict[bytes, int] = {}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.critical import LONG, long_paths
+from costmodel.critical import LONG, Run, long_paths, run_of
 from costmodel.steady import waves
 from costmodel.timeline import StageSeconds, op_ends
 from planner.mean_paths import seed_paths
@@ -38,6 +38,13 @@ def test_no_path_is_longer_than_the_long_run(pp, vpp, seed):
         ends = op_ends(waves(schedule_of(vpp), *shape), seconds, p2p).max(axis=1)
         assert len(paths.rank)
         assert (paths.seconds(seconds, p2p).max(axis=1) <= ends * ROUNDING).all()
+
+
+def test_a_run_whose_paths_stay_nowhere_tells_nothing_of_longer_ones():
+    paths = run_of("1f1b", (4, 1, 12), passes(np.random.default_rng(0), 2, 4), np.zeros(2)).paths
+    nowhere = Run(paths, np.zeros((len(paths.rank), 4), dtype=bool))
+    assert not len(nowhere.longer(4).rank)
+    assert len(nowhere.longer(0).rank)
 
 
 @pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(8, 2, 63), (8, 3, 63), (16, 2, 255)])
