@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.block_costs import (
-    DENSE,
     EMBEDDING,
     HEAD,
-    MOE,
     MTP,
     BlockCosts,
     block_costs,
     layer_counts,
+    usual_layers,
 )
 from costmodel.cut import boundary_seconds, link_bound
 from costmodel.estimate import Priced, price, with_overhead, without_overhead
@@ -35,7 +34,6 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from costmodel.timeline import StageSeconds
-from planner.mixed_paths import Durations, UnlikePath, unlike_path
 from planner.split_memory import Layers, Limits, most_layers
 
 
@@ -69,10 +67,24 @@ class InGroups:
     @property
     def shapes(self) -> list[IntColumn]:
         """Rows of each pipeline shape, GPUs of a rank included."""
-        table = self.table
-        columns = (table.schedule, table.pp, table.vpp, self.microbatches)
-        first, code = distinct(*columns)
-        return [np.flatnonzero(code == number) for number in range(len(first))]
+        return self._alike(self.microbatches)
+
+    @property
+    def filled(self) -> list[IntColumn]:
+        """Rows of each pipeline shape, but for micro batches beyond those that fill it."""
+        rounds = np.array([SCHEDULES[name].rounds_to_fill for name in SCHEDULE_NAMES])
+        most = rounds[self.table.schedule] * self.table.pp
+        return self._alike(np.minimum(self.microbatches, most))
+
+    @property
+    def pipelines(self) -> list[IntColumn]:
+        """Rows of each schedule and number of stages, for any number of micro batches."""
+        return self._alike()
+
+    def _alike(self, *more: IntColumn) -> list[IntColumn]:
+        first, code = distinct(self.table.schedule, self.table.pp, self.table.vpp, *more)
+        order = np.argsort(code, kind="stable")
+        return np.split(order, np.searchsorted(code[order], np.arange(1, len(first))))
 
     def ranks(self, row: int, order: Sequence[int]) -> IntColumn:
         """Node group of every pipeline rank of a row, the groups in an order."""
@@ -98,7 +110,7 @@ class InGroups:
         Source: as `planner.shape_bounds`; a stage with n of at most h layers repeats no less than
         the share min(N, h) / h of them.
         """
-        seconds, usual = without_overhead(self.machine, cutoff_s), _usual(self.job)
+        seconds, usual = without_overhead(self.machine, cutoff_s), usual_layers(self.job)[0]
         pair = np.min([(c.forward + c.backward)[usual] for c in self.costs], axis=0)
         layers = self.job.model.num_hidden_layers
         most = np.minimum(seconds / (self.microbatches * pair), layers)
@@ -140,8 +152,8 @@ def steady_bound(of: InGroups, order: Sequence[int], again: FloatColumn) -> Floa
 
     Source: the module.
     """
-    bound, layer = np.zeros(len(of.table)), _usual(of.job)
-    for rows in of.shapes:
+    bound, layer = np.zeros(len(of.table)), usual_layers(of.job)[0]
+    for rows in of.pipelines:
         one, pair = int(rows[0]), of.pair(rows, again)
         schedule = SCHEDULE_NAMES[of.table.schedule[one]]
         whole = not SCHEDULES[schedule].splits_backward and schedule not in of.traits.unsynchronised
@@ -152,12 +164,25 @@ def steady_bound(of: InGroups, order: Sequence[int], again: FloatColumn) -> Floa
         layers = _layers(of.job, pair, layer)
         if fills and len(group) > 1:
             layers = layers + (prices[1:] * 2 * np.cumsum(messages, axis=1).T).sum(axis=0)
-        shape = schedule, len(group), int(of.table.vpp[one]), int(of.microbatches[one])
+        shape = schedule, len(group), int(of.table.vpp[one]), 1
         nothing = np.zeros((len(rows), len(group) * shape[2]))
         busy = link_bound(shape, StageSeconds(nothing, nothing, nothing), np.zeros_like(wire), wire)
-        busy = busy * (schedule not in of.traits.unsynchronised)
+        busy = of.microbatches[rows] * busy * (schedule not in of.traits.unsynchronised)
         bound[rows] = np.maximum(layers / prices.sum(axis=0), busy)
     return with_overhead(of.machine, bound)
+
+
+def throughput_bound(of: InGroups) -> FloatColumn:
+    """Seconds no layout below a node is below: all ranks run layers from the first second on.
+
+    Source: derived; as `steady_bound` without waiting.
+    """
+    rows, layer = np.arange(len(of.table)), usual_layers(of.job)[0]
+    pair = of.pair(rows, np.zeros(len(rows)))
+    gpus = of.table.tp * of.table.cp * of.table.dp
+    ranks = np.array([group.num_gpus for group in of.job.cluster.groups])[:, None] // gpus
+    speed = (ranks / pair[:, layer]).sum(axis=0)
+    return with_overhead(of.machine, of.microbatches * _layers(of.job, pair, layer) / speed)
 
 
 def likely_seconds(of: InGroups, order: Sequence[int], again: FloatColumn) -> FloatColumn:
@@ -168,8 +193,8 @@ def likely_seconds(of: InGroups, order: Sequence[int], again: FloatColumn) -> Fl
     Source: derived, the cycles of both orders; within 1 % of the simulation on six layouts of a
     70 B model over 25 GbE.
     """
-    seconds, layer = np.zeros(len(of.table)), _usual(of.job)
-    for rows in of.shapes:
+    seconds, layer = np.zeros(len(of.table)), usual_layers(of.job)[0]
+    for rows in of.pipelines:
         one, pair, m = int(rows[0]), of.pair(rows, again), of.microbatches[rows]
         pp, vpp, group = int(of.table.pp[one]), int(of.table.vpp[one]), of.ranks(one, order)
         work = _layers(of.job, pair, layer) / (1 / pair[group, layer]).sum(axis=0)
@@ -179,31 +204,10 @@ def likely_seconds(of: InGroups, order: Sequence[int], again: FloatColumn) -> Fl
     return with_overhead(of.machine, seconds)
 
 
-def path_bound(of: InGroups, order: Sequence[int], again: FloatColumn) -> FloatColumn:
-    """As `steady_bound`, by a mean of paths that are there for every split.
-
-    Source: as `planner.shape_bounds`, with the weights for the speeds of the groups.
-    """
-    bound, layer = np.zeros(len(of.table)), _usual(of.job)
-    for rows in of.shapes:
-        one = int(rows[0])
-        if SCHEDULES[name := SCHEDULE_NAMES[of.table.schedule[one]]].adapts:
-            continue
-        if name in of.traits.unsynchronised:
-            continue
-        group = of.ranks(one, order)
-        pair, message = of.pair(rows[:1], again)[group, layer, 0], of.messages(rows[:1], group)[0]
-        shape = int(of.table.pp[one]), int(of.table.vpp[one]), int(of.microbatches[one])
-        takes = Durations.of(pair, message[0], of.job.model.num_hidden_layers)
-        path = unlike_path(name, shape, takes)
-        bound[rows] = _along(of, path, rows, group, again)
-    return with_overhead(of.machine, bound)
-
-
 def may_fit(of: InGroups, order: Sequence[int], margin: float, cutoff_s: float) -> BoolColumn:
     """Rows whose ranks have bytes and seconds for all layers, as `planner.split_memory.may_fit`."""
     result = np.ones(len(of.table), dtype=bool)
-    for rows in of.shapes:
+    for rows in of.filled:
         for kind, layers in layer_counts(of.job):
             most = room(of, order, margin, cutoff_s, rows=rows, kind=kind).clip(0, layers)
             result[rows] &= most.sum(axis=0) >= layers
@@ -234,11 +238,6 @@ def room(
     return np.stack(each)[group, np.arange(len(group))]
 
 
-def _usual(job: Job) -> int:
-    """The kind of layer the model has most of."""
-    return max(layer_counts(job), key=lambda pair: pair[1])[0]
-
-
 def _layers(job: Job, pair: FloatColumn, layer: int) -> FloatColumn:
     """All blocks of the model as so many of its usual layers, each where it counts least."""
     counts = dict(layer_counts(job))
@@ -255,27 +254,3 @@ def _prices(speed: FloatColumn, m: IntColumn, *, fills: bool) -> FloatColumn:
         prices[rank] = np.maximum(0.0, speed[rank] - fills * behind) / m
         behind = behind + prices[rank]
     return prices
-
-
-def _along(
-    of: InGroups, path: UnlikePath, rows: IntColumn, group: IntColumn, share: FloatColumn
-) -> FloatColumn:
-    """Length of a mean path with the layers where it is shortest. Source: as `path_bound`."""
-    stages = np.empty(path.stage_of.size, dtype=np.int64)
-    stages[path.stage_of] = group[:, None]
-    every = [(c.forward, c.backward, c.weight, of.repeated(c, share)) for c in of.costs]
-    crossing = []
-    for kind in (DENSE, MOE, EMBEDDING, HEAD, MTP):
-        forward, backward, weight, again = (
-            np.stack([column[kind, rows] for column in columns])[stages]
-            for columns in zip(*every, strict=True)
-        )
-        one = path.forward[:, None] * forward + path.weight[:, None] * weight
-        crossing.append(one + path.backward[:, None] * (backward + share[rows] * again))
-    messages = of.messages(rows, group)[0]
-    total = messages @ path.crossed[: messages.shape[1]]
-    total = total + crossing[EMBEDDING][0] + crossing[HEAD][-1]
-    total = total + of.job.model.num_nextn_predict_layers * crossing[MTP][-1]
-    for kind, layers in layer_counts(of.job):
-        total = total + layers * crossing[kind].min(axis=0)
-    return np.asarray(total)

@@ -11,8 +11,9 @@ from costmodel.rules import Rule
 from costmodel.table import FULL, LayoutTable
 from planner.budget import Deadline
 from planner.lean import ends, most_offload
-from planner.mixed_bounds import InGroups, may_fit, path_bound, steady_bound
+from planner.mixed_bounds import InGroups, steady_bound
 from planner.mixed_pools import joined
+from planner.mixed_windows import Below, path_bound, window_bound
 from planner.pool import Pool
 from planner.space import Space
 
@@ -32,6 +33,11 @@ class Asked:
     best_s: float
     """Step time to beat."""
     budget: Deadline
+
+    @property
+    def below(self) -> Below:
+        """What it must do, as bounds are asked."""
+        return Below(self.margin, self.best_s)
 
     @property
     def late(self) -> bool:
@@ -72,8 +78,9 @@ def classes_in_groups(asked: Asked, skeletons: Pool, order: Sequence[int]) -> Po
     if not len(rows):
         return skeletons.take(rows)
     both = _as_lean(asked.priced(fast.take(rows)), asked.priced(lean.take(rows)))
-    rows = rows[may_fit(both, order, asked.margin, asked.best_s)]
-    return Pool(lean.take(rows), bound[rows], family[rows])
+    again = one.again(asked.best_s)[rows]
+    bound = np.maximum(bound[rows], window_bound(both, order, again, asked.below, updates=False))
+    return Pool(lean.take(rows), bound, family[rows]).below(asked.best_s)
 
 
 def along_paths(asked: Asked, some: Pool, order: Sequence[int]) -> Pool:
@@ -85,8 +92,9 @@ def along_paths(asked: Asked, some: Pool, order: Sequence[int]) -> Pool:
         recompute_num_layers=full.astype(np.int64),
     )
     priced = asked.priced(fast)
-    bound = np.maximum(some.bound, path_bound(priced, order, priced.again(asked.best_s)))
-    return Pool(some.table, bound, some.family).below(asked.best_s)
+    again, both = priced.again(asked.best_s), _as_lean(priced, asked.priced(some.table))
+    closer = path_bound(both, order, again, asked.below, updates=False)
+    return Pool(some.table, np.maximum(some.bound, closer), some.family).below(asked.best_s)
 
 
 def _as_lean(fast: InGroups, lean: InGroups) -> InGroups:

@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.critical import Paths, critical_paths
+from costmodel.critical import Paths, long_paths
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.program import IntMatrix, placed
 from costmodel.table import FloatColumn, IntColumn
 from costmodel.timeline import StageSeconds
 from planner.mean_paths import FORWARD_SHARE, seed_paths
-from planner.solvers.linear import Program
+from planner.solvers.linear import Matrix
 
 STEPS = 20
 """Durations are told apart to one in so many of a layer's. Source: assumed; any weights of the
@@ -40,16 +40,26 @@ class Durations:
     layer: tuple[float, ...]
     message: tuple[float, ...]
     layers: int
+    least: tuple[float, ...]
+    most: tuple[float, ...]
+    """Layers that each rank may hold."""
 
     @classmethod
-    def of(cls, seconds: FloatColumn, messages: FloatColumn, layers: int) -> Durations:
-        """Relative to the fastest rank."""
+    def of(
+        cls,
+        seconds: FloatColumn,
+        messages: FloatColumn,
+        layers: int,
+        window: tuple[FloatColumn, FloatColumn],
+    ) -> Durations:
+        """Relative to the fastest rank; `window` is the fewest and most layers of each."""
         unit = float(seconds.min()) / STEPS
 
         def rounded(column: FloatColumn) -> tuple[float, ...]:
             return tuple((np.rint(column / unit) / STEPS).tolist())
 
-        return cls(rounded(seconds), rounded(messages), layers)
+        least, most = (tuple(one.tolist()) for one in window)
+        return cls(rounded(seconds), rounded(messages), layers, least, most)
 
 
 @lru_cache(maxsize=4096)
@@ -64,11 +74,8 @@ def unlike_path(schedule: str, shape: tuple[int, int, int], takes: Durations) ->
     crossed = FORWARD_SHARE * paths.forward + backward * paths.backward
     crossed = crossed + backward / 2 * paths.weight
     message = np.array(takes.message)
-    share = _longest(
-        crossed * _of_stages(stage_of, takes),
-        paths.crossed[:, : len(message)] @ message,
-        takes.layers,
-    )
+    crossed = crossed * _of_stages(stage_of, takes)
+    share = _longest(crossed, paths.crossed[:, : len(message)] @ message, stage_of, takes)
     return UnlikePath(
         share @ paths.forward,
         share @ paths.backward,
@@ -93,22 +100,25 @@ def _balanced(
     backward = factor * (1 - FORWARD_SHARE)
     weight = backward / 2 * SCHEDULES[schedule].splits_backward
     seconds = StageSeconds(factor * FORWARD_SHARE, backward, weight)
-    behind = np.zeros((1, shape[0]))
-    return critical_paths(schedule, shape, seconds, np.array([takes.message]), behind)
+    return long_paths(schedule, shape, seconds, np.array([takes.message]))
 
 
-def _longest(crossed: FloatColumn, messages: FloatColumn, layers: int) -> FloatColumn:
-    """Weights of paths that sum to one and make messages and the cheapest stage longest."""
-    program = Program()
-    share = [program.column(0.0, 1.0) for _ in crossed]
-    least = program.column(0.0, np.inf)
-    program.equal([(x, 1.0) for x in share], 1.0)
-    for column in crossed.T.tolist():
-        terms = [(x, -value) for x, value in zip(share, column, strict=True) if value]
-        program.at_most([(least, 1.0), *terms], 0.0)
-    gains = [(x, -value) for x, value in zip(share, messages.tolist(), strict=True)]
-    program.minimise([(least, -float(layers)), *gains])
-    found = program.solve(np.inf).values
-    assert found is not None  # any weights are allowed
-    weights = found[share].clip(0.0)
+def _longest(
+    crossed: FloatColumn, messages: FloatColumn, stage_of: IntMatrix, takes: Durations
+) -> FloatColumn:
+    """Weights of paths that sum to one and make the shortest split within the windows longest.
+
+    `crossed` is what a layer of each stage adds to each path; (path, stage). Columns of the
+    program: what a layer adds in the shortest split, what it adds less where a rank is full and
+    more where one has too few, the weights. Source: duality of the continuous knapsack; derived.
+    """
+    (paths, stages), ranks = crossed.shape, len(stage_of)
+    own = (stage_of[:, :, None] == np.arange(stages)).any(axis=1).T.astype(np.float64)
+    rows = np.concatenate([np.ones((stages, 1)), -own, own, -crossed.T], axis=1)
+    cost = np.concatenate([[-float(takes.layers)], takes.most, -np.array(takes.least), -messages])
+    one = np.concatenate([np.zeros(1 + 2 * ranks), np.ones(paths)])[None, :]
+    found = Matrix(cost, rows, np.zeros(stages), one).solve()
+    if found is None:  # the windows hold no split, so nothing is bounded
+        return np.full(paths, 1 / paths)
+    weights = found[1 + 2 * ranks :].clip(0.0)
     return np.asarray(weights / weights.sum())

@@ -24,10 +24,11 @@ from costmodel.table import BLOCK, FULL, SELECTIVE, LayoutTable
 from costmodel.timeline import StageSeconds
 from planner.budget import Unlimited
 from planner.constraints import broken_rules, legality_rules
-from planner.mixed_bounds import InGroups, may_fit, path_bound, steady_bound
+from planner.mixed_bounds import InGroups, may_fit, steady_bound, throughput_bound
 from planner.mixed_classes import Asked, along_paths, classes_in_groups
+from planner.mixed_windows import Below, path_bound, window_bound
 from planner.pool import Pool
-from planner.space import Space
+from planner.space import NODE_COLUMNS, Space
 from tests.conftest import MODELS
 
 RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")
@@ -116,7 +117,7 @@ def in_groups(question, layout):
     return job, machine_on(*question), traits_of(job), table
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(questions())
 def test_the_bound_of_a_split_is_never_above_its_step(asked):
     question, layout, _ = asked
@@ -135,7 +136,65 @@ def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
     longest = max(stage.layers for stage in layout.stages)
     again = of.again_of(np.array([float(longest)]))
     assert steady_bound(of, order, again)[0] <= seconds * (1 + 1e-9)
-    assert path_bound(of, order, again)[0] <= seconds * (1 + 1e-9)
+
+
+@settings(max_examples=40)
+@given(questions(), st.booleans(), st.booleans())
+def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurried, updates):
+    question, layout, order = asked
+    job, machine, traits, table = in_groups(question, layout)
+    if not alike(layout):
+        return
+    seconds = float(step_seconds(job, machine, traits, table)[0])
+    of = InGroups.of(job, machine, traits, without_stages(layout))
+    cutoff = seconds * (1 + 1e-9) if hurried else np.inf
+    below = Below(tightest(price_mixed(job, machine, traits, table), machine), cutoff)
+    for bound in (window_bound, path_bound):
+        found = bound(of, order, of.again(cutoff), below, updates=updates)
+        assert found[0] <= seconds * (1 + 1e-9)
+
+
+@settings(max_examples=30)
+@given(questions(adapting=False))
+def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_adds(asked):
+    question, layout, order = asked
+    job, machine, traits, _ = in_groups(question, layout)
+    of = InGroups.of(job, machine, traits, without_stages(layout))
+    below, again = Below(0.0, np.inf), of.again(np.inf)
+    window, path = (
+        bound(of, order, again, below, updates=True)[0] for bound in (window_bound, path_bound)
+    )
+    assert window <= path
+    assert window_bound(of, order, again, below, updates=False)[0] < window or np.isinf(window)
+
+
+@settings(max_examples=30)
+@given(questions())
+def test_no_layout_below_a_node_is_faster_than_the_node(asked):
+    question, layout, order = asked
+    job, machine, traits, table = in_groups(question, layout)
+    node = {name: getattr(layout, name) for name in NODE_COLUMNS}
+    floor = throughput_bound(InGroups.of(job, machine, traits, LayoutTable.of([Layout(**node)])))
+    of = InGroups.of(job, machine, traits, without_stages(layout))
+    assert floor[0] <= steady_bound(of, order, of.again(np.inf))[0] * (1 + 1e-9)
+    assert floor[0] <= float(step_seconds(job, machine, traits, table)[0]) * (1 + 1e-9)
+
+
+def alike(layout):
+    """Do the virtual stages of a rank differ by one layer at most?"""
+    stage_of = placed(SCHEDULES[layout.schedule].placement, layout.pp, layout.vpp)
+    counts = np.array([stage.layers for stage in layout.stages])[stage_of]
+    return bool((np.ptp(counts, axis=1) <= 1).all())
+
+
+def without_stages(layout):
+    return LayoutTable.of([layout.model_copy(update={"stages": None})])
+
+
+def tightest(mixed, machine):
+    """The largest share of memory that a layout leaves free."""
+    shares = (0.0, 0.3, 0.6, 0.8, 0.9, 0.93, 0.96)
+    return max(one for one in shares if mixed.fits(machine, one)[0])
 
 
 @settings(max_examples=30)
@@ -195,7 +254,7 @@ def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
     job, machine, traits, table = in_groups(question, layout)
     seconds = float(step_seconds(job, machine, traits, table)[0])
     mixed = price_mixed(job, machine, traits, table)
-    margin = max(one for one in (0.0, 0.3, 0.6, 0.8, 0.9, 0.93, 0.96) if mixed.fits(machine, one))
+    margin = tightest(mixed, machine)
     plain = {"stages": None, "recompute": "none", "recompute_method": None}
     skeleton = layout.model_copy(update={**plain, "recompute_num_layers": None})
     pool = Pool(LayoutTable.of([skeleton]), np.zeros(1), np.zeros(1, dtype=int))

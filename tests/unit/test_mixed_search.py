@@ -9,6 +9,7 @@ from costmodel.runtimes import traits_of
 from costmodel.spec.cluster import BetweenGroups, parse_cluster
 from costmodel.spec.layout import Layout, StageSpec
 from costmodel.table import LayoutTable
+from planner import mixed_splits
 from planner.answer import SearchOptions, estimate, search
 from planner.budget import Unlimited
 from planner.constraints import legality_rules, parse_choice
@@ -76,8 +77,8 @@ def test_even_stages_in_groups_are_tried_where_stages_are_held_even(job):
     rules = [*(choice.rule() for choice in held), *legality_rules(job)]
     search = MixedSearch(job, machine_for(job), rules, 0.05, np.inf)
     search.run(Steps(0), 3)
-    assert search.found, "the first layouts tried are even ones"
-    for _, table in search.found.values():
+    assert search.splits.found, "the first layouts tried are even ones"
+    for _, table in search.splits.found.values():
         counts = {stage.layers for stage in table.stages[0]}
         assert max(counts) - min(counts) <= 1
 
@@ -107,3 +108,29 @@ def test_even_stages_can_be_asked_for(job):
     plan = search(job, SearchOptions(only_answer=True, top=1, fix=(choice,)))
     layers = [stage.layers for stage in plan.best.layout.stages or ()]
     assert np.ptp(layers or [0]) <= 1
+
+
+def test_splits_that_are_listed_are_closed_like_those_of_the_integer_program(job):
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    table = LayoutTable.of([Layout(dp=4, pp=2, micro_batch_size=2)])
+    bests = []
+    for most in (mixed_splits.MOST_STAGES, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mixed_splits, "MOST_STAGES", most)
+            search = MixedSearch(job, machine_for(job), rules, 0.05, np.inf)
+            bound = search.splits.split(table, (0, 1), Unlimited())
+            assert bound * (1 + mixed_splits.CLOSE) >= search.best_s
+            bests.append(search.best_s)
+    assert bests[0] <= bests[1] * (1 + mixed_splits.CLOSE)
+    assert bests[1] <= bests[0] * (1 + mixed_splits.CLOSE)
+
+
+def test_a_layout_that_runs_is_never_below_the_bound_of_a_search_cut_short(job, found):
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    bounds = []
+    for steps in (1, 3, 6):
+        cut = MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(steps), 3)
+        assert cut.lower_bound_s <= found.layouts[0][0] * (1 + 1e-9)
+        assert cut.layouts[0][0] >= found.lower_bound_s * (1 - 1e-9)
+        bounds.append(cut.lower_bound_s)
+    assert bounds == sorted(bounds)
