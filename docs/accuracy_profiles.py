@@ -95,10 +95,11 @@ What the profiles do not hold:
 * SimuMax timed single operations in a loop on the same operands. Products and attention of a
   training step are slower than that by some per cent; the error is largest with tensor
   parallelism.
-* Of GH200 only layers of OPT-350M are known; what GPT-Neo 2.7B does on it is extrapolated, and
-  most of the error is in its runs. The program that ran it has no output projection: its pipeline
-  ends with a norm (eth-easl/sailor@cf2c8e3c `megatron/model/gpt_neo_model.py`). The records do not
-  say so, and a projection is priced: 3.5 % of those steps with micro batches of 4.
+* Of GH200 only layers of OPT-350M are known; what GPT-Neo 2.7B does on it is extrapolated. Half of
+  the error is in one run of it, a single sequence through the pipeline. The program that ran it has
+  no output projection: its pipeline ends with a norm (eth-easl/sailor@cf2c8e3c
+  `megatron/model/gpt_neo_model.py`). The records do not say so, and a projection is priced: 3.5 %
+  of those steps with micro batches of 4.
 * Of Mist's A10G, tensor-parallel layers were timed on an idle node. In the run of 40 B parameters
   sixteen groups share its PCIe switches, and its layers take twice as long; its collectives on 4
   GPUs contradict each other by half, so their curves are refused."""

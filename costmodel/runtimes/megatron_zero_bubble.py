@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from costmodel.runtimes.autograd import FUSED_KERNELS
 from costmodel.runtimes.footprint import PLAIN
 from costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from costmodel.runtimes.megatron_lm import interleaved_needs_whole_groups
@@ -20,6 +21,7 @@ MEGATRON_ZERO_BUBBLE = replace(
     name="megatron-zero-bubble",
     version="2023-11",
     footprint=PLAIN,
+    autograd=FUSED_KERNELS,
     adds_weight_gradients=False,  # zbpp_utils.py requires --gradient-accumulation-fusion
     gradient_bytes=4,
     gradient_message_bytes=4,

@@ -16,6 +16,7 @@ from costmodel.spec.base import Spec
 Size = Annotated[PositiveInt, Field(le=10**9)]
 """A dimension of a tensor."""
 Count = Annotated[NonNegativeInt, Field(le=10**9)]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
 
 class MlaSpec(Spec):
@@ -114,7 +115,7 @@ class ModelSpec(Spec):
     """Before attention and MLP, after them (OLMo 2), or both (Gemma 2, GLM-4)."""
     final_norm: bool = True
     parallel_residual: bool = False
-    activation: Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"] = "silu"
+    activation: Activation = "silu"
     gated_mlp: bool = True
     qkv_bias: bool = False
     attention_output_bias: bool = False

@@ -21,7 +21,7 @@ from costmodel.spec.options import ContextExchange
 from costmodel.spec.training import Precision, TrainingSpec
 from costmodel.validate.run_options import options_of
 from costmodel.validate.run_split import split_into, split_of
-from costmodel.validate.unstated import other_task
+from costmodel.validate.unstated import activation, other_task
 
 T = TypeVar("T")
 SkipReason = Literal[
@@ -146,7 +146,7 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
         max_position_embeddings=seq_length,
         position_embedding="rope" if gated else "learned",
         norm="rmsnorm" if gated else "layernorm",
-        activation="silu" if gated else "gelu",
+        activation=activation(model),
         gated_mlp=gated,
         tie_word_embeddings=bool(model.tie_word_embeddings),
         sliding_window=int(window.group(1)) if window else None,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.spec.model import ModelSpec
+from costmodel.spec.measured_run import MeasuredRun, RunModel
+from costmodel.spec.model import Activation, ModelSpec
 from costmodel.spec.options import StateType
 
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
@@ -21,6 +21,17 @@ def drops_out(run: MeasuredRun) -> bool | None:
     if run.runtime == "megatron-deepspeed" and run.training.precision == "fp32":
         return False  # kept bytes of all 18 such runs: 60 and 130 kB a token and layer, no masks
     return True if run.runtime == "megatron-lm" and run.model.gated_mlp is False else None
+
+
+def activation(model: RunModel) -> Activation:
+    """Activation function of the MLP: SiLU where it gates, ReLU in OPT, else GELU.
+
+    Source: Zhang et al., OPT, arXiv:2205.01068, section 2.1, and the programs that ran it:
+    eth-easl/sailor@cf2c8e3c `megatron/model/opt_model.py`.
+    """
+    if model.gated_mlp is not False:
+        return "silu"
+    return "relu" if model.name.startswith("OPT-") else "gelu"
 
 
 def moment_dtype(run: MeasuredRun) -> StateType | None:

@@ -10,9 +10,11 @@ from costmodel.machine import machine_of
 from costmodel.params import num_parameters
 from costmodel.runtimes import runtime, traits_of
 from costmodel.spec.layout import Layout
+from costmodel.spec.measured_run import MeasuredRun
 from costmodel.spec.options import RuntimeOptions
 from costmodel.table import LayoutTable
 from costmodel.units import GIB
+from costmodel.validate.cases import Case, case_of
 
 WORKSPACES = 64 * 2**20
 
@@ -155,10 +157,44 @@ def test_scratch_memory_of_matrix_products_is_smaller_before_hopper(make_job):
 
 def test_device_memory_outside_the_allocator_is_a_trait_of_the_runtime(job_of):
     memory = memory_of(job_of("megatron-deepspeed"), Layout(dp=64, zero_stage=0))
-    assert memory.outside_bytes == 3 * GIB == runtime("megatron-deepspeed").footprint.outside_bytes
-    assert np.allclose(memory.used, memory.reserved.max(axis=0) + 3 * GIB)
+    assert memory.outside_bytes == 4 * GIB == runtime("megatron-deepspeed").footprint.outside_bytes
+    assert np.allclose(memory.used, memory.reserved.max(axis=0) + 4 * GIB)
 
 
 def without(traits, **footprint):
     """The traits with some of their footprint replaced."""
     return replace(traits, footprint=replace(traits.footprint, **footprint))
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden", "heads", "cut"),
+    [("GPT-Neo-2.7B", 2560, 20, 73_400_320), ("OPT-350M", 1024, 16, 41_943_040)],
+)
+def test_tensor_parallelism_cuts_as_many_kept_numbers_as_the_program_that_ran_counted(
+    name, hidden, heads, cut
+):
+    """eth-easl/sailor `sailor/Planner/llm_info.json`: act_mem_floats of a layer, tp=1 less tp=2."""
+    sections = {
+        "model": {
+            "name": name,
+            "num_layers": 32,
+            "hidden_size": hidden,
+            "intermediate_size": 4 * hidden,
+            "num_attention_heads": heads,
+            "gated_mlp": False,
+        },
+        "training": {"seq_length": 2048, "global_batch_size": 8, "precision": "fp32"},
+        "cluster": {"gpu": "gh200-96gb", "num_gpus": 4, "gpus_per_node": 4},
+        "attention_backend": "unfused",
+    }
+
+    def kept(tp):
+        layout = {"tp": tp, "pp": 1, "dp": 4 // tp, "micro_batch_size": 1}
+        record = {"id": name, "runtime": "megatron-deepspeed", "layout": layout, **sections}
+        case = case_of(MeasuredRun.model_validate(record))
+        assert isinstance(case, Case), case
+        job, table = case.job, LayoutTable.of([case.layout])
+        machine = machine_of(job.cluster, job.training.precision)
+        return price(job, machine, traits_of(job), table).blocks.dense.saved_bytes[0]
+
+    assert kept(1) - kept(2) == 4 * cut

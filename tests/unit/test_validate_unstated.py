@@ -43,6 +43,15 @@ def test_models_of_the_gpt_generation_drop_out_in_megatron_lm():
     assert case("nanotron", model={"gated_mlp": False}).job.options.dropout is None
 
 
+@pytest.mark.parametrize(
+    ("name", "gated", "activation"),
+    [("OPT-350M", False, "relu"), ("GPT-Neo-2.7B", False, "gelu"), ("OPT-350M", True, "silu")],
+)
+def test_opt_has_relu_other_plain_models_gelu_and_gated_ones_silu(name, gated, activation):
+    model = case(model={"name": name, "gated_mlp": gated}).job.model
+    assert model.activation == activation
+
+
 def test_bridge_recipes_of_latent_attention_keep_moments_in_bf16():
     assert case("megatron-bridge", model={"mla": MLA}).job.options.moment_dtype == "bf16"
     assert case("megatron-bridge").job.options.moment_dtype is None
