@@ -172,6 +172,7 @@ READERS: Mapping[str, Callable[[str, str], object]] = MappingProxyType(
         "recompute_method": _word,
         "recompute_num_layers": _degree,
         "offload": _offload,
+        "offload_modules": _words,
         "stages": _stages,
     }
 )

@@ -138,6 +138,7 @@ def beside(
         again=layer.again,
         recompute=layer.recompute,
         traffic=forward + backward,
+        waiting=layer.waiting,
     )
 
 

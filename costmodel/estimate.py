@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from costmodel.blocks import Blocks
+from costmodel.blocks.offload import Copies
 from costmodel.blocks.rows import RowBlocks, row_blocks
 from costmodel.comm.collectives import collective_seconds, message_seconds
 from costmodel.comm.topology import group, pipeline_neighbour
@@ -31,6 +32,7 @@ from costmodel.machine import Machine
 from costmodel.memory.rank import MemoryTable, rank_memory
 from costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
 from costmodel.pipeline import (
+    LayerSeconds,
     RowSeconds,
     ends_apart,
     layer_seconds,
@@ -157,7 +159,8 @@ def row_seconds(
     """Seconds of every kind of block for each row.
 
     The ends are sharded too; their traffic runs beside the decoder layer next to them, taken
-    without its recomputation, so that more work never hides more of it.
+    without its recomputation, so that more work never hides more of it. Copies to the host and back
+    run beside all of a layer.
     """
     kinds, key, nothing = blocks.kinds, blocks.key, np.zeros(len(table))
     layers = [
@@ -183,6 +186,9 @@ def row_seconds(
         contention = machine.constants.fsdp_contention
         layers = [beside(contention, *one) for one in zip(layers, traffic, windows, strict=True)]
     dense, moe, embedding, head, mtp = layers
+    if table.offload_modules.any():
+        pairs = (dense, blocks.dense), (moe, blocks.moe), (mtp, blocks.mtp)
+        dense, moe, mtp = (_copying(machine, layer, block.copies) for layer, block in pairs)
     sent = message_seconds_of(job, machine, traits, table)
     return RowSeconds(
         dense,
@@ -194,6 +200,17 @@ def row_seconds(
         sending=sent * waits_for_messages(traits, table),
         split=splits_backward(table),
         apart=ends_apart(traits, table),
+    )
+
+
+def _copying(machine: Machine, layer: LayerSeconds, copies: Copies) -> LayerSeconds:
+    """A layer with what its copies to the host and back add to each pass.
+
+    Source: `LayerSeconds.beside`; derived: every byte is read from, or written to, device memory.
+    """
+    copied = copies.copied_bytes
+    return layer.beside(
+        copied / machine.host_bytes_per_second, copied / machine.memory_bytes_per_second
     )
 
 

@@ -42,6 +42,7 @@ class Terms:
     dp_comm: float
     optimizer: float
     offload: float
+    """What optimizer state and activations in host memory add."""
     overhead: float
 
 
@@ -224,9 +225,9 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     )
     repeated = ranks.dense_again[rank, row] * seconds.dense.again[row]
     repeated += ranks.moe_again[rank, row] * seconds.moe.again[row]
-    traffic = sum(
-        count * layer.traffic[row] for count, layer in zip(counts, seconds.by_kind, strict=True)
-    )
+    layers = list(zip(counts, seconds.by_kind, strict=True))
+    traffic = sum(count * layer.traffic[row] for count, layer in layers)
+    waiting = sum(count * layer.waiting[row] for count, layer in layers)
     explained = makespans.with_messages + makespans.dp_comm + float(priced.update[row])
     catalog = Terms(
         gemm=float(total.gemm[0]),
@@ -242,7 +243,7 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
         p2p=makespans.with_messages - makespans.instant,
         dp_comm=makespans.dp_comm,
         optimizer=float(priced.optimizer[row]),
-        offload=float(priced.offload[row]),
+        offload=float(priced.offload[row] + waiting),
         overhead=0.0,
     )
     measured = Terms(*(value / speed for value in astuple(catalog)))
@@ -259,7 +260,7 @@ def _memory(machine: Machine, priced: Priced, row: int, margin: float) -> Memory
             gradients_bytes=float(table.gradients[r, row]),
             optimizer_bytes=float(table.optimizer[r, row]),
             activations_bytes=float(table.activations[r, row]),
-            transients_bytes=float(table.transients[r, row]),
+            transients_bytes=float((table.transients + table.in_transit)[r, row]),
             overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes),
         )
         for r in range(int(priced.table.pp[row]))

@@ -6,7 +6,7 @@ Each schedule brings its own bound (`costmodel.schedules`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -35,10 +35,26 @@ class LayerSeconds:
     """Part of `backward`: what selective recomputation repeats."""
     traffic: FloatColumn
     """Part of both passes: exposed gathers and reductions of sharded weights and gradients."""
+    waiting: FloatColumn
+    """Part of both passes: until activations have gone to the host, or come back."""
 
     def take(self, rows: IntColumn) -> LayerSeconds:
         """Some of the rows."""
         return LayerSeconds(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+    def beside(self, copy: FloatColumn, taken: FloatColumn) -> LayerSeconds:
+        """The layer when each pass runs beside a copy of so many seconds, and waits for it.
+
+        Activations of one layer leave while the next runs forward, and are fetched while the one
+        behind runs backward, each way on a stream of its own. `taken` are the seconds in which the
+        copy has the device's memory for itself.
+        Source: Megatron Core `fine_grained_activation_offload.py` (reloads one layer ahead, with
+        one copy of a module in flight); ZeRO-Offload, arXiv:2101.06840, section 4.1.
+        """
+        forward = np.maximum(self.forward + taken, copy)
+        backward = np.maximum(self.backward + taken, copy)
+        waiting = forward - self.forward + backward - self.backward
+        return replace(self, forward=forward, backward=backward, waiting=waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,7 @@ def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> Layer
         again=forward,
         recompute=recompute,
         traffic=np.zeros(len(key)),
+        waiting=np.zeros(len(key)),
     )
 
 

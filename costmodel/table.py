@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.spec.layout import (
+    OFFLOAD_MODULES,
     RECOMPUTE,
     RECOMPUTE_METHODS,
     RECOMPUTE_MODULES,
@@ -35,7 +36,8 @@ class LayoutTable:
     """Candidates as columns. Row `i` of every column is candidate `i`.
 
     Names are coded: `schedule`, `recompute` and `recompute_method` by their place in the tuples of
-    `costmodel.spec.layout`, `recompute_modules` as a bit set over `RECOMPUTE_MODULES`.
+    `costmodel.spec.layout`, `recompute_modules` and `offload_modules` as bit sets over
+    `RECOMPUTE_MODULES` and `OFFLOAD_MODULES`.
     """
 
     tp: IntColumn
@@ -55,6 +57,7 @@ class LayoutTable:
     recompute_method: IntColumn
     recompute_num_layers: IntColumn
     offload_optimizer: FloatColumn
+    offload_modules: IntColumn
     stages: ObjectColumn
     """`Layout.stages`: tuples of `StageSpec`, or None for the even split."""
 
@@ -104,17 +107,17 @@ class LayoutTable:
     def row(self, index: int) -> Layout:
         """Read one candidate back."""
         value = {name: getattr(self, name)[index].item() for name in _NUMBERS}
-        bits = value["recompute_modules"]
         num_layers = value["recompute_num_layers"]
         return Layout(
             **{name: value[name] for name in _PLAIN},
             sequence_parallel=bool(value["sequence_parallel"]),
             schedule=SCHEDULE_NAMES[value["schedule"]],
             recompute=RECOMPUTE[value["recompute"]],
-            recompute_modules=modules_of(bits),
+            recompute_modules=modules_of(value["recompute_modules"]),
             recompute_method=RECOMPUTE_METHODS[value["recompute_method"]],
             recompute_num_layers=num_layers or None,
             offload=OffloadSpec(optimizer=value["offload_optimizer"]),
+            offload_modules=modules_of(value["offload_modules"], OFFLOAD_MODULES),
             stages=self.stages[index],
         )
 
@@ -127,6 +130,7 @@ _CODED = (
     "recompute_method",
     "recompute_num_layers",
     "offload_optimizer",
+    "offload_modules",
 )
 _NUMBERS = tuple(f.name for f in fields(LayoutTable) if f.name != "stages")
 _PLAIN = tuple(name for name in _NUMBERS if name not in _CODED)
@@ -143,6 +147,7 @@ def _coded(layout: Layout) -> dict[str, int | float]:
         "recompute_method": RECOMPUTE_METHODS.index(layout.recompute_method),
         "recompute_num_layers": layout.recompute_num_layers or 0,
         "offload_optimizer": layout.offload.optimizer,
+        "offload_modules": module_bits(layout.offload_modules, OFFLOAD_MODULES),
     }
 
 
@@ -176,20 +181,25 @@ def evenly(table: LayoutTable) -> BoolColumn:
     return np.array([stages is None or even(stages) for stages in splits])[codes]
 
 
-def module_bits(modules: Iterable[str]) -> int:
-    """Bit set of recompute modules."""
-    return sum(1 << RECOMPUTE_MODULES.index(module) for module in set(modules))
+def module_bits(modules: Iterable[str], names: Sequence[str] = RECOMPUTE_MODULES) -> int:
+    """Bit set of modules."""
+    return sum(1 << names.index(module) for module in set(modules))
 
 
-def modules_of(bits: int) -> tuple[str, ...]:
-    """Recompute modules of a bit set."""
-    return tuple(m for i, m in enumerate(RECOMPUTE_MODULES) if bits >> i & 1)
+def modules_of(bits: int, names: Sequence[str] = RECOMPUTE_MODULES) -> tuple[str, ...]:
+    """Modules of a bit set."""
+    return tuple(m for i, m in enumerate(names) if bits >> i & 1)
 
 
 def recomputes(table: LayoutTable, module: str) -> BoolColumn:
     """Does selective recomputation drop this module?"""
     bit = 1 << RECOMPUTE_MODULES.index(module)
     return np.asarray((table.recompute_modules & bit) != 0)
+
+
+def offloads(table: LayoutTable, *modules: str) -> BoolColumn:
+    """Do activations of any of these modules wait on the host?"""
+    return np.asarray((table.offload_modules & module_bits(modules, OFFLOAD_MODULES)) != 0)
 
 
 def distinct(*columns: IntColumn) -> tuple[IntColumn, IntColumn]:

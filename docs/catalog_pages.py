@@ -14,7 +14,10 @@ from costmodel.sourced import Sourced
 from costmodel.spec.constants import Constants
 from costmodel.spec.gpu import GpuSpec
 
-NOT_SHOWN = ("name", "version", "recompute_subsets", "rules", "refuses", "footprint", "autograd")
+NOT_SHOWN = (
+    *("name", "version", "recompute_subsets", "offloads", "rules", "refuses", "footprint"),
+    "autograd",
+)
 """Traits that are no single word: code, and what has pages or modules of its own."""
 
 

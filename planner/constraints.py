@@ -12,9 +12,15 @@ from costmodel.axes import AXES
 from costmodel.errors import SpecError
 from costmodel.rules import Rule
 from costmodel.runtimes import traits_of
-from costmodel.runtimes.executes import executes_schedule, executes_stages
+from costmodel.runtimes.executes import executes_schedule, executes_stages, offloads_modules
 from costmodel.spec.job import Job
-from costmodel.spec.layout import RECOMPUTE, RECOMPUTE_METHODS, SCHEDULE_NAMES
+from costmodel.spec.layout import (
+    OFFLOAD_MODULES,
+    RECOMPUTE,
+    RECOMPUTE_METHODS,
+    RECOMPUTE_MODULES,
+    SCHEDULE_NAMES,
+)
 from costmodel.table import BoolColumn, LayoutTable, evenly, module_bits
 
 MEMORY = "memory"
@@ -29,7 +35,7 @@ def legality_rules(job: Job) -> tuple[Rule, ...]:
     traits = traits_of(job)
     axes = [rule for rules in AXES.values() for rule in rules]
     (own, rest), (stricter, others) = _of_schedules(axes), _of_schedules(traits.rules)
-    executed = (executes_schedule(traits), *executes_stages(traits))
+    executed = (executes_schedule(traits), *executes_stages(traits), offloads_modules(traits))
     return (*rest, *stricter, *own, *executed, *others)
 
 
@@ -144,10 +150,12 @@ _CODES: dict[str, Sequence[object]] = {
     "sequence_parallel": ("false", "true"),
     "stages": ("free", "even"),
 }
+_MODULES: dict[str, Sequence[str]] = {
+    "recompute_modules": RECOMPUTE_MODULES,
+    "offload_modules": OFFLOAD_MODULES,
+}
 _COUNTS = tuple(
-    f.name
-    for f in fields(LayoutTable)
-    if f.name not in (*_CODES, "recompute_modules", "offload_optimizer")
+    f.name for f in fields(LayoutTable) if f.name not in (*_CODES, *_MODULES, "offload_optimizer")
 )
 
 
@@ -165,9 +173,10 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
         if value.lower() not in names:
             raise SpecError(f"{text!r}: {field} is one of {', '.join(names)}")
         return Choice(field, names.index(value.lower()), text, excluded)
-    if field == "recompute_modules":
+    if field in _MODULES:
         try:
-            return Choice(field, module_bits(value.split("+")), text, excluded)
+            named = value.split("+") if value != "none" else ()
+            return Choice(field, module_bits(named, _MODULES[field]), text, excluded)
         except ValueError as error:
             raise SpecError(f"{text!r}: unknown module; join known ones with '+'") from error
     if field == "offload":
@@ -176,7 +185,7 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
             raise SpecError(f"{text!r}: offload is a fraction from 0 to 1")
         return Choice("offload_optimizer", number, text, excluded)
     if field not in _COUNTS:
-        known = ", ".join(sorted((*_COUNTS, *_CODES, "offload", "recompute_modules")))
+        known = ", ".join(sorted((*_COUNTS, *_CODES, *_MODULES, "offload")))
         raise SpecError(f"{text!r}: no field {field!r}; fields are {known}")
     number = _number(value)
     if number < 0 or not number.is_integer():

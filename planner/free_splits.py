@@ -260,6 +260,8 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
         more = (table.recompute == SELECTIVE) & ((table.recompute_modules & modules) == modules)
     else:
         more = np.ones(len(table), dtype=bool)
+    away = int(one.offload_modules[0])
+    more &= (table.offload_modules & away) == away
     return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
 
 

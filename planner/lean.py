@@ -28,6 +28,7 @@ from costmodel.memory.transients import layer_backward_bytes
 from costmodel.rules import Rule
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
+from costmodel.spec.layout import OFFLOAD_MODULES
 from costmodel.table import (
     BLOCK,
     FULL,
@@ -182,18 +183,20 @@ def classes(
     the longer the step; what a layer needs for a moment is least where least is recomputed.
     """
     fast, lean = ends(space, skeletons.table)
-    size, most = len(lean), np.tile(most_offload, len(CLASSES))
+    size, times = len(lean), len(lean) // len(most_offload)
+    most = np.tile(most_offload, times)
     both = price(LayoutTable.concat([fast, lean]))
     memory, bound = both.memory, wanted.bound(both)[:size]
     states = (memory.weights + memory.gradients)[:, :size] + (1 - most) * memory.optimizer[:, :size]
     fullest = states + memory.activations[:, size:] + memory.transients[:, :size]
     used = fullest.max(axis=0) * RESERVE_FACTOR + memory.outside_bytes
     rows = np.flatnonzero((used <= wanted.memory_bytes) & (bound < wanted.below))
-    return Pool(lean.take(rows), bound[rows], np.tile(skeletons.family, len(CLASSES))[rows])
+    return Pool(lean.take(rows), bound[rows], np.tile(skeletons.family, times)[rows])
 
 
 CLASSES = ((SELECTIVE, 0), (FULL, UNIFORM), (FULL, BLOCK))
-"""Recomputation and its method; the first with no recomputation at all."""
+"""Recomputation and its method; the first with no recomputation at all. Where activations may be
+offloaded, the first is there again with some on the host."""
 
 
 def ends(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, LayoutTable]:
@@ -208,7 +211,18 @@ def ends(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, LayoutTable
         one = _recomputed(skeletons, kind, method=method)
         fast.append(one.replaced(recompute_num_layers=np.ones_like(layers)))
         lean.append(one.replaced(recompute_num_layers=layers))
+    if space.offloads:
+        fast.append(skeletons)
+        lean.append(_most_offloaded(space, skeletons))
     return LayoutTable.concat(fast), LayoutTable.concat(lean)
+
+
+def _most_offloaded(space: Space, skeletons: LayoutTable) -> LayoutTable:
+    """What keeps least of all that offload some activations."""
+    away = module_bits({m for one in space.offloads for m in one.modules}, OFFLOAD_MODULES)
+    again = module_bits({m for one in space.offloads for m in one.recompute})
+    modules = np.full(len(skeletons), away)
+    return _recomputed(skeletons, SELECTIVE, modules=again).replaced(offload_modules=modules)
 
 
 def policies_of(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
@@ -242,9 +256,10 @@ def leanest_layout(
 
 
 def _class_of(table: LayoutTable) -> IntColumn:
-    """Number of the class of a policy: selective or none, uniform, block."""
+    """Number of the class of a policy: selective or none, uniform, block, something offloaded."""
     full = table.recompute == FULL
-    return np.where(full, np.where(table.recompute_method == UNIFORM, 1, 2), 0)
+    recomputed = np.where(full, np.where(table.recompute_method == UNIFORM, 1, 2), 0)
+    return np.where(table.offload_modules != 0, len(CLASSES), recomputed)
 
 
 def _recomputed(table: LayoutTable, kind: int, *, modules: int = 0, method: int = 0) -> LayoutTable:

@@ -90,6 +90,7 @@ def along_paths(asked: Asked, some: Pool, order: Sequence[int]) -> Pool:
         recompute=np.where(full, FULL, 0),
         recompute_modules=np.zeros(len(full), dtype=np.int64),
         recompute_num_layers=full.astype(np.int64),
+        offload_modules=np.zeros(len(full), dtype=np.int64),
     )
     priced = asked.priced(fast)
     again, both = priced.again(asked.best_s), _as_lean(priced, asked.priced(some.table))

@@ -11,6 +11,7 @@ from costmodel.calibrated import machine_for
 from costmodel.estimate import price
 from costmodel.explicit import explicit
 from costmodel.runtimes import traits_of
+from costmodel.runtimes.base import Offload
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
@@ -113,3 +114,5 @@ def _policies(job: Job, layout: Layout) -> Iterator[Values]:
         yield {**whole, "recompute_method": "block", "recompute_num_layers": layers}
     for fraction in traits.offload_fractions:
         yield {"offload": {"optimizer": fraction}}
+    for one in (Offload(()), *traits.offloads(job.model)):
+        yield {"offload_modules": one.modules}

@@ -20,21 +20,13 @@ import numpy as np
 
 from costmodel.rules import Rule
 from costmodel.runtimes import traits_of
-from costmodel.runtimes.base import RuntimeTraits
+from costmodel.runtimes.base import Offload, RuntimeTraits
 from costmodel.schedules import SCHEDULES
 from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES, Schedule
 from costmodel.splits import EMPTY_ENDS
-from costmodel.table import (
-    BLOCK,
-    FULL,
-    SELECTIVE,
-    UNIFORM,
-    BoolColumn,
-    IntColumn,
-    LayoutTable,
-    module_bits,
-)
+from costmodel.table import BoolColumn, IntColumn, LayoutTable
+from planner.policy_columns import POLICY_COLUMNS, num_policies, policy_columns
 
 LARGEST_MICRO_BATCH = 64
 FAMILY = ("tp", "cp", "pp", "ep", "etp")
@@ -94,6 +86,19 @@ class Space:
         """Values of recompute_modules."""
         return self.traits.recompute_subsets(self.job.model)
 
+    @cached_property
+    def offloads(self) -> tuple[Offload, ...]:
+        """Values of offload_modules besides none, with what is recomputed beside them.
+
+        Tried where the job allows it: no published run says what it costs in time.
+        """
+        return self.traits.offloads(self.job.model) if self.job.options.activation_offload else ()
+
+    @property
+    def offloaded(self) -> tuple[tuple[str, ...], ...]:
+        """Values of offload_modules."""
+        return tuple(dict.fromkeys(((), *(one.modules for one in self.offloads))))
+
     def virtual_stages(self, pp: int) -> tuple[int, ...]:
         """Values of vpp: those that divide a rank's layers, or all where layers do not divide."""
         layers = self.job.model.num_hidden_layers
@@ -126,15 +131,13 @@ class Space:
 
     def num_policies(self, pp: int, vpp: int) -> int:
         """Combinations of recomputation and offload of one skeleton."""
-        kinds = 1 + len(self.recompute_subsets) + 2 * self.largest_stage(pp, vpp)
+        largest = self.largest_stage(pp, vpp)
+        kinds = num_policies(self.recompute_subsets, self.offloads, largest)
         return kinds * len(self.traits.offload_fractions)
 
-    def recomputations(self, largest: int) -> IntColumn:
-        """Columns `POLICY_COLUMNS` of every recomputation, for stages of up to `largest` layers."""
-        selective = [(SELECTIVE, module_bits(s), 0, 0) for s in self.recompute_subsets]
-        layers = range(1, largest + 1)
-        full = [(FULL, 0, method, n) for method in (UNIFORM, BLOCK) for n in layers]
-        return np.array([(0, 0, 0, 0), *selective, *full], dtype=np.int64).T
+    def policies(self, largest: int) -> IntColumn:
+        """Columns `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
+        return policy_columns(self.recompute_subsets, self.offloads, largest)
 
     @cached_property
     def degree_table(self) -> LayoutTable:
@@ -174,8 +177,7 @@ class Space:
         """Values of every axis, for the certificate."""
         pps = [pp for pp in self.degrees if pp <= self.job.model.num_hidden_layers]
         largest = max(self.largest_stage(pp, 1) for pp in pps)
-        names: list[int | float | str] = ["+".join(subset) for subset in self.recompute_subsets]
-        values: dict[str, list[int | float | str]] = {
+        return {
             "tp": list(self.degrees),
             "cp": list(self.degrees),
             "pp": list(self.degrees),
@@ -188,17 +190,16 @@ class Space:
             "zero_stage": list(self.traits.zero_stages),
             "schedule": list(self.traits.schedules),
             "recompute": ["none", "selective", "full"],
-            "recompute_modules": names,
+            "recompute_modules": ["+".join(subset) for subset in self.recompute_subsets],
             "recompute_method": ["uniform", "block"],
             "recompute_num_layers": list(range(1, largest + 1)),
             "offload.optimizer": list(self.traits.offload_fractions),
+            "offload_modules": ["+".join(modules) or "none" for modules in self.offloaded],
         }
-        return values
 
 
 NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch_size", "sequence_parallel")
 SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage")
-POLICY_COLUMNS = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
 FIRST_KNOWN = frozenset({"dp_replicate"})
 """Columns that no level adds: a rule may read them with those of any level."""
 
@@ -263,12 +264,12 @@ def skeletons(space: Space, sieve: Sieve, parents: LayoutTable) -> Rows:
 
 
 def policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
-    """Every recomputation of every skeleton without offload, and each row's skeleton."""
+    """Every policy of every skeleton without optimizer offload, and each row's skeleton."""
     parts, owners = [], []
     largest = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
     for layers in np.unique(largest).tolist():
         rows = np.flatnonzero(largest == layers)
-        columns = space.recomputations(layers)
+        columns = space.policies(layers)
         count = columns.shape[1]
         owner = np.repeat(rows, count)
         values = np.tile(columns, len(rows))

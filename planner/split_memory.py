@@ -26,6 +26,7 @@ from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.steady import named_program
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, distinct
 from planner.split_problem import fullest_moment
+from planner.split_transit import ANYWHERE, least_in_transit
 
 ROUNDING = 1e-9
 """Of a layer; rounding alone must refuse nothing."""
@@ -50,6 +51,13 @@ class Layers:
     """Layers of the other kind."""
     others_first: bool
     """They are the first layers of the model: only ranks with the first stages hold any."""
+
+    @property
+    def first(self) -> int:
+        """Layers in front of those of one kind, as `planner.split_transit` counts them."""
+        if not self.others:
+            return 0
+        return self.others if self.others_first else ANYWHERE
 
     @classmethod
     def of(cls, job: Job, kind: int) -> Layers:
@@ -126,6 +134,10 @@ def most_layers(
     stage_of = placed(SCHEDULES[name].placement, pp, vpp)
     ends = np.stack([(stage_of == 0).any(axis=1), (stage_of == stage_of.max()).any(axis=1)])
     room = _room(priced, costs, rows, ends, limits.memory_bytes)
+    if table.offload_modules[rows].any():
+        passes = fullest_moment(name, pp, vpp, filling)
+        transit = least_in_transit(layers.first, stage_of, passes)
+        room = room - transit[:, None] * priced.gathered.moe.copies.freed_bytes[rows]
     seconds = limits.pipeline_s / priced.microbatches[rows] - _end_seconds(costs, rows, ends)
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
     number = np.arange(int(run.max(initial=0)) + 1)[None, :, None]

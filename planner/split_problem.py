@@ -9,7 +9,7 @@ import numpy as np
 
 from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts, block_costs
 from costmodel.data_parallel import step_traffic_seconds
-from costmodel.estimate import price
+from costmodel.estimate import Priced, price
 from costmodel.machine import Machine
 from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.memory.states import RankParams
@@ -24,6 +24,7 @@ from costmodel.splits import layers_per_stage
 from costmodel.steady import named_program
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable
 from costmodel.timeline import FloatMatrix
+from planner.split_transit import first_layers, least_in_transit
 
 ROUNDING = 1 + 1e-12
 """Of a sum of bytes; rounding alone must refuse nothing."""
@@ -259,11 +260,25 @@ def splittables(
             costs=costs.take(np.array([row])),
             num_microbatches=int(priced.microbatches[row]),
             p2p=float(priced.seconds.p2p[row]),
-            transients=priced.memory.transients[: int(table.pp[row]), row],
+            transients=_transients(job, priced, row),
             outside_bytes=priced.memory.outside_bytes,
         )
         for row in range(len(table))
     ]
+
+
+def _transients(job: Job, priced: Priced, row: int) -> FloatColumn:
+    """Bytes that live for a moment on each rank, with the least that is in transit in any split."""
+    table = priced.table
+    name, pp, vpp = SCHEDULE_NAMES[table.schedule[row]], int(table.pp[row]), int(table.vpp[row])
+    own = priced.memory.transients[:pp, row]
+    if not table.offload_modules[row]:
+        return own
+    full = min(int(priced.microbatches[row]), SCHEDULES[name].rounds_to_fill * pp)
+    stage_of = placed(SCHEDULES[name].placement, pp, vpp)
+    passes = fullest_moment(name, pp, vpp, full)
+    layers = least_in_transit(first_layers(job.model), stage_of, passes)
+    return own + layers * float(priced.gathered.moe.copies.freed_bytes[row])
 
 
 def chord_of_min(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from costmodel.spec.layout import RECOMPUTE, RECOMPUTE_METHODS, SCHEDULE_NAMES
+from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE, RECOMPUTE_METHODS, SCHEDULE_NAMES
 from costmodel.table import module_bits
 from planner.constraints import Choice
 from planner.space import Space
 
+_HINTS = {"offload_modules": "; --option activation_offload=true allows more where a runtime can"}
 MOST_VALUES = 12
 """Values of an axis that are told: those nearest to the one asked for."""
 
@@ -16,7 +17,7 @@ MOST_VALUES = 12
 def untried(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
     """A sentence for every `--fix` whose value no layout of the grid has, with those it tries."""
     return tuple(
-        f"{choice.rule().name}: {_tried(values, choice.value)}"
+        f"{choice.rule().name}: {_tried(values, choice.value)}{_HINTS.get(choice.field, '')}"
         for choice in choices
         if not choice.excluded
         and choice.field != "stages"
@@ -41,6 +42,9 @@ def _values(space: Space, field: str) -> Mapping[float, str]:
         "recompute_method": {n: name or "none" for n, name in enumerate(RECOMPUTE_METHODS)},
         "recompute_modules": {
             module_bits(subset): "+".join(subset) for subset in space.recompute_subsets
+        },
+        "offload_modules": {
+            module_bits(some, OFFLOAD_MODULES): "+".join(some) or "none" for some in space.offloaded
         },
         "offload_optimizer": {share: f"{share:g}" for share in traits.offload_fractions},
         "dp_replicate": {1: "1"},

@@ -11,7 +11,7 @@ from costmodel.catalog.models import preset
 from costmodel.runtimes import traits_of
 from costmodel.spec.cluster import parse_cluster
 from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
+from costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
 from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
 from costmodel.spec.training import TrainingSpec
 from costmodel.table import FULL, SELECTIVE, LayoutTable, module_bits
@@ -86,6 +86,9 @@ def random_rows(job, size, rng):
     vpp = np.where(pp > 1, pick([1, 1, 2, 3, 4]), 1)
     kind = pick(["none", "selective", "selective", "full", "full"])
     subsets = [module_bits(s) for s in traits_of(job).recompute_subsets(job.model)]
+    offloaded = [
+        module_bits(one.modules, OFFLOAD_MODULES) for one in traits_of(job).offloads(job.model)
+    ]
     number = 1 + rng.integers(0, 1000, size) % np.maximum(1, -(-layers // (pp * vpp)))
     columns = {
         "tp": tp,
@@ -104,6 +107,7 @@ def random_rows(job, size, rng):
         "recompute_method": np.where(kind == "full", pick([1, 2]), 0),
         "recompute_num_layers": np.where(kind == "full", number, 0),
         "offload_optimizer": pick([0.0, 0.0, 0.5, 1.0]),
+        "offload_modules": np.where(kind == "full", 0, pick([0, 0, *offloaded])),
     }
     table = LayoutTable.of_columns(size, columns)
     return table.take(table.tp * table.cp * table.pp * table.dp == world)

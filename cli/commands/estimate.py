@@ -46,7 +46,7 @@ def command(
 
     A layout that does not fit is priced too, and says so. Fields: tp pp vpp cp dp ep etp
     dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
-    recompute_modules recompute_method recompute_num_layers offload.
+    recompute_modules recompute_method recompute_num_layers offload offload_modules.
     """
     job = question.job.model_copy(update={"options": options})
     chosen = parse_layout(layout, job.cluster)

@@ -10,7 +10,9 @@ from rich.table import Table
 from cli.render.grid import Column, grid
 from cli.render.text import (
     SHORT_MODULES,
+    SHORT_OFFLOADED,
     gib,
+    offloaded_text,
     percent,
     recompute_text,
     seconds_like,
@@ -78,9 +80,11 @@ _FIELDS = (
 def alternatives_table(plan: Plan) -> Table:
     """The best layout of each family, fastest first; `~` marks near-ties."""
     chosen = [field for field in _FIELDS if field.needed(plan)]
+    away = any(candidate.layout.offload_modules for candidate in plan.candidates)
     columns = (
         Column("#"),
         *(Column(field.head) for field in chosen),
+        *((Column("on host", numeric=False),) if away else ()),
         Column("recompute", numeric=False),
         Column("step"),
         Column("slower"),
@@ -94,6 +98,7 @@ def alternatives_table(plan: Plan) -> Table:
             (
                 f"{candidate.rank}",
                 *(field.text(candidate.layout) for field in chosen),
+                *((_folded(offloaded_text(candidate.layout)),) if away else ()),
                 _folded(recompute_text(candidate.layout)),
                 *_numbers(plan, candidate),
             )
@@ -118,6 +123,10 @@ def legend(plan: Plan) -> Iterator[str]:
     if used:
         names = (f"{SHORT_MODULES[m]} = {m}" for m in SHORT_MODULES if m in used)
         yield "recompute: " + ", ".join(names)
+    away = {m for candidate in plan.candidates for m in candidate.layout.offload_modules}
+    if away:
+        names = (f"{SHORT_OFFLOADED[m]} = {m}" for m in SHORT_OFFLOADED if m in away)
+        yield "on host: " + ", ".join(names)
 
 
 def _numbers(plan: Plan, candidate: Candidate) -> tuple[str, ...]:

@@ -42,6 +42,8 @@ def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
         words["SP"] = "SP"
     if layout.offload.optimizer:
         words["offload"] = f"offload {percent(layout.offload.optimizer, 0)}"
+    if layout.offload_modules:
+        words["offloaded modules"] = f"offload {'+'.join(layout.offload_modules)}"
     if layout.stages:
         words["stages"] = f"stages {stages_text(layout.stages)}"
     if layout.vpp > 1 and layout.schedule == "interleaved":

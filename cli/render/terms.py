@@ -24,7 +24,7 @@ LABELS = {
     "p2p": "messages between pipeline stages",
     "dp_comm": "data-parallel communication",
     "optimizer": "optimizer step",
-    "offload": "optimizer offload",
+    "offload": "optimizer and activation offload",
     "overhead": "stragglers, data loading and other overhead",
 }
 """Words for the fields of `costmodel.explicit.Terms`."""

@@ -22,6 +22,15 @@ SHORT_MODULES = {
     "torchtitan_selective_op": "ops",
 }
 """Recompute modules as the tables write them."""
+SHORT_OFFLOADED = {
+    "qkv_linear": "qkv",
+    "core_attn": "core",
+    "attn_proj": "proj",
+    "mlp_norm": "norm",
+    "expert_fc1": "fc1",
+    "moe_act": "act",
+}
+"""Modules on the host as the tables write them."""
 
 
 def seconds(value: float) -> str:
@@ -87,6 +96,8 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     parts.append(f"recompute {recompute_text(layout)}")
     if layout.offload.optimizer:
         parts.append(f"offload {percent(layout.offload.optimizer, 0)} of optimizer")
+    if layout.offload_modules:
+        parts.append(f"offload {'+'.join(layout.offload_modules)}")
     if layout.stages:
         parts.append(f"stages {stages_text(layout.stages)}")
     return DOT.join(parts)
@@ -127,6 +138,11 @@ def recompute_text(layout: Layout) -> str:
     return layout.recompute
 
 
+def offloaded_text(layout: Layout) -> str:
+    """Modules whose activations wait on the host, in short."""
+    return "+".join(SHORT_OFFLOADED[module] for module in layout.offload_modules) or "-"
+
+
 def layout_argument(layout: Layout) -> str:
     """The text `--layout` reads back as this layout."""
     default = Layout()
@@ -144,6 +160,8 @@ def layout_argument(layout: Layout) -> str:
         parts.append(f"recompute_num_layers={layout.recompute_num_layers}")
     if layout.offload.optimizer:
         parts.append(f"offload={layout.offload.optimizer:g}")
+    if layout.offload_modules:
+        parts.append(f"offload_modules={'+'.join(layout.offload_modules)}")
     if layout.schedule != usual_schedule(layout):
         parts.append(f"schedule={layout.schedule}")
     return ",".join(parts)

@@ -18,7 +18,7 @@ from costmodel.compute import (
 )
 from costmodel.params import query_columns, value_columns
 from costmodel.spec.model import ModelSpec
-from costmodel.table import FloatColumn
+from costmodel.table import BoolColumn, FloatColumn
 from costmodel.units import BYTES_FP8
 
 RESIDUAL_PASSES = 10
@@ -163,9 +163,7 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.dropout else 0
     gathered = 2.0 * shapes.storage * model.hidden_size * (1 - 1 / shapes.residual_shards)
     residual = residual + (gathered if footprint.keeps_gathered_inputs else 0.0)
-    ordered = not footprint.batch_first_attention or shapes.traits.attention == "unfused"
-    reordered = (shapes.table.micro_batch_size > 1) & (not ordered)
-    outputs = value_columns(model) * (1 + reordered)
+    outputs = value_columns(model) * (1 + reorders_output(shapes))
     heads = shapes.storage * (query_columns(model) + key_value_columns(model) + outputs)
     sharded = heads + query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
     latent = 0
@@ -174,6 +172,13 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
         latent += model.mla.qk_rope_head_dim
     per_token = residual + sharded / shapes.table.tp + shapes.storage * latent
     return shapes.tokens * (per_token + masks / shapes.residual_shards) + core_bytes(shapes)
+
+
+def reorders_output(shapes: Shapes) -> BoolColumn:
+    """Is the output of the core kept in two orders of dimensions? Source: that of `Footprint`."""
+    footprint, unfused = shapes.traits.footprint, shapes.traits.attention == "unfused"
+    ordered = unfused or not footprint.batch_first_attention
+    return np.asarray((shapes.table.micro_batch_size > 1) & (not ordered))
 
 
 def core_bytes(shapes: Shapes) -> FloatColumn:

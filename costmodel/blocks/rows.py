@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from costmodel.blocks.offload import Copies, layer_copies
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
@@ -15,7 +16,7 @@ from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable, 
 
 @dataclass(frozen=True, slots=True)
 class Selective:
-    """One kind of layer under the selective recomputation of each row."""
+    """One kind of layer under the selective recomputation and the offload of each row."""
 
     seconds: FloatColumn
     """Forward work repeated in the backward pass."""
@@ -23,6 +24,8 @@ class Selective:
     """Activations kept from forward to backward."""
     dropped_bytes: FloatColumn
     """Not kept, but present again while one layer runs backward."""
+    copies: Copies
+    """What waits on the host; not in `kept_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,10 @@ def row_blocks(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutT
     """Price every distinct block once and gather it by row."""
     keys, key = distinct_keys(job, traits, table)
     kinds = blocks(job, machine, traits, keys)
-    dense = moe = _selective(kinds.dense, key, table)
+    copies = layer_copies(job, machine, traits, keys, key=key, table=table)
+    dense = moe = _selective(kinds.dense, key, table, copies[0])
     if job.model.moe:
-        moe = _selective(kinds.moe, key, table)
+        moe = _selective(kinds.moe, key, table, copies[1])
     return RowBlocks(kinds, key, dense, moe, _prediction(kinds, key, moe, table))
 
 
@@ -58,12 +62,13 @@ def _prediction(kinds: Blocks, key: IntColumn, layer: Selective, table: LayoutTa
     dropped = np.where(again, whole - kinds.layer_input_bytes[key], layer.dropped_bytes)
     return Selective(
         seconds=np.where(again, kinds.moe.forward.total[key], layer.seconds),
-        kept_bytes=kinds.mtp.saved_bytes[key] - dropped,
+        kept_bytes=kinds.mtp.saved_bytes[key] - dropped - layer.copies.freed_bytes,
         dropped_bytes=dropped,
+        copies=layer.copies,
     )
 
 
-def _selective(block: Block, key: IntColumn, table: LayoutTable) -> Selective:
+def _selective(block: Block, key: IntColumn, table: LayoutTable, copies: Copies) -> Selective:
     seconds, dropped = np.zeros((2, len(table)))
     for module in block.modules:
         chosen = recomputes(table, module.name)
@@ -72,4 +77,5 @@ def _selective(block: Block, key: IntColumn, table: LayoutTable) -> Selective:
         if chosen.any():
             seconds += chosen * module.seconds[key]
             dropped += chosen * module.dropped_bytes[key]
-    return Selective(seconds, block.saved_bytes[key] - dropped, dropped)
+    kept = np.maximum(0.0, block.saved_bytes[key] - dropped - copies.freed_bytes)
+    return Selective(seconds, kept, dropped, copies)

@@ -38,13 +38,16 @@ class MemoryTable:
     optimizer: FloatColumn
     activations: FloatColumn
     transients: FloatColumn
+    in_transit: FloatColumn
+    """Offloaded activations that are on the device for a moment."""
     outside_bytes: float
     """Device memory of one process that the allocator does not manage."""
 
     @property
     def allocated(self) -> FloatColumn:
         """Peak the allocator hands out. Source: derived, the sum of the terms."""
-        return self.weights + self.gradients + self.optimizer + self.activations + self.transients
+        kept = self.weights + self.gradients + self.optimizer + self.activations
+        return kept + self.transients + self.in_transit
 
     @property
     def reserved(self) -> FloatColumn:
@@ -116,6 +119,7 @@ def rank_memory(
         transients=moment
         + workspace_bytes(job, traits)
         + weight_buffer_bytes(job, traits, table, ranks=ranks, params=params, held=held),
+        in_transit=in_transit_bytes(blocks, ranks, table),
         outside_bytes=traits.footprint.outside_bytes,
     )
 
@@ -134,6 +138,25 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> FloatColumn:
     if ranks.mtp.any():
         total += ranks.mtp_held * blocks.mtp.kept_bytes
     return total
+
+
+LAYERS_IN_TRANSIT = 2
+"""Layers whose offloaded activations are on the device: the one that runs, and the one whose copy
+is under way. Source: as `costmodel.pipeline.LayerSeconds.beside`."""
+
+
+def in_transit_bytes(blocks: RowBlocks, ranks: Ranks, table: LayoutTable) -> FloatColumn:
+    """Offloaded activations that are on the device all the same, on each rank class.
+
+    Mixture-of-experts layers offload no less than dense ones. Source: LAYERS_IN_TRANSIT.
+    """
+    if not table.offload_modules.any():
+        return np.zeros((1, 1))
+    larger = np.minimum(LAYERS_IN_TRANSIT, ranks.moe_whole_held + ranks.mtp_held)
+    others = np.minimum(LAYERS_IN_TRANSIT - larger, ranks.dense_whole_held)
+    return np.asarray(
+        larger * blocks.moe.copies.freed_bytes + others * blocks.dense.copies.freed_bytes
+    )
 
 
 def device_share(ranks: Ranks, offloaded_layers: int) -> FloatColumn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,18 @@ Host = Literal["fused", "legacy", "fsdp"]
 
 def no_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
     """A runtime the search does not choose modules for."""
+    return ()
+
+
+class Offload(NamedTuple):
+    """One choice of what waits on the host, with what is recomputed beside it."""
+
+    modules: tuple[str, ...]
+    recompute: tuple[str, ...] = ()
+
+
+def no_offloads(model: ModelSpec) -> tuple[Offload, ...]:
+    """A runtime that keeps no activations on the host, or not on the search's advice."""
     return ()
 
 
@@ -124,6 +136,10 @@ class RuntimeTraits:
     """Optimizer offload fractions the search tries."""
     recompute_subsets: Callable[[ModelSpec], tuple[tuple[str, ...], ...]] = no_subsets
     """Module sets that selective recomputation may drop in this model."""
+    offload_modules: tuple[str, ...] = ()
+    """Modules whose activations it can keep on the host."""
+    offloads: Callable[[ModelSpec], tuple[Offload, ...]] = no_offloads
+    """What the search tries to keep there in this model."""
     rules: tuple[Rule, ...] = ()
     refuses: Callable[[ModelSpec], str | None] = nothing
     """What of a model no option of the runtime expresses, as a noun phrase; null: nothing."""

@@ -1,4 +1,4 @@
-"""What a runtime executes, as rules: schedules, and stages that are not all alike."""
+"""What a runtime executes, as rules: schedules, stages that are not all alike, offload."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 from costmodel.rules import Rule
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import BoolColumn, LayoutTable, evenly, stage_codes
+from costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
+from costmodel.table import BoolColumn, LayoutTable, evenly, module_bits, stage_codes
 
 
 def executes_schedule(traits: RuntimeTraits) -> Rule:
@@ -50,6 +50,25 @@ def executes_stages(traits: RuntimeTraits) -> tuple[Rule, ...]:
     return (
         *(() if traits.splits_freely else (split,)),
         *(() if traits.recomputes_by_stage else (equal,)),
+    )
+
+
+def offloads_modules(traits: RuntimeTraits) -> Rule:
+    """The rule that only modules wait on the host that the runtime copies there."""
+    known = module_bits(traits.offload_modules, OFFLOAD_MODULES)
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime copies what it has an option for."""
+        return np.asarray((table.offload_modules & ~known) != 0)
+
+    some = f"no modules but {', '.join(traits.offload_modules)}: use some of these"
+    none = "no activations: leave offload_modules out"
+    return Rule(
+        name="runtime_offloads_modules",
+        columns=frozenset({"offload_modules"}),
+        broken=broken,
+        says=f"{traits.name} offloads {some if known else none}",
+        source=f"{traits.name} {traits.version}",
     )
 
 

@@ -16,8 +16,9 @@ from costmodel.rules import num_microbatches, rule
 from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits, splits_groups
 from costmodel.runtimes.footprint import Footprint
 from costmodel.runtimes.megatron_lm_features import unsupported_feature
+from costmodel.runtimes.megatron_lm_offload import OFFLOAD_RULES, offloads
 from costmodel.spec.job import Job
-from costmodel.spec.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES
+from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from costmodel.spec.model import ModelSpec
 from costmodel.table import UNIFORM, BoolColumn, LayoutTable, module_bits
 
@@ -218,6 +219,8 @@ MEGATRON_LM = RuntimeTraits(
     ),
     offload_fractions=(0.0, 0.25, 0.5, 0.75, 1.0),
     recompute_subsets=recompute_subsets,
+    offload_modules=OFFLOAD_MODULES,  # --fine-grained-activation-offloading
+    offloads=offloads,
     whole_groups=True,
     splits_freely=True,  # --pipeline-model-parallel-layout
     rules=(
@@ -233,6 +236,7 @@ MEGATRON_LM = RuntimeTraits(
         mtp_recomputes_single_layers,
         replicas_divide_expert_dp,
         replicas_need_sharding,
+        *OFFLOAD_RULES,
     ),
     refuses=unsupported_feature,
 )

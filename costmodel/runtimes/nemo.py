@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodel.runtimes.base import HEAD_BYTES
+from costmodel.runtimes.base import HEAD_BYTES, no_offloads
 from costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from costmodel.runtimes.megatron_lm import MEGATRON_LM
 
@@ -17,6 +17,8 @@ NEMO = replace(
     name="nemo",
     version="25.04",
     overlaps_tensor_parallel=True,
+    offload_modules=(),  # Megatron Core learnt it later
+    offloads=no_offloads,
     gradient_bytes=2,
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["fused"],

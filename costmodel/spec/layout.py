@@ -43,6 +43,18 @@ RECOMPUTE_MODULES = (
 torchtitan's policy over operations."""
 
 
+OFFLOAD_MODULES = (
+    "qkv_linear",
+    "core_attn",
+    "attn_proj",
+    "mlp_norm",
+    "expert_fc1",
+    "moe_act",
+)
+"""Parts of a layer whose inputs may wait in host memory for the backward pass; names as in Megatron
+Core."""
+
+
 class OffloadSpec(Spec):
     """Fractions of state kept outside GPU memory."""
 
@@ -104,15 +116,22 @@ class Layout(Spec):
     recompute_num_layers: PositiveInt | None = None
     """Layers per group (uniform), or recomputed layers per virtual stage (block)."""
     offload: OffloadSpec = OffloadSpec()
+    offload_modules: tuple[str, ...] = ()
+    """Parts of every layer whose activations are copied to host memory and back."""
     stages: tuple[StageSpec, ...] | None = None
     """Virtual stages in pipeline order; null: the even split of `costmodel.splits`."""
 
     @model_validator(mode="after")
-    def _recompute_is_whole(self) -> Self:
+    def _policy_is_whole(self) -> Self:
         unknown = set(self.recompute_modules) - set(RECOMPUTE_MODULES)
         if unknown:
             raise ValueError(
                 f"recompute_modules {sorted(unknown)} unknown: use {', '.join(RECOMPUTE_MODULES)}"
+            )
+        unknown = set(self.offload_modules) - set(OFFLOAD_MODULES)
+        if unknown:
+            raise ValueError(
+                f"offload_modules {sorted(unknown)} unknown: use {', '.join(OFFLOAD_MODULES)}"
             )
         if (self.recompute == "selective") != bool(self.recompute_modules):
             raise ValueError("recompute_modules belong to recompute=selective, and it needs some")

@@ -58,7 +58,7 @@ def random_seconds(rng, table):
         forward, backward = rng.exponential(size=(2, size)) * rng.choice([0.0, 0.1, 1.0], (2, size))
         weight = backward * rng.choice([0.0, 0.3, 0.5, 0.9, 1.0], size)
         again = rng.exponential(size=size)
-        return LayerSeconds(forward, backward, weight, again, np.zeros(size), np.zeros(size))
+        return LayerSeconds(forward, backward, weight, again, *np.zeros((3, size)))
 
     p2p = rng.exponential(size=size) * rng.choice([0.0, 0.01, 1.0, 10.0], size)
     split, apart = splits_backward(table), rng.choice([False, True], size)

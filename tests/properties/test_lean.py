@@ -6,9 +6,11 @@ import pytest
 from costmodel.calibrated import machine_for
 from costmodel.estimate import price
 from costmodel.runtimes import traits_of
+from costmodel.spec.options import RuntimeOptions
 from costmodel.table import LayoutTable
 from planner.constraints import legality_rules
-from planner.lean import Wanted, classes, policies_of, skeleton_bytes, states_bytes
+from planner.lean import CLASSES, Wanted, classes, policies_of, skeleton_bytes, states_bytes
+from planner.policy_columns import POLICY_COLUMNS
 from planner.pool import Pool
 from planner.space import Sieve, Space, nodes, policies, skeletons
 
@@ -28,6 +30,7 @@ class Case:
     """Some skeletons of a job with all their policies and shares of offload."""
 
     def __init__(self, job):
+        job = job.model_copy(update={"options": RuntimeOptions(activation_offload=True)})
         self.job, self.machine, self.traits = job, machine_for(job), traits_of(job)
         self.rules, self.space = legality_rules(job), Space(job)
         sieve = Sieve(job, self.rules)
@@ -43,6 +46,10 @@ class Case:
         legal = ~np.any([rule.broken(job, self.table) for rule in self.rules], axis=0)
         self.table, self.owner = self.table.take(legal), self.owner[legal]
         self.priced = self.price(self.table)
+
+    @property
+    def num_classes(self):
+        return len(CLASSES) + bool(self.space.offloads)
 
     def price(self, table):
         return price(self.job, self.machine, self.traits, table)
@@ -78,10 +85,9 @@ def test_a_class_that_is_left_out_holds_no_layout_that_fits_and_wins(case):
         for i in np.flatnonzero((used <= memory) & (seconds < below)).tolist():
             bound = known[key(case.table, i, case.owner[i])]
             assert bound <= seconds[i] * ROUNDING
-        left_out += len(own) * 3 - len(kept.bound)
+        left_out += len(own) * case.num_classes - len(kept.bound)
     assert left_out
 
 
 def key(table, row, owner):
-    names = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
-    return (int(owner), *(int(getattr(table, name)[row]) for name in names))
+    return (int(owner), *(int(getattr(table, name)[row]) for name in POLICY_COLUMNS))

@@ -306,6 +306,15 @@ def test_offloaded_optimizer_state_needs_the_distributed_optimizer():
         export(zero_stage=0, offload=OffloadSpec(optimizer=0.5))
 
 
+def test_offloaded_activations_are_written_with_what_the_plan_counts_on():
+    config = export(offload_modules=("core_attn", "attn_proj"))
+    assert "--fine-grained-activation-offloading" in flags(config)
+    assert values(config, "--offload-modules") == ("core_attn", "attn_proj")
+    assert values(config, "--fine-grained-offloading-max-inflight-offloads") == ("1",)
+    assert {e.name: e.value for e in config.environment}["NVTE_CPU_OFFLOAD_V1"] == "1"
+    assert not [flag for flag in flags(export()) if "offload" in flag]
+
+
 def test_recomputation_is_written_as_chosen():
     assert "--recompute-granularity" not in flags(export())
     some = export(recompute="selective", recompute_modules=("core_attn", "mlp"))

@@ -19,6 +19,7 @@ JOBS = {
     "context": {"cp": 2, "tp": 2, "sequence_parallel": True},
     "fsdp": {"zero_stage": 3, "dp_replicate": 2},
     "offload": {"offload": cases.OffloadSpec(optimizer=0.5)},
+    "activations": {"offload_modules": ("qkv_linear", "core_attn", "attn_proj")},
     "full": {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
     "selective": {"recompute": "selective", "recompute_modules": ("core_attn",)},
 }

@@ -23,6 +23,7 @@ def environment(layout: Layout) -> tuple[EnvironmentVariable, ...]:
             "keeps the allocator from losing memory to fragments",
         ),
         *((CPU_THREADS,) if layout.offload.optimizer else ()),
+        *((OFFLOAD_VERSION,) if layout.offload_modules else ()),
     )
 
 
@@ -30,6 +31,13 @@ CPU_THREADS = EnvironmentVariable(
     "OMP_NUM_THREADS",
     "8",
     "torchrun would set 1 and the offloaded optimizer step runs on the CPU; set cores per GPU",
+)
+
+
+OFFLOAD_VERSION = EnvironmentVariable(
+    "NVTE_CPU_OFFLOAD_V1",
+    "1",
+    "Megatron-LM asks for it where activations are offloaded: weights would be copied as well",
 )
 
 

@@ -65,6 +65,11 @@ def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
         yield "sequence_parallel has no effect with tp = 1 and is left out"
     if layout.offload.optimizer:
         yield "OMP_NUM_THREADS should be the number of CPU cores per GPU"
+    if layout.offload_modules:
+        yield (
+            "offloaded activations take pinned host memory, which is not checked, and no published "
+            "run says how well their copies hide: compare some steps with and without them"
+        )
     if job.training.precision not in {"bf16", "fp16"}:
         yield (
             f"{job.training.precision} is used in the matrix products of the layers; weights are "

@@ -1,4 +1,4 @@
-"""Options for where optimizer state, gradients and weights live."""
+"""Options for where optimizer state, gradients, weights and activations live."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def optimizer_arguments(layout: Layout) -> Iterator[Argument]:
     if layout.zero_stage >= 1:
         yield switch("optimizer", "--overlap-param-gather")
     yield from _offload_arguments(layout)
+    yield from activation_offload_arguments(layout)
 
 
 def _fsdp_arguments(layout: Layout) -> Iterator[Argument]:
@@ -46,6 +47,27 @@ def _replica_arguments(layout: Layout) -> Iterator[Argument]:
             "repeated, and zero_stage = 0 shards nothing; set dp_replicate to 1"
         )
     yield option("optimizer", "--num-distributed-optimizer-instances", layout.dp_replicate)
+
+
+def activation_offload_arguments(layout: Layout) -> Iterator[Argument]:
+    """Modules whose activations wait on the host.
+
+    The size lets slices of a few ranks leave, too; with one copy of a module in flight no more
+    activations are on the device than the plan has counted.
+    Source: Megatron-LM `fine_grained_activation_offload.py`, `_drain_offload_pending` and
+    `tensor_need_offloading_checker`.
+    """
+    if not layout.offload_modules:
+        return
+    yield switch("optimizer", "--fine-grained-activation-offloading")
+    yield option("optimizer", "--offload-modules", *layout.offload_modules)
+    yield option("optimizer", "--min-offloaded-tensor-size", SMALLEST_OFFLOADED)
+    yield option("optimizer", "--fine-grained-offloading-max-inflight-offloads", 1)
+
+
+SMALLEST_OFFLOADED = 65_536
+"""Elements of a tensor below which it stays on the device. Source: assumed; copies of 128 KiB
+still run at most of the speed of the link."""
 
 
 def _offload_arguments(layout: Layout) -> Iterator[Argument]:

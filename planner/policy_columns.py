@@ -1,0 +1,43 @@
+"""What layers recompute and what they offload: the last choices of a layout, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from costmodel.runtimes.base import Offload
+from costmodel.spec.layout import OFFLOAD_MODULES
+from costmodel.table import BLOCK, FULL, SELECTIVE, UNIFORM, IntColumn, module_bits
+
+Modules = tuple[str, ...]
+
+POLICY_COLUMNS = (
+    "recompute",
+    "recompute_modules",
+    "recompute_method",
+    "recompute_num_layers",
+    "offload_modules",
+)
+
+
+def num_policies(recompute: Sequence[Modules], offload: Sequence[Offload], largest: int) -> int:
+    """Columns of `policy_columns`."""
+    return 1 + len(recompute) + len(offload) + 2 * largest
+
+
+def policy_columns(
+    recompute: Sequence[Modules], offload: Sequence[Offload], largest: int
+) -> IntColumn:
+    """Rows `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
+    nothing = Offload(())
+    some = [_partly(one) for one in (nothing, *(Offload((), m) for m in recompute), *offload)]
+    layers = range(1, largest + 1)
+    full = [(FULL, 0, method, n, 0) for method in (UNIFORM, BLOCK) for n in layers]
+    return np.array([*some, *full], dtype=np.int64).T
+
+
+def _partly(one: Offload) -> tuple[int, int, int, int, int]:
+    """Some modules are recomputed, some are offloaded, or none."""
+    kind, away = SELECTIVE if one.recompute else 0, module_bits(one.modules, OFFLOAD_MODULES)
+    return kind, module_bits(one.recompute), 0, 0, away
