@@ -27,6 +27,7 @@ from planner.path_pool import PathPool
 from planner.solvers.filling import Counts
 from planner.solvers.milp import solve
 from planner.split_filling import Master
+from planner.split_listing import shorter_splits
 from planner.split_problem import Splittable
 from planner.split_windows import (
     MOST_STAGES,
@@ -105,6 +106,7 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
         return replace(settled, memory_decides=True)
     start = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
     best, limit = start, cutoff_s
+    value = without_overhead(row.machine, cutoff_s)
     if window.count(layers) * row.num_stages > BOUNDED_AT_ONCE:
         best = _tried(row, pool, stages_of(row, balanced(row)), start)
         if best.step_time_s >= cutoff_s:
@@ -117,10 +119,10 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
     if window.count(layers) * row.num_stages > MOST_STAGES:
         return _programmed(row, pool, best, limit, deadline)
     paths = pool.of(row.pipeline)
-    listed = [
-        _promising(ManySplits(row, part), paths, limit)
-        for part in _parts(stages_of(row, window.totals(layers)))
-    ]
+    stages = shorter_splits(row, paths, value, window)
+    if not len(stages):
+        return replace(best, lower_bound_s=limit)
+    listed = [_promising(ManySplits(row, part), paths, limit) for part in _parts(stages)]
     all_fit = all(part.all_fit for part in listed)
     best = replace(best, memory_decides=best.memory_decides or not all_fit)
     stages = np.concatenate([part.layers for part in listed])

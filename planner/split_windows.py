@@ -60,12 +60,12 @@ def stages_of(row: Splittable, totals: IntMatrix) -> IntMatrix:
     vpp = row.shape[1]
     if vpp == 1:
         return totals[:, np.argsort(row.stage_of[:, 0])]
-    one, other = (_spread(row, totals, longer_first=first) for first in (True, False))
+    one, other = (spread(row, totals, longer_first=first) for first in (True, False))
     return np.concatenate([one, other[(one != other).any(axis=1)]])
 
 
-def _spread(row: Splittable, totals: IntMatrix, *, longer_first: bool) -> IntMatrix:
-    """The layers of each rank over its chunks, as evenly as can be."""
+def spread(row: Splittable, totals: IntMatrix, *, longer_first: bool) -> IntMatrix:
+    """The layers of each rank over its chunks, as evenly as can be; (split, stage)."""
     vpp, last = row.shape[1], row.num_stages - 1
     layers = np.zeros((len(totals), row.num_stages), dtype=np.int64)
     for rank, own in enumerate(row.stage_of):
