@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.floor import floor_seconds
+from costmodel.proof import EQUALS
 from costmodel.rules import Rule
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
@@ -124,7 +125,7 @@ class FreeSplits:
         """Take note of a split, and drop what is no faster."""
         self.opened += 1
         self.judged += found.judged
-        if found.layers is not None and found.step_time_s < self.best_s:
+        if found.layers is not None and found.step_time_s * EQUALS < self.best_s:
             self.best_s = found.step_time_s
             self.table = with_split(row.table, found.layers)
             self.skeletons = self.skeletons.below(self.best_s)

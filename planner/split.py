@@ -31,6 +31,7 @@ from planner.split_listing import shorter_splits
 from planner.split_problem import Splittable
 from planner.split_windows import (
     MOST_STAGES,
+    Windows,
     balanced,
     bounds_of_stages,
     stages_of,
@@ -69,6 +70,12 @@ class Split:
     memory_decides: bool
     """Memory refused something; else a layout that only takes longer has no faster split."""
 
+    def below(self, cutoff_s: float) -> Split:
+        """The same, its split forgotten unless it is faster than the cutoff."""
+        if self.step_time_s * EQUALS < cutoff_s:
+            return self
+        return replace(self, layers=None, step_time_s=np.inf)
+
 
 def judge(row: Splittable, layers: IntMatrix) -> Judged:
     """Run the schedules of some splits; `layers` has shape (split, stage)."""
@@ -104,30 +111,39 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
     window = windows(row, pool.of(row.pipeline), value, within=fast)
     if window is None or not window.count(layers):
         return replace(settled, memory_decides=True)
-    start = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
-    best, limit = start, cutoff_s
-    value = without_overhead(row.machine, cutoff_s)
+    best = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
     if window.count(layers) * row.num_stages > BOUNDED_AT_ONCE:
-        best = _tried(row, pool, stages_of(row, balanced(row)), start)
-        if best.step_time_s >= cutoff_s:
-            best = replace(best, layers=None, step_time_s=np.inf)
-        limit = min(cutoff_s, best.step_time_s)
-        value = without_overhead(row.machine, limit)
+        best = _tried(row, pool, stages_of(row, balanced(row)), best).below(cutoff_s)
+        cutoff_s = min(cutoff_s, best.step_time_s)
+        value = without_overhead(row.machine, cutoff_s)
         window = windows(row, pool.of(row.pipeline), value, within=window)
         if window is None or not window.count(layers):
-            return replace(best, lower_bound_s=limit)
+            return replace(best, lower_bound_s=cutoff_s)
     if window.count(layers) * row.num_stages > MOST_STAGES:
-        return _programmed(row, pool, best, limit, deadline)
+        return _programmed(row, pool, best, cutoff_s, deadline)
+    return _listed(row, pool, best, cutoff_s, window=window, deadline=deadline)
+
+
+def _listed(
+    row: Splittable,
+    pool: PathPool,
+    best: Split,
+    cutoff_s: float,
+    *,
+    window: Windows,
+    deadline: Deadline,
+) -> Split:
+    """Judge the splits within some windows that may be faster than the cutoff."""
     paths = pool.of(row.pipeline)
-    stages = shorter_splits(row, paths, value, window)
+    stages = shorter_splits(row, paths, without_overhead(row.machine, cutoff_s), window)
     if not len(stages):
-        return replace(best, lower_bound_s=limit)
-    listed = [_promising(ManySplits(row, part), paths, limit) for part in _parts(stages)]
+        return replace(best, lower_bound_s=cutoff_s)
+    listed = [_promising(ManySplits(row, part), paths, cutoff_s) for part in _parts(stages)]
     all_fit = all(part.all_fit for part in listed)
     best = replace(best, memory_decides=best.memory_decides or not all_fit)
-    stages = np.concatenate([part.layers for part in listed])
+    some = ManySplits(row, np.concatenate([part.layers for part in listed]))
     bound = np.concatenate([part.bound for part in listed])
-    return _judged(ManySplits(row, stages), bound, pool, best, cutoff_s=limit, deadline=deadline)
+    return _judged(some, bound, pool, best, cutoff_s=cutoff_s, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)

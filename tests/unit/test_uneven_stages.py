@@ -141,3 +141,9 @@ def test_where_no_even_stages_fit_uneven_ones_are_an_answer(job):
     assert plan.best.estimate.memory.peak_reserved_bytes < memory.peak_reserved_bytes
     assert plan.certificate.lower_bound_s <= plan.best.estimate.step_time_s
     assert "with uneven stages (no even ones fit) under" in certificate_text(plan)
+
+
+def test_a_split_that_is_faster_by_rounding_alone_is_no_answer(make_job):
+    plan = search(make_job("llama3-70b", "8x8:h100-sxm", 128, 8192), SearchOptions())
+    assert plan.best.layout.stages is None
+    assert plan.certificate.gap_fraction == 0
