@@ -21,7 +21,7 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from costmodel.timeline import FloatMatrix
-from planner.mean_paths import Crossings, seed_paths
+from planner.mean_paths import Crossings, Pipeline, seed_paths
 from planner.path_pool import PathPool
 from planner.rank_paths import RankPaths
 from planner.split_memory import Limits, may_fit, states_may_fit
@@ -42,7 +42,8 @@ def split_bound(
 
     Where no split is faster than the limit, some number that is not less than it, or a bound;
     infinite where none fits. Cheap bounds come first: each spares later ones some rows.
-    Source: all ranks run all blocks; `may_fit`; then the mean path of the module.
+    Source: all ranks run all blocks; `may_fit`; then the mean path of the module, and, where layers
+    keep activations, the paths that stay on a rank.
     """
     table, seconds = priced.table, limits.pipeline_s
     most = _most_layers(job, priced, costs, seconds)
@@ -56,22 +57,22 @@ def split_bound(
         rows = rows[fits]
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
     for number in np.unique(shape[rows]).tolist():
-        some, one = rows[shape[rows] == number], first[number]
-        pipeline = (
-            SCHEDULE_NAMES[table.schedule[one]],
-            int(table.pp[one]),
-            int(table.vpp[one]),
-            int(priced.microbatches[one]),
-        )
+        some, pipeline = rows[shape[rows] == number], _pipeline(priced, int(first[number]))
         path = pool.mean(pipeline, job.model.num_hidden_layers)
         length = _mean_seconds(job, priced, costs, path, rows=some, most=most[some])
         bound[some] = np.maximum(bound[some], length)
         some = some[bound[some] + around[some] < seconds]
         if len(some) and keeps:
-            stays = RankPaths(job, priced, costs, some, seed_paths(pipeline), path.stage_of, limits)
-            length = stays.seconds
-            bound[some] = np.maximum(bound[some], length)
+            stay = RankPaths(job, priced, costs, some, seed_paths(pipeline), path.stage_of, limits)
+            bound[some] = np.maximum(bound[some], stay.seconds)
     return with_overhead(machine, bound + around)
+
+
+def _pipeline(priced: Priced, row: int) -> Pipeline:
+    """What the paths of a row depend on."""
+    table = priced.table
+    shape = int(table.pp[row]), int(table.vpp[row]), int(priced.microbatches[row])
+    return SCHEDULE_NAMES[table.schedule[row]], *shape
 
 
 def steady_seconds(job: Job, priced: Priced, costs: BlockCosts) -> FloatColumn:
