@@ -1,4 +1,4 @@
-"""How many layers each pipeline rank may hold in a step below some time, and all splits of those.
+"""How many layers each pipeline rank may hold in a step below some time.
 
 The virtual stages of a rank differ by one layer at most; which of them are the longer ones is the
 same on all ranks, but for the ends of the pipeline, which are the shorter ones.
@@ -40,19 +40,6 @@ class Windows:
             ways = np.convolve(ways, np.ones(slack + 1))
         left = layers - int(self.least.sum())
         return int(ways[left]) if 0 <= left < len(ways) else 0
-
-    def totals(self, layers: int) -> IntMatrix:
-        """All of them; shape (split, rank)."""
-        rows, left = np.zeros((1, 0), np.int64), np.array([layers])
-        after_least = np.cumsum(self.least[::-1])[::-1] - self.least
-        after_most = np.cumsum(self.most[::-1])[::-1] - self.most
-        for rank, (least, most) in enumerate(zip(self.least, self.most, strict=True)):
-            own = np.arange(least, most + 1)
-            rest = left[:, None] - own
-            at, pick = np.nonzero((rest >= after_least[rank]) & (rest <= after_most[rank]))
-            rows = np.concatenate([rows[at], own[pick][:, None]], axis=1)
-            left = rest[at, pick]
-        return rows
 
 
 def stages_of(row: Splittable, totals: IntMatrix) -> IntMatrix:

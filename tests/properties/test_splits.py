@@ -20,7 +20,7 @@ from planner.split import best_split, judge, with_split
 from planner.split_filling import Master
 from planner.split_listing import shorter_splits
 from planner.split_memory import Limits, may_fit, states_may_fit
-from planner.split_windows import stages_of, windows
+from planner.split_windows import windows
 from tests.properties.every_split import on_the_clock, random_splits, with_memory
 
 ROUNDING = 1 + 1e-12
@@ -109,13 +109,16 @@ def test_windows_hold_every_split_that_fits_and_is_faster(base, seed):
                     assert not wins.any(), (one, cutoff)
                     continue
                 inside = (window.least <= one.totals) & (one.totals <= window.most)
-                assert inside.all(axis=1)[wins].all(), (one, cutoff)
-                listed = window.totals(one.row.job.model.num_hidden_layers)
-                assert len(listed) == window.count(one.row.job.model.num_hidden_layers)
-                kept = {tuple(split) for split in stages_of(one.row, listed).tolist()}
-                shorter = shorter_splits(one.row, known, value, window).tolist()
-                shorter = {tuple(split) for split in shorter}
-                assert {tuple(split) for split in one.layers[wins].tolist()} <= shorter <= kept
+                inside = inside.all(axis=1)
+                assert inside[wins].all(), (one, cutoff)
+                totals = set(map(tuple, one.totals[inside].tolist()))
+                assert len(totals) == window.count(one.row.job.model.num_hidden_layers)
+                every, shorter = (
+                    set(map(tuple, shorter_splits(one.row, known, most, window).tolist()))
+                    for most in (np.inf, value)
+                )
+                assert every == set(map(tuple, one.layers[inside].tolist()))
+                assert set(map(tuple, one.layers[wins].tolist())) <= shorter <= every
 
 
 @thorough
