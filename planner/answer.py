@@ -13,7 +13,7 @@ from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
 from costmodel.uncertainty import near_tie_fraction
 from planner.budget import Budget, Unlimited
-from planner.constraints import broken_rules
+from planner.constraints import allowed, broken_rules
 from planner.exporters import EXPORTERS
 from planner.feasibility import Relaxations, relaxations
 from planner.goals import Reached, reach
@@ -53,6 +53,7 @@ def search(
             spent before anything was found.
     """
     options = options or SearchOptions()
+    job = allowed(job, options.choices)
     _check_positions(job)
     check_uneven(job, options)
     budget = budget or Unlimited()

@@ -78,6 +78,10 @@ def ranks_straddle() -> Rule:
 LIVES_IN_GROUPS = "ranks_live_in_groups"
 
 
+FREE = -1
+"""Of modules: any set, and none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A field of the layout held to one value (`--fix`) or kept from it (`--exclude`)."""
@@ -89,8 +93,14 @@ class Choice:
 
     @property
     def anything(self) -> bool:
-        """`--fix stages=free`: every split may be chosen, as without it."""
-        return self.field == "stages" and not self.value and not self.excluded
+        """`--fix stages=free` or `--fix offload_modules=free`: it refuses nothing."""
+        free = {"stages": 0, "offload_modules": FREE}
+        return not self.excluded and self.value == free.get(self.field)
+
+    @property
+    def offloads(self) -> bool:
+        """Does it ask for modules on the host, which no search tries unasked?"""
+        return self.field == "offload_modules" and bool(self.value) and not self.excluded
 
     @property
     def only_even(self) -> bool:
@@ -120,6 +130,12 @@ class Choice:
             says=f"not allowed by {option} {self.text}",
             source="your command line",
         )
+
+
+def allowed(job: Job, choices: Iterable[Choice]) -> Job:
+    """A job whose search tries what some choice asks for."""
+    asked = job.may_offload_activations or any(choice.offloads for choice in choices)
+    return job.model_copy(update={"may_offload_activations": asked})
 
 
 def rules_of_grid(choices: Iterable[Choice]) -> tuple[Rule, ...]:
@@ -174,11 +190,7 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
             raise SpecError(f"{text!r}: {field} is one of {', '.join(names)}")
         return Choice(field, names.index(value.lower()), text, excluded)
     if field in _MODULES:
-        try:
-            named = value.split("+") if value != "none" else ()
-            return Choice(field, module_bits(named, _MODULES[field]), text, excluded)
-        except ValueError as error:
-            raise SpecError(f"{text!r}: unknown module; join known ones with '+'") from error
+        return Choice(field, _modules(field, value, text), text, excluded)
     if field == "offload":
         number = _number(value)
         if not 0 <= number <= 1:
@@ -191,6 +203,17 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
     if number < 0 or not number.is_integer():
         raise SpecError(f"{text!r}: {field} is a whole number")
     return Choice(field, number, text, excluded)
+
+
+def _modules(field: str, value: str, text: str) -> int:
+    """Bits of a set of modules."""
+    if (field, value) == ("offload_modules", "free"):
+        return FREE
+    known = _MODULES[field]
+    named = value.split("+") if value != "none" else []
+    if unknown := [name for name in named if name not in known]:
+        raise SpecError(f"{text!r}: no module {unknown[0]!r}; join some of {', '.join(known)} by +")
+    return module_bits(named, known)
 
 
 def _number(text: str) -> float:

@@ -23,6 +23,7 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
 from planner.budget import Budget, Unlimited
+from planner.constraints import allowed
 from planner.goals import UNITS
 from planner.layout_document import layout_json
 from planner.objectives import StepEnergy
@@ -90,8 +91,10 @@ def pareto(
     if not any(set(objectives) == set(pair) for pair in PAIRS):
         known = ", ".join(",".join(pair) for pair in PAIRS)
         raise SpecError(f"no choices between {' and '.join(objectives)}: pairs are {known}")
-    check_uneven(job, options or SearchOptions(), pareto=True)
-    prober = Prober(options or SearchOptions(), measured, budget or Unlimited())
+    options = options or SearchOptions()
+    job = allowed(job, options.choices)
+    check_uneven(job, options, pareto=True)
+    prober = Prober(options, measured, budget or Unlimited())
     jobs = (job,) if set(objectives) == {"time", "memory"} else part_jobs(job)
     sweeps = [_Sweep(prober, one, objectives) for one in jobs]
     points = [point for sweep in sweeps for point in sweep.points()]

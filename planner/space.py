@@ -92,7 +92,7 @@ class Space:
 
         Tried where the job allows it: no published run says what it costs in time.
         """
-        return self.traits.offloads(self.job.model) if self.job.options.activation_offload else ()
+        return self.traits.offloads(self.job.model) if self.job.may_offload_activations else ()
 
     @property
     def offloaded(self) -> tuple[tuple[str, ...], ...]:

@@ -9,7 +9,6 @@ from costmodel.table import module_bits
 from planner.constraints import Choice
 from planner.space import Space
 
-_HINTS = {"offload_modules": "; --option activation_offload=true allows more where a runtime can"}
 MOST_VALUES = 12
 """Values of an axis that are told: those nearest to the one asked for."""
 
@@ -17,10 +16,11 @@ MOST_VALUES = 12
 def untried(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
     """A sentence for every `--fix` whose value no layout of the grid has, with those it tries."""
     return tuple(
-        f"{choice.rule().name}: {_tried(values, choice.value)}{_HINTS.get(choice.field, '')}"
+        f"{choice.rule().name}: {_tried(values, choice.value)}"
         for choice in choices
         if not choice.excluded
         and choice.field != "stages"
+        and not choice.anything
         and choice.value not in (values := _values(space, choice.field))
     )
 

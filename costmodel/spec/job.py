@@ -17,3 +17,5 @@ class Job(Spec):
     cluster: ClusterSpec
     runtime: str = "megatron-lm"
     options: RuntimeOptions = RuntimeOptions()
+    may_offload_activations: bool = False
+    """A search tries `offload_modules`, too."""

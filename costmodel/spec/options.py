@@ -41,7 +41,5 @@ class RuntimeOptions(Spec):
     """Both Adam moments."""
     offload_activation_layers: NonNegativeInt | None = None
     """Layers of each rank whose activations wait in host memory for the backward pass."""
-    activation_offload: bool | None = None
-    """The search may let activations of some modules wait in host memory (`offload_modules`)."""
     cp_comm_type: ContextExchange | None = None
     """Context parallelism: ring of keys and values, or all-to-all over heads."""

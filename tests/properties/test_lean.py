@@ -6,7 +6,6 @@ import pytest
 from costmodel.calibrated import machine_for
 from costmodel.estimate import price
 from costmodel.runtimes import traits_of
-from costmodel.spec.options import RuntimeOptions
 from costmodel.table import LayoutTable
 from planner.constraints import legality_rules
 from planner.lean import CLASSES, Wanted, classes, policies_of, skeleton_bytes, states_bytes
@@ -30,7 +29,7 @@ class Case:
     """Some skeletons of a job with all their policies and shares of offload."""
 
     def __init__(self, job):
-        job = job.model_copy(update={"options": RuntimeOptions(activation_offload=True)})
+        job = job.model_copy(update={"may_offload_activations": True})
         self.job, self.machine, self.traits = job, machine_for(job), traits_of(job)
         self.rules, self.space = legality_rules(job), Space(job)
         sieve = Sieve(job, self.rules)

@@ -15,7 +15,6 @@ from costmodel.machine import machine_of
 from costmodel.runtimes import runtime
 from costmodel.spec.layout import Layout
 from costmodel.spec.model import MoeSpec
-from costmodel.spec.options import RuntimeOptions
 from costmodel.table import LayoutTable
 from planner.answer import SearchOptions, estimate, search
 from planner.constraints import broken_rules, legality_rules, parse_choice
@@ -58,8 +57,8 @@ def every_legal_layout(job):
 @pytest.mark.parametrize("memory_gib", [80, 3, 1.6])
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     model, cluster, batch, name = case
-    options = RuntimeOptions(activation_offload=name == "megatron-lm")
-    job = make_job(model, cluster, batch).model_copy(update={"runtime": name, "options": options})
+    asked = {"runtime": name, "may_offload_activations": name == "megatron-lm"}
+    job = make_job(model, cluster, batch).model_copy(update=asked)
     group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     machine, traits = machine_of(job.cluster, "bf16"), runtime(name)

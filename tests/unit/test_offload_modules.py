@@ -16,7 +16,8 @@ from costmodel.runtimes import RUNTIMES, traits_of
 from costmodel.spec.layout import Layout
 from costmodel.spec.options import RuntimeOptions
 from costmodel.table import LayoutTable
-from planner.constraints import broken_rules, parse_choice
+from planner.answer import SearchOptions, search
+from planner.constraints import allowed, broken_rules, parse_choice
 from planner.layout_document import layout_from_json, layout_json
 from planner.space import Space
 from planner.untried import untried
@@ -175,7 +176,7 @@ def test_a_layout_comes_back_from_its_text_and_its_document(job):
 def test_an_unknown_module_is_refused_with_those_there_are(job):
     with pytest.raises(SpecError, match="use qkv_linear, core_attn"):
         parse_layout("offload_modules=mlp", job.cluster)
-    with pytest.raises(SpecError, match="unknown module"):
+    with pytest.raises(SpecError, match="no module .mlp.; join some of qkv_linear"):
         parse_choice("offload_modules=mlp", excluded=False)
 
 
@@ -189,10 +190,23 @@ def test_the_option_names_sets_of_modules_in_any_order():
 
 
 def test_a_search_offloads_modules_only_where_the_job_allows_it(job):
-    allowed = job.model_copy(update={"options": RuntimeOptions(activation_offload=True)})
     assert Space(job).axis_values()["offload_modules"] == ["none"]
-    assert "core_attn+attn_proj" in Space(allowed).axis_values()["offload_modules"]
+    for text in ("free", "core_attn+attn_proj"):
+        asked = parse_choice(f"offload_modules={text}", excluded=False)
+        space = Space(allowed(job, [asked]))
+        assert "core_attn+attn_proj" in space.axis_values()["offload_modules"]
+        assert not untried(space, [asked])
+    some = parse_choice("offload_modules=core_attn", excluded=False)
+    (told,) = untried(Space(allowed(job, [some])), [some])
+    assert "the search tries none, core_attn+attn_proj, qkv_linear+core_attn+attn_proj" in told
+    none = parse_choice("offload_modules=none", excluded=False)
+    assert not allowed(job, [none]).may_offload_activations
+
+
+def test_a_plan_may_offload_where_it_is_asked_to(make_job):
+    job = make_job("llama3-8b", "1x8:h100-sxm", 64, 8192)
     asked = parse_choice("offload_modules=core_attn+attn_proj", excluded=False)
-    (told,) = untried(Space(job), [asked])
-    assert "tries none only; --option activation_offload=true allows more" in told
-    assert not untried(Space(allowed), [asked])
+    even = parse_choice("stages=even", excluded=False)
+    plan = search(job, SearchOptions(fix=(asked, even)))
+    assert plan.best.layout.offload_modules == ATTENTION
+    assert not search(job, SearchOptions(fix=(even,))).best.layout.offload_modules
