@@ -176,7 +176,7 @@ def test_a_layout_comes_back_from_its_text_and_its_document(job):
 def test_an_unknown_module_is_refused_with_those_there_are(job):
     with pytest.raises(SpecError, match="use qkv_linear, core_attn"):
         parse_layout("offload_modules=mlp", job.cluster)
-    with pytest.raises(SpecError, match="no module .mlp.; join some of qkv_linear"):
+    with pytest.raises(SpecError, match=r"no module .mlp.; join some of qkv_linear"):
         parse_choice("offload_modules=mlp", excluded=False)
 
 
