@@ -7,6 +7,7 @@ is the step itself: T(x) = max over paths P of P . x.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
@@ -170,8 +171,18 @@ def run_of(
     return Run(paths, np.arange(shape[0] * shape[1]) % shape[0] == rank[:, None])
 
 
-def enough_microbatches(schedule: str, shape: tuple[int, int, int]) -> int:
-    """Micro batches of a run that stands for one of a shape (pp, vpp, micro batches)."""
+def prolonged(schedule: str, shape: tuple[int, int, int], run: Callable[[int], Run]) -> Paths:
+    """Paths of a shape (pp, vpp, micro batches) that a short run shows, if it shows any.
+
+    `run` has so many micro batches.
+    """
+    enough = _enough_microbatches(schedule, shape)
+    found = run(enough).longer(shape[2] - enough)
+    return found if len(found.rank) else run(shape[2]).longer(0)
+
+
+def _enough_microbatches(schedule: str, shape: tuple[int, int, int]) -> int:
+    """Micro batches of a run that stands for one of a shape."""
     pp, vpp, microbatches = shape
     larger_groups = vpp > 1 and microbatches % pp > 0
     if larger_groups or schedule not in ALTERNATING:
@@ -183,9 +194,8 @@ def long_paths(
     schedule: str, shape: tuple[int, int, int], seconds: StageSeconds, p2p: FloatColumn
 ) -> Paths:
     """The longest paths of a pipeline; of a long one, long ones that a short run shows."""
-    enough = enough_microbatches(schedule, shape)
-    found = run_of(schedule, (*shape[:2], enough), seconds, p2p).longer(shape[2] - enough)
-    return found if len(found.rank) else run_of(schedule, shape, seconds, p2p).longer(0)
+    pp, vpp, _ = shape
+    return prolonged(schedule, shape, lambda m: run_of(schedule, (pp, vpp, m), seconds, p2p))
 
 
 def _traced(

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.critical import Paths, Run, enough_microbatches, run_of
+from costmodel.critical import Paths, Run, prolonged, run_of
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.program import IntMatrix, placed
 from costmodel.table import FloatColumn
@@ -50,9 +50,8 @@ class Crossings:
 def seed_paths(pipeline: Pipeline) -> Paths:
     """The longest paths where all stages are alike, and where one stage or one rank is slower."""
     schedule, pp, vpp, num_microbatches = pipeline
-    enough = enough_microbatches(schedule, (pp, vpp, num_microbatches))
-    found = _seeds(schedule, pp, vpp, enough).longer(num_microbatches - enough)
-    return found if len(found.rank) else _seeds(*pipeline).longer(0)
+    shape = pp, vpp, num_microbatches
+    return prolonged(schedule, shape, lambda m: _seeds(schedule, pp, vpp, m))
 
 
 @lru_cache(maxsize=256)
