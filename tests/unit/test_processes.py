@@ -135,6 +135,7 @@ def test_a_runtime_travels_to_another_process(name):
 
 
 ENDLESS = """
+import signal
 import time
 from pathlib import Path
 from costmodel.runtimes import RUNTIMES
@@ -142,6 +143,7 @@ from cli.processes import Processes
 from tests.budgets import Steps
 from tests.unit.test_processes import Sleeps, wait_for
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 with Processes(2, alone_s=0.0) as processes:
     wait_for(processes)
     print("working", flush=True)
