@@ -40,21 +40,23 @@ class RankPaths:
     def seconds(self) -> FloatColumn:
         """Length at least of the longest path, the layers where all ranks have room for them.
 
-        Source: derived; on a path every layer takes at least what it takes where it takes least,
-        and those on the rank where the path stays take more: the ranks are filled in the order of
-        what the next layer makes of their paths.
+        Source: derived; on a path every layer takes at least what it takes where it takes least.
+        One layer of each stage takes what it takes there. Those on the rank where the path stays
+        take more: the ranks are filled in the order of what the next layer makes of their paths.
         """
         slope, start = self._line
         elsewhere = self._busiest.backward.copy()
         np.put_along_axis(elsewhere, self.stage_of, 0, axis=1)
-        fixed, beyond = self._ends + elsewhere @ start * self._again, []
+        repeated = self._busiest.backward[:, :, None] * slope * self._again
+        fixed, beyond, longer = self._ends + elsewhere @ start * self._again, [], []
         for layers in self._kinds:
             each = self._each(layers.kind)
-            repeated = self._busiest.backward[:, :, None] * slope * self._again
             own = np.take_along_axis(each, self.stage_of[:, :, None], axis=1).min(axis=1)
             least = np.minimum((each + repeated).min(axis=1), own)
             fixed = fixed + layers.count * least
             beyond.append(own - least)
+            longer.append(each + repeated - least[:, None])
+        fixed = fixed + np.einsum("psr,ps->pr", np.min(longer, axis=0), self._held_elsewhere)
         found = [
             self._filled(fixed, more, most, layers.count)
             for more, most, layers in zip(beyond, self._most, self._kinds, strict=True)
@@ -81,6 +83,17 @@ class RankPaths:
         """The path that crosses each rank most. Source: derived; any path would do."""
         crossed = (self.paths.forward + 2 * self.paths.backward)[:, self.stage_of].sum(axis=2)
         return self.paths.take(np.argmax(crossed, axis=0))
+
+    @cached_property
+    def _held_elsewhere(self) -> FloatMatrix:
+        """Layers that each stage off the path's own rank holds at least; (path, stage).
+
+        Source: only the first and the last stage may be empty.
+        """
+        held = np.ones((len(self.stage_of), self.stage_of.size))
+        held[:, [0, -1]] = 0
+        np.put_along_axis(held, self.stage_of, 0, axis=1)
+        return held
 
     @cached_property
     def _kinds(self) -> list[Layers]:
