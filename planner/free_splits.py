@@ -1,7 +1,8 @@
 """The second half of a search: may another split of the layers be faster than the best even one?
 
     node       bounded by `floor_seconds`, which holds for every split
-    skeleton   bounded by mean paths without recomputation and offload
+    skeleton   bounded by its states and by ranks that never wait
+    class      of policies: bounded as its fastest member with the bytes of its leanest
     layout     bounded by mean paths, then by the windows of its ranks
     split      judged: its schedule is run
 
@@ -32,14 +33,16 @@ from costmodel.table import (
     distinct,
 )
 from planner.budget import Budget
+from planner.lean import LeanSieve, ends, policies_of
 from planner.path_pool import PathPool
 from planner.pool import Pool
-from planner.space import Sieve, Space, nodes, policies, skeletons
+from planner.space import Sieve, Space, nodes, skeletons
 from planner.split import Split, with_split
 from planner.split_problem import Splittable
 from planner.split_tasks import (
     BestSplit,
     Bound,
+    BoundClasses,
     BoundLayouts,
     BoundPolicies,
     BoundSkeletons,
@@ -47,17 +50,17 @@ from planner.split_tasks import (
 )
 from planner.workers import ALONE, Workers
 
-NODES_AT_ONCE, MOST_NODES = 32, 512
+NODES_AT_ONCE, MOST_NODES = 256, 4096
 """Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many
 are bounded together where there is time."""
-SKELETONS_AT_ONCE = 256
+SKELETONS_AT_ONCE = 1024
 LAYOUTS_AT_ONCE = 16
 """Layouts split with the same paths known: as many for any number of workers, for one answer."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
 FEWEST_ROWS, CHUNK_ROWS = 256, 8_192
 """Of a table that is bounded at once, by one worker."""
-OPENED_WITHOUT_LIMIT = 40
+OPENED_WITHOUT_LIMIT = 256
 """Layouts opened where no time limit says when to stop: a second or two, and always the same."""
 
 
@@ -100,7 +103,7 @@ class FreeSplits:
         self.budget, self.workers = budget, workers
         job, machine, traits = of.job, of.machine, of.traits
         self.space, self.sieve = Space(job), Sieve(job, rules)
-        roots = nodes(self.space, self.sieve).table
+        roots = nodes(self.space, LeanSieve(self.space, machine, rules, of.memory_bytes)).table
         roots = roots.take(roots.pp > 1)
         self.nodes = self._pool(roots, floor_seconds(job, machine, traits, roots))
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
@@ -207,11 +210,13 @@ class FreeSplits:
         table = batch.table
         if not len(table):
             return
-        plain, owner = policies(self.space, table)
-        family = owner + self.families
+        lean = ends(self.space, table)[1]
+        wins = np.flatnonzero(self._bounded(BoundClasses, lean) < self.best_s)
+        plain, owner = policies_of(self.space, lean.take(wins))
+        family = wins[owner] % len(table) + self.families
         self.families += len(table)
-        wins = self._bounded(BoundPolicies, plain) < self.best_s
-        plain, family = plain.take(wins), family[wins]
+        fast = self._bounded(BoundPolicies, plain) < self.best_s
+        plain, family = plain.take(fast), family[fast]
         fractions = self.of.traits.offload_fractions
         every = LayoutTable.concat(
             plain.replaced(offload_optimizer=np.full(len(plain), one)) for one in fractions

@@ -206,15 +206,26 @@ def ends(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, LayoutTable
     """
     layers = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
     every = module_bits(module for subset in space.recompute_subsets for module in subset)
-    fast, lean = [skeletons], [_recomputed(skeletons, SELECTIVE, modules=every)]
+    lean = [_recomputed(skeletons, SELECTIVE, modules=every)]
     for kind, method in CLASSES[1:]:
         one = _recomputed(skeletons, kind, method=method)
-        fast.append(one.replaced(recompute_num_layers=np.ones_like(layers)))
         lean.append(one.replaced(recompute_num_layers=layers))
     if space.offloads:
-        fast.append(skeletons)
         lean.append(_most_offloaded(space, skeletons))
-    return LayoutTable.concat(fast), LayoutTable.concat(lean)
+    table = LayoutTable.concat(lean)
+    return fastest(table), table
+
+
+def fastest(lean: LayoutTable) -> LayoutTable:
+    """Of classes that are given by what keeps least, what takes least time."""
+    full = lean.recompute == FULL
+    none = np.zeros(len(lean), dtype=np.int64)
+    return lean.replaced(
+        recompute=np.where(full, FULL, none),
+        recompute_modules=none,
+        recompute_num_layers=full.astype(np.int64),
+        offload_modules=none,
+    )
 
 
 def _most_offloaded(space: Space, skeletons: LayoutTable) -> LayoutTable:

@@ -42,19 +42,17 @@ def split_bound(
 
     Where no split is faster than the limit, some number that is not less than it, or a bound;
     infinite where none fits. Cheap bounds come first: each spares later ones some rows.
-    Source: all ranks run all blocks; `may_fit`; then the mean path of the module, and, where layers
-    keep activations, the paths that stay on a rank.
+    Source: as `states_bound`; `may_fit`; the mean path of the module; the paths that stay on a
+    rank.
     """
     table, seconds = priced.table, limits.pipeline_s
     most = _most_layers(job, priced, costs, seconds)
     around = _around(job, machine, traits, priced, costs, most=most)
-    bound = steady_seconds(job, priced, costs)
+    bound = _steady_bound(job, priced, costs, around, limits)
     rows = np.flatnonzero(bound + around < seconds)
-    keeps = bool(costs.kept_bytes.any())
-    for check in (states_may_fit, may_fit) if keeps else (states_may_fit,):
-        fits = check(job, priced, costs, rows, limits)
-        bound[rows[~fits]] = np.inf
-        rows = rows[fits]
+    fits = may_fit(job, priced, costs, rows, limits)
+    bound[rows[~fits]] = np.inf
+    rows = rows[fits]
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
     for number in np.unique(shape[rows]).tolist():
         some, pipeline = rows[shape[rows] == number], _pipeline(priced, int(first[number]))
@@ -62,10 +60,38 @@ def split_bound(
         length = _mean_seconds(job, priced, costs, path, rows=some, most=most[some])
         bound[some] = np.maximum(bound[some], length)
         some = some[bound[some] + around[some] < seconds]
-        if len(some) and keeps:
+        if len(some):
             stay = RankPaths(job, priced, costs, some, seed_paths(pipeline), path.stage_of, limits)
             bound[some] = np.maximum(bound[some], stay.seconds)
     return with_overhead(machine, bound + around)
+
+
+def states_bound(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    priced: Priced,
+    costs: BlockCosts,
+    *,
+    limits: Limits,
+) -> FloatColumn:
+    """As `split_bound`, less and cheaper: layers keep no activations, ranks never wait.
+
+    Source: all ranks run all blocks; `states_may_fit`.
+    """
+    most = _most_layers(job, priced, costs, limits.pipeline_s)
+    around = _around(job, machine, traits, priced, costs, most=most)
+    return with_overhead(machine, _steady_bound(job, priced, costs, around, limits) + around)
+
+
+def _steady_bound(
+    job: Job, priced: Priced, costs: BlockCosts, around: FloatColumn, limits: Limits
+) -> FloatColumn:
+    """Seconds of the passes at least; infinite where the states do not fit."""
+    bound = steady_seconds(job, priced, costs)
+    rows = np.flatnonzero(bound + around < limits.pipeline_s)
+    bound[rows[~states_may_fit(job, priced, costs, rows, limits)]] = np.inf
+    return bound
 
 
 def _pipeline(priced: Priced, row: int) -> Pipeline:

@@ -12,10 +12,11 @@ from costmodel.estimate import Priced, price, without_overhead
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, LayoutTable
+from costmodel.table import FULL, UNIFORM, FloatColumn, LayoutTable
 from planner.budget import Deadline
+from planner.lean import fastest
 from planner.path_pool import PathPool
-from planner.shape_bounds import split_bound
+from planner.shape_bounds import split_bound, states_bound
 from planner.split import Split, best_split
 from planner.split_memory import Limits
 from planner.split_problem import Splittable, splittables
@@ -46,19 +47,34 @@ class Question:
         priced, costs = self.costs(table.replaced(offload_optimizer=np.full(len(table), most)))
         return priced, replace(costs, offload=np.zeros_like(costs.offload))
 
-    def leanest(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
-        """The least seconds and bytes of skeletons, whatever they recompute and offload."""
-        priced, costs = self.offloaded(table)
-        kept, inputs = np.zeros_like(costs.kept_bytes), np.zeros_like(costs.input_bytes)
+    def of_classes(self, lean: LayoutTable) -> tuple[Priced, BlockCosts]:
+        """The least seconds and bytes of classes of policies, given by what keeps least.
+
+        Source: derived; as `planner.lean.classes`. Of some layers recomputed together the input of
+        the first is kept, of layers recomputed one by one that of each.
+        """
+        priced, costs = self.offloaded(fastest(lean))
+        kept = np.minimum(costs.kept_bytes, self.offloaded(lean)[1].kept_bytes)
+        uniform = (lean.recompute == FULL) & (lean.recompute_method == UNIFORM)
+        block = (lean.recompute == FULL) & ~uniform
+        kept = np.where(block, np.minimum(kept, costs.input_bytes), kept)
+        inputs = costs.input_bytes / np.where(uniform, lean.recompute_num_layers, 1)
         return priced, replace(costs, kept_bytes=kept, input_bytes=inputs)
+
+    def floor(self, priced: Priced, costs: BlockCosts, best_s: float) -> FloatColumn:
+        """Bound of every row, by the seconds of all ranks together and their states alone."""
+        asked = self.job, self.machine, self.traits, priced, costs
+        return states_bound(*asked, limits=self._limits(best_s))
 
     def bound(
         self, priced: Priced, costs: BlockCosts, best_s: float, pool: PathPool
     ) -> FloatColumn:
         """Bound of every row; infinite where no split fits that is faster than the best."""
-        limits = Limits(self.memory_bytes, without_overhead(self.machine, best_s))
         asked = self.job, self.machine, self.traits, priced, costs
-        return split_bound(*asked, limits=limits, pool=pool)
+        return split_bound(*asked, limits=self._limits(best_s), pool=pool)
+
+    def _limits(self, best_s: float) -> Limits:
+        return Limits(self.memory_bytes, without_overhead(self.machine, best_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +97,23 @@ class Bound(ABC):
 
 
 class BoundSkeletons(Bound):
-    """Whatever they recompute and offload."""
+    """Whatever they recompute and offload; cheap, for most hold more states than there is room."""
+
+    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
+        """Bound of every row, and what was known of pipelines."""
+        return self.of.floor(*self.costs(), self.best_s), self.pool
 
     def costs(self) -> tuple[Priced, BlockCosts]:
         """What the layouts take at least."""
-        return self.of.leanest(self.table)
+        return self.of.offloaded(self.table)
+
+
+class BoundClasses(Bound):
+    """Classes of policies, each given by what keeps least, whatever they offload."""
+
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
+        return self.of.of_classes(self.table)
 
 
 class BoundPolicies(Bound):
