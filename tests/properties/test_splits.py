@@ -11,15 +11,19 @@ from costmodel.proof import EQUALS
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
 from planner.budget import Unlimited
+from planner.lean import ends, policies_of
 from planner.many_splits import ManySplits
 from planner.mean_paths import seed_paths
 from planner.path_pool import PathPool
+from planner.policy_columns import POLICY_COLUMNS
 from planner.shape_bounds import split_bound
 from planner.solvers.answers import allowed
+from planner.space import Space
 from planner.split import best_split, judge, with_split
 from planner.split_filling import Master
 from planner.split_listing import shorter_splits
 from planner.split_memory import Limits, may_fit, states_may_fit
+from planner.split_tasks import BoundClasses, BoundLayouts, BoundPolicies, Question
 from planner.split_windows import windows
 from tests.properties.every_split import on_the_clock, random_splits, with_memory
 
@@ -143,6 +147,27 @@ def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
                     job, machine, traits, priced, costs, limits=limits, pool=PathPool()
                 )[0]
                 assert bound <= faster * ROUNDING, (one, cutoff)
+
+
+@thorough
+@given(seeds)
+def test_no_split_is_faster_than_the_bound_of_its_class_of_policies(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        row, space = one.row, Space(one.row.job)
+        lean = ends(
+            space, row.table.replaced(**dict.fromkeys(POLICY_COLUMNS, np.zeros(1, np.int64)))
+        )[1]
+        policies, classes = policies_of(space, lean)
+        same = [getattr(policies, name) == getattr(row.table, name) for name in POLICY_COLUMNS]
+        own = classes[np.all(same, axis=0)]
+        assert len(own) == 1, one
+        asked = Question(row.job, row.machine, row.traits, row.memory_bytes)
+        for cutoff in cutoffs(one):
+            wins = one.fits & (one.seconds * EQUALS < cutoff)
+            for bounds in (BoundClasses, BoundPolicies, BoundLayouts):
+                table = lean.take(own) if bounds is BoundClasses else row.table
+                bound = bounds(asked, table, cutoff, PathPool())(Unlimited())[0]
+                assert bound <= one.seconds[wins].min(initial=np.inf) * ROUNDING, (one, cutoff)
 
 
 @thorough
