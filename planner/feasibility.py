@@ -11,6 +11,7 @@ from costmodel.errors import PlanError
 from costmodel.rules import Rule
 from planner.budget import Budget
 from planner.constraints import Choice, legality_rules, rules_of_grid
+from planner.probes import UntilFound
 from planner.search import Limits, Search
 from planner.space import Space
 from planner.untried import untried
@@ -31,23 +32,6 @@ LARGEST_GROWTH = 64
 LARGEST_SET = 3
 MOST_TRIALS = 100
 """Searches for sets of two and three: a user would not wait for more."""
-
-
-class _UntilFound:
-    """A budget that is spent as soon as one layout fits, or with the budget around it."""
-
-    def __init__(self, search: Search, whole: Budget) -> None:
-        self.search, self.whole = search, whole
-
-    def spent(self) -> bool:
-        return bool(self.search.best) or self.whole.spent()
-
-    def report(self, done: float, bound_s: float) -> None:
-        """Nobody listens."""
-
-    def seconds_left(self) -> float:
-        """As of the budget around it."""
-        return self.whole.seconds_left()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,4 +150,4 @@ def _feasible(case: Case, budget: Budget) -> bool:
     rules: list[Rule] = [*rules_of_grid(options.choices), *legality_rules(job)]
     limits = Limits(machine.memory_bytes * (1 - options.memory_margin), top=1)
     search = Search(job, machine, rules, limits)
-    return search.run(_UntilFound(search, budget)).finalists is not None
+    return search.run(UntilFound(search, budget)).finalists is not None

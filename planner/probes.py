@@ -12,7 +12,7 @@ from costmodel.energy import energy_of
 from costmodel.groups import unlike
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
-from planner.budget import Budget
+from planner.budget import Budget, Within
 from planner.constraints import legality_rules, no_even_stages, ranks_straddle, rules_of_grid
 from planner.objectives import Objective, StepEnergy, StepTime
 from planner.options import SearchOptions
@@ -23,40 +23,16 @@ Figure = Literal["time", "energy"]
 """What a single search makes small."""
 
 
-class UntilFound:
+class UntilFound(Within):
     """A budget that is spent as soon as one answer is known, or with the budget around it."""
 
     def __init__(self, search: Search, whole: Budget) -> None:
-        self.search, self.whole = search, whole
+        super().__init__(whole)
+        self._search = search
 
     def spent(self) -> bool:
         """Is there an answer, or is the time over?"""
-        return bool(self.search.best) or self.whole.spent()
-
-    def seconds_left(self) -> float:
-        """Of the budget around it."""
-        return self.whole.seconds_left()
-
-    def report(self, done: float, bound_s: float) -> None:
-        """Nobody listens."""
-
-
-class Quiet:
-    """A budget whose listener hears nothing: parts of a sweep are no progress of the whole."""
-
-    def __init__(self, whole: Budget) -> None:
-        self.whole = whole
-
-    def spent(self) -> bool:
-        """Is the time over?"""
-        return self.whole.spent()
-
-    def seconds_left(self) -> float:
-        """Of the budget around it."""
-        return self.whole.seconds_left()
-
-    def report(self, done: float, bound_s: float) -> None:
-        """Nobody listens."""
+        return bool(self._search.best) or super().spent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +78,7 @@ class Prober:
 
     def best(self, search: Search, below: float = np.inf) -> Found:
         """The best answer of a search whose objective is less than `below`."""
-        return search.run(Quiet(self.budget), below)
+        return search.run(Within(self.budget), below)
 
     def any(self, search: Search, below: float) -> Found:
         """Some answer of a search whose objective is less than `below`."""
