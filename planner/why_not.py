@@ -13,25 +13,19 @@ from costmodel.uncertainty import near_tie_fraction
 from planner.answer import estimate
 from planner.budget import Budget
 from planner.compare import (
-    FieldDifference,
     Side,
     TermDifference,
-    field_differences,
     term_differences,
 )
-from planner.constraints import broken_rules, parse_choice
-from planner.neighbours import nearest_fitting
-from planner.outcome import outcome
-from planner.plan import Candidate
+from planner.constraints import broken_rules
+from planner.remedies import Remedy, remedies
 from planner.robustness import probability_faster
 from planner.space import Space
-from planner.variations import Case, with_choice
+from planner.variations import Case
 from planner.written import Written
 
 Verdict = Literal["refused", "too large", "slower", "near tie", "same", "faster"]
 """Illegal; over the memory; slower than the model can be wrong; within that; equal; faster."""
-HELD = (("tp", "cp", "pp"), ("tp", "pp"), ("tp",))
-"""Degrees a remedy keeps: as many as it can, tensor parallelism last."""
 OTHER_NUMBERS = 1e-6
 """Relative difference of two step times that is more than rounding."""
 
@@ -52,14 +46,6 @@ class Overflow:
 
     rank: RankMemory
     over_bytes: float
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """The layout with one thing changed: legal, and it fits."""
-
-    candidate: Candidate
-    changes: tuple[FieldDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +89,7 @@ def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot
     best = Side(case.job, plan.layout, priced)
     broken = tuple(_broken(case, layout))
     if broken:
-        return _refused(case, best, layout, broken, _remedies(case, layout, budget))
+        return _refused(case, best, layout, broken, remedies(case, layout, budget))
     own = estimate(case.job, layout, case.measured, memory_margin=margin)
     other, fits = Side(case.job, layout, own), own.memory.fits
     usable = own.memory.capacity_bytes * (1 - margin)
@@ -124,7 +110,7 @@ def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot
         probability_faster=chance if fits else None,
         reasons=reasons,
         listed_rank=_rank(plan, layout),
-        remedies=() if fits else _remedies(case, layout, budget),
+        remedies=() if fits else remedies(case, layout, budget),
     )
 
 
@@ -190,31 +176,6 @@ def _overflows(other: Side, usable: float) -> Iterator[Overflow]:
     for rank in ranks:
         if rank.total_bytes > usable:
             yield Overflow(rank, rank.total_bytes - usable)
-
-
-def _remedies(case: Case, layout: Layout, budget: Budget) -> tuple[Remedy, ...]:
-    """The fastest layouts one change away, then the best one that holds its degrees."""
-    own = layout.model_dump(mode="json")
-    found = [*nearest_fitting(case, layout), *_with_its_degrees(case, layout, budget)]
-    ordered = sorted(found, key=lambda one: one.estimate.step_time_s)
-    return tuple(
-        Remedy(one, field_differences(own, one.layout.model_dump(mode="json")))
-        for place, one in enumerate(ordered)
-        if one.layout not in [other.layout for other in ordered[:place]]
-    )
-
-
-def _with_its_degrees(case: Case, layout: Layout, budget: Budget) -> Iterator[Candidate]:
-    """The best layout with the same degrees, all of them or as many as allow one."""
-    for names in HELD:
-        held = case
-        for name in names:
-            choice = parse_choice(f"{name}={getattr(layout, name)}", excluded=False)
-            held = with_choice(held, choice)
-        best = outcome(held, budget).best
-        if best:
-            yield best
-            return
 
 
 def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[str]:

@@ -13,6 +13,10 @@ from cli.render.estimate import estimate_document, estimate_page
 from cli.runtime_options import OPTION
 from costmodel.spec.options import RuntimeOptions
 from planner import answer
+from planner.budget import Unlimited
+from planner.options import SearchOptions
+from planner.remedies import Remedy, remedies
+from planner.variations import Case
 
 
 @click.command(
@@ -44,8 +48,8 @@ def command(
 ) -> None:
     """Price one layout: time, memory, fit.
 
-    A layout that does not fit is priced too, and says so. Fields: tp pp vpp cp dp ep etp
-    dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
+    A layout that does not fit is priced too, with what would make it fit. Fields: tp pp vpp cp dp
+    ep etp dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
     recompute_modules recompute_method recompute_num_layers offload offload_modules.
     """
     job = question.job.model_copy(update={"options": options})
@@ -53,7 +57,11 @@ def command(
     measured = question.measured
     estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)
     notes = (*answer.notes(job, measured), *question.notes)
+    found: tuple[Remedy, ...] | None = None
+    if not estimate.memory.fits:
+        case = Case(job, SearchOptions(memory_margin=memory_margin), measured)
+        found = remedies(case, chosen, Unlimited())
     if as_json:
-        show_json(estimate_document(job, chosen, estimate, notes))
+        show_json(estimate_document(job, chosen, estimate, notes, found))
     else:
-        show(*estimate_page(job, chosen, estimate, notes))
+        show(*estimate_page(job, chosen, estimate, notes, found))

@@ -10,34 +10,48 @@ from cli.render.groups import groups_part
 from cli.render.headline import fit_line, headline, job_line
 from cli.render.memory_bar import memory_table
 from cli.render.plan import notes_part
+from cli.render.remedies import remedies_json, remedies_part
 from cli.render.terms import terms_table
 from costmodel.explicit import Estimate
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
+from planner.compare import Side
 from planner.layout_document import layout_json
 from planner.plan import estimate_json, job_json
+from planner.remedies import Remedy
 
 
 def estimate_page(
-    job: Job, layout: Layout, estimate: Estimate, notes: tuple[str, ...]
+    job: Job,
+    layout: Layout,
+    estimate: Estimate,
+    notes: tuple[str, ...],
+    remedies: tuple[Remedy, ...] | None,
 ) -> Iterator[RenderableType]:
-    """The numbers, then where the time and the memory go."""
+    """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     yield headline(job, layout, estimate)
     yield Group(job_line(job), *([fit_line(estimate.memory)] if estimate.memory.fits else []))
     yield from groups_part(job, layout)
     yield terms_table(estimate)
     yield Group("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
+    if remedies is not None:
+        yield remedies_part(remedies, layout, Side(job, layout, estimate))
     if notes:
         yield notes_part(notes)
 
 
 def estimate_document(
-    job: Job, layout: Layout, estimate: Estimate, notes: tuple[str, ...]
+    job: Job,
+    layout: Layout,
+    estimate: Estimate,
+    notes: tuple[str, ...],
+    remedies: tuple[Remedy, ...] | None,
 ) -> Mapping[str, object]:
     """The public document of `plan estimate --json`."""
     return {
         **job_json(job),
         "layout": layout_json(job, layout),
         "estimate": estimate_json(estimate),
+        "remedies": remedies_json(remedies or ()),
         "provenance": {"notes": list(notes)},
     }

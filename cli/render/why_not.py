@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.render.differences import change_text, differences_table, field_json, term_json
-from cli.render.grid import Column, grid
+from cli.render.differences import differences_table, term_json
 from cli.render.headline import estimate_line, job_line
 from cli.render.memory_bar import memory_table
-from cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
+from cli.render.remedies import remedies_json, remedies_part
+from cli.render.text import gib, layout_line, percent, plural, seconds
 from costmodel.spec.layout import Layout
 from planner.layout_document import layout_json
 from planner.plan import estimate_json, job_json
-from planner.why_not import Overflow, Remedy, WhyNot
+from planner.why_not import Overflow, WhyNot
 
 SCHEMA = "trainplan/why-not/v1"
 HEADS = ("plan", "this layout")
@@ -42,7 +42,8 @@ def why_not_page(found: WhyNot) -> Iterator[RenderableType]:
     if found.other and found.terms:
         estimates = (best.estimate, found.other.estimate)
         yield differences_table(found.terms, *estimates, heads=HEADS)
-    yield from _remedies(found)
+    if found.verdict in ("refused", "too large"):
+        yield remedies_part(found.remedies, found.layout, found.best)
 
 
 def verdict(found: WhyNot) -> str:
@@ -80,26 +81,6 @@ def _too_large(found: WhyNot) -> str:
     return line + ("; without the memory margin it fits." if found.fits_without_margin else ".")
 
 
-def _remedies(found: WhyNot) -> Iterator[RenderableType]:
-    """What would make it run."""
-    if found.verdict not in ("refused", "too large"):
-        return
-    if not found.remedies:
-        yield "Nothing that keeps its tp makes it run."
-        return
-    step = found.best.estimate.step_time_s
-    columns = (Column("It runs with", numeric=False), Column("step"), Column("GiB"))
-    rows = (
-        (
-            change_text(remedy.candidate.layout, found.layout, found.best.job.model),
-            seconds_like(remedy.candidate.estimate.step_time_s, step),
-            gib(remedy.candidate.estimate.memory.peak_reserved_bytes),
-        )
-        for remedy in found.remedies
-    )
-    yield grid(columns, rows)
-
-
 def why_not_document(found: WhyNot) -> Mapping[str, object]:
     """The public document `trainplan/why-not/v1`."""
     job, best, other = found.best.job, found.best, found.other
@@ -125,7 +106,7 @@ def why_not_document(found: WhyNot) -> Mapping[str, object]:
         "probability_faster": found.probability_faster,
         "reasons": list(found.reasons),
         "listed_rank": found.listed_rank,
-        "remedies": [_remedy_json(remedy) for remedy in found.remedies],
+        "remedies": remedies_json(found.remedies),
     }
 
 
@@ -139,14 +120,4 @@ def _overflow_json(overflow: Overflow) -> Mapping[str, object]:
         "pipeline_rank": overflow.rank.rank,
         "total_bytes": overflow.rank.total_bytes,
         "over_bytes": overflow.over_bytes,
-    }
-
-
-def _remedy_json(remedy: Remedy) -> Mapping[str, object]:
-    estimate = remedy.candidate.estimate
-    return {
-        "changes": [field_json(change) for change in remedy.changes],
-        "step_time_s": estimate.step_time_s,
-        "peak_reserved_bytes": estimate.memory.peak_reserved_bytes,
-        "layout": remedy.candidate.layout.model_dump(mode="json"),
     }

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -53,20 +52,15 @@ def test_the_summary_of_the_registry_is_the_command_s_own(name: str):
     assert command.name == name
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
+def test_help_imports_nothing_heavy():
     program = (
         "import sys; from cli.main import run; run(['--help']); "
         f"sys.exit(', '.join(set({HEAVY}) & set(sys.modules)) or 0)"
     )
-    best = 10.0
-    for _ in range(3):
-        start = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=False
-        )
-        best = min(best, time.perf_counter() - start)
-        assert (done.returncode, done.stderr) == (0, "")
-    assert best < 0.5
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_without_arguments_there_is_a_start():

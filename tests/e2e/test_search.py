@@ -130,12 +130,19 @@ def test_no_legal_layout_is_said():
     assert "drop --fix tp=3" in outcome.out
 
 
-def test_a_layout_that_does_not_fit_is_priced_and_says_so():
-    arguments = ("estimate", *LLAMA, "--layout", "tp=8,mbs=4")
-    outcome = plan(*arguments)
+def test_a_layout_that_does_not_fit_is_priced_and_says_what_would():
+    arguments = ("estimate", *LLAMA, "--layout")
+    outcome = plan(*arguments, "tp=8,mbs=4")
     assert outcome.code == 0
     assert outcome.out.splitlines()[2].startswith("Does not fit: ")
-    assert plan(*arguments, "--json").json["estimate"]["memory"]["fits"] is False
+    assert "It runs with" in outcome.out
+    document = plan(*arguments, "tp=8,mbs=4", "--json").json
+    assert document["estimate"]["memory"]["fits"] is False
+    for remedy in document["remedies"]:
+        changes = {one["field"].split(".")[0]: one["after"] for one in remedy["changes"]}
+        layout = {"tp": 8, "micro_batch_size": 4, **changes}
+        asked = ",".join(f"{name}={value}" for name, value in layout.items())
+        assert plan(*arguments, asked, "--json").json["estimate"]["memory"]["fits"], remedy
 
 
 def test_a_time_limit_that_ends_the_search_is_said():
