@@ -16,6 +16,7 @@ from costmodel.estimate import Priced, as_executed
 from costmodel.machine import Machine
 from costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
 from costmodel.memory.states import (
+    BREADTH_FIRST,
     RankParams,
     block_params,
     expert_shard_ranks,
@@ -90,13 +91,23 @@ def states_bytes(
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
     each = []
     for stage in traits.zero_stages:
-        columns = {"zero_stage": stage, "offload_optimizer": most}
+        columns = {"zero_stage": stage, "offload_optimizer": most, **leanest_stages(job, traits)}
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
         broken = [rule.broken(job, rows) for rule in rules if rule.columns <= known]
         each.append(np.where(np.any(broken, axis=0), np.inf, _states(job, traits, rows, held)))
     least = np.min(each, axis=0)
     used = least * RESERVE_FACTOR + _outside_bytes(traits, machine)
     return np.where(np.isfinite(least), used, 0.0)
+
+
+def leanest_stages(job: Job, traits: RuntimeTraits) -> dict[str, int]:
+    """Columns of the virtual stages whose gradients are fewest at once, by name.
+
+    Source: `costmodel.memory.states.stages_one_by_one`.
+    """
+    if not traits.whole_under_pipeline:
+        return {}
+    return {"vpp": job.model.num_hidden_layers, "schedule": BREADTH_FIRST}
 
 
 def skeleton_bytes(

@@ -11,7 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.blocks.accumulation import counted_microbatches, dense_weights, moe_weights
+from costmodel.blocks.accumulation import (
+    adds_whole,
+    counted_microbatches,
+    dense_weights,
+    moe_weights,
+)
 from costmodel.blocks.attention import attention_part, norm_module
 from costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
 from costmodel.blocks.host import Launches, dense_launches, moe_launches
@@ -41,7 +46,8 @@ from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
-"""Columns a block depends on, and the micro batches of a step where their number changes it."""
+"""Columns a block depends on, with the micro batches of a step where their number changes it, and
+with whether the pipeline makes gradients tensors of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,8 @@ def distinct_keys(
 ) -> tuple[LayoutTable, IntColumn]:
     """Distinct block keys of a table, and for each row the number of its key."""
     counted = counted_microbatches(job, traits, table)
-    first, key = distinct(*(getattr(table, name) for name in KEY), counted)
+    whole = adds_whole(traits, table).astype(np.int64)
+    first, key = distinct(*(getattr(table, name) for name in KEY), counted, whole)
     return table.take(first), key
 
 

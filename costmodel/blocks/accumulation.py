@@ -19,7 +19,7 @@ from costmodel.rules import num_microbatches
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.spec.model import ModelSpec
-from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from costmodel.units import BYTES_FP32
 
 
@@ -39,13 +39,23 @@ def added_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatCol
     The gradient and the accumulated one are read, their sum is written. Where both have the same
     precision, the first gradient of a step becomes the accumulated one and nothing is added.
     Source: derived; PyTorch `torch/csrc/autograd/functions/accumulate_grad.h` keeps a first
-    gradient it need not copy; a buffer of higher precision starts from zeros.
+    gradient it need not copy; a buffer of higher precision starts from zeros, or nearly (FSDP
+    writes the first gradient into it).
     """
     gradient = job.training.storage_bytes
     accumulated = max(traits.gradient_bytes, gradient)
-    moved = (2 * accumulated + gradient) * traits.adds_weight_gradients
+    moved = (2 * accumulated + gradient) * adds_whole(traits, table)
     first = np.maximum(1, counted_microbatches(job, traits, table))
     return moved * (1 - (accumulated == gradient) / first)
+
+
+def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Is the gradient of every weight a tensor of its own, added whole to the accumulated one?
+
+    Source: `RuntimeTraits.adds_weight_gradients`; under a pipeline `whole_under_pipeline`, and
+    autograd adds where nothing is sharded.
+    """
+    return np.asarray(traits.adds_weight_gradients | (traits.whole_under_pipeline & (table.pp > 1)))
 
 
 def dense_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from costmodel.blocks.context import context_exchange, context_sums, key_value_columns
 from costmodel.blocks.kept import layer_norms_extra_bytes, query_key_norm_bytes
 from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import group
 from costmodel.compute import (
     ForwardBackward,
     Product,
@@ -41,14 +40,6 @@ LSE_BYTES = 4
 """Log-sum-exp kept per head and token. Source: Dao, arXiv:2307.08691, section 3.1."""
 
 
-def key_value_columns(model: ModelSpec) -> int:
-    """Width of the keys and values together, all heads, as attention reads them."""
-    if model.mla:
-        per_head = model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim + model.mla.v_head_dim
-        return model.num_attention_heads * per_head
-    return 2 * model.num_key_value_heads * model.head_dim
-
-
 def attention_flop(model: ModelSpec, seq_length: int, tokens: FloatColumn) -> FloatColumn:
     """Forward FLOPs of the attention core over all heads, mean over the layers.
 
@@ -68,13 +59,13 @@ def attention_part(shapes: Shapes) -> Part:
     core = _core(shapes)
     moved = _moved_bytes(shapes)
     fixed = KERNELS * shapes.machine.constants.launch_seconds
-    exchange = _context_exchange(shapes, core)
+    exchange, sums = context_exchange(shapes, core), context_sums(shapes)
     backward_factor = shapes.machine.constants.elementwise_backward
     forward = pass_seconds(
         size,
         gemm=projections.forward,
         attention=core.forward,
-        elementwise=elementwise_seconds(shapes.machine, moved) + fixed,
+        elementwise=elementwise_seconds(shapes.machine, moved) + fixed + sums.forward,
         tp_comm=shapes.tp_exchange,
         cp_comm=exchange.forward,
     )
@@ -84,6 +75,7 @@ def attention_part(shapes: Shapes) -> Part:
         attention=core.backward,
         elementwise=backward_factor * elementwise_seconds(shapes.machine, moved)
         + 1.5 * fixed
+        + sums.backward
         + _bias_seconds(shapes),
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
         cp_comm=exchange.backward,
@@ -120,16 +112,38 @@ def selected_operations(shapes: Shapes) -> Module:
     Source: pytorch/torchtitan `parallelize_llama.py`, `_apply_ac_to_transformer_block`.
     """
     model, tp, zero = shapes.job.model, shapes.table.tp, np.zeros(shapes.size)
-    keys = Product(
-        shapes.tokens, model.num_key_value_heads * model.head_dim / tp, zero + model.hidden_size
-    )
+    width = model.num_key_value_heads * model.head_dim
+    keys = Product(shapes.tokens, width / tp, zero + model.hidden_size)
     output = Product(shapes.tokens, zero + model.hidden_size, value_columns(model) / tp)
     products = linear_seconds(shapes.machine, shapes.machine.linear, [keys, output])
     moved = elementwise_seconds(shapes.machine, _moved_bytes(shapes))
-    kept_columns = 2 * model.hidden_size / shapes.residual_shards
-    kept_columns = kept_columns + model.num_key_value_heads * model.head_dim / tp
-    dropped = shapes.storage * shapes.tokens * kept_columns
+    rows = 4 / shapes.residual_shards + _gathered_rows(shapes) - selected_rows(shapes)
+    dropped = shapes.storage * shapes.tokens * (rows * model.hidden_size + width / tp)
     return Module("torchtitan_selective_op", products.forward + moved, dropped)
+
+
+def selected_rows(shapes: Shapes) -> FloatColumn:
+    """Rows of the hidden size that torchtitan's policy keeps of a layer, for each token.
+
+    The layer's input, and what tensor ranks reduced and scattered. The product that ends the layer
+    is kept too, with what was reduced of it, though no backward pass reads either: a compiler sees
+    that and drops both, single operations keep them.
+    Source: pytorch/torchtitan `parallelize_llama.py`, `_save_list`; tests/oracles/test_selected.py.
+    """
+    reduced = (shapes.table.tp > 1) / shapes.residual_shards
+    unread = 1 + reduced if shapes.traits.kernels == "eager" else 0.0
+    return np.asarray(1 / shapes.residual_shards + reduced + unread)
+
+
+def _gathered_rows(shapes: Shapes) -> FloatColumn:
+    """Rows of the hidden size, as stored, that gathered inputs of products add to a rank's own.
+
+    Source: `Footprint.keeps_gathered_inputs`; gathered in 8 bits where products take those.
+    """
+    footprint, training = shapes.traits.footprint, shapes.job.training
+    element = BYTES_FP8 if training.casts else shapes.storage
+    rows = 2 * element / shapes.storage * (1 - 1 / shapes.residual_shards)
+    return np.asarray(rows * footprint.keeps_gathered_inputs)
 
 
 def norm_module(shapes: Shapes, separate_norms: int) -> Module:
@@ -156,13 +170,12 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1, for flash attention, grouped queries
     and no dropout; `Footprint` for what runtimes add.
     """
-    model, footprint = shapes.job.model, shapes.traits.footprint
+    model = shapes.job.model
     rows = 3 if shapes.keeps_cast_inputs else 4
     norms = layer_norms_extra_bytes(model, shapes.traits.autograd, shapes.storage)
     residual = (rows * shapes.storage * model.hidden_size + norms) / shapes.residual_shards
     masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.dropout else 0
-    gathered = 2.0 * shapes.storage * model.hidden_size * (1 - 1 / shapes.residual_shards)
-    residual = residual + (gathered if footprint.keeps_gathered_inputs else 0.0)
+    residual = residual + shapes.storage * model.hidden_size * _gathered_rows(shapes)
     outputs = value_columns(model) * (1 + reorders_output(shapes))
     heads = shapes.storage * (query_columns(model) + key_value_columns(model) + outputs)
     sharded = heads + query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
@@ -240,8 +253,8 @@ def _core(shapes: Shapes) -> ForwardBackward:
     speed = 1.0
     if traits.attention == "flash2" and shapes.machine.architecture == "hopper":
         speed = shapes.machine.constants.flash2_on_hopper
-    calls = table.cp if traits.context_exchange == "p2p" else np.ones_like(table.cp)
-    whole = traits.context_exchange != "p2p"
+    whole = traits.context_exchange == "a2a"
+    calls = np.ones_like(table.cp) if whole else table.cp
     shards = table.tp * (table.cp if whole else 1)
     rows = table.micro_batch_size * model.num_attention_heads / shards
     return fused_attention_seconds(
@@ -262,44 +275,3 @@ def _moved_bytes(shapes: Shapes) -> FloatColumn:
     rope = ROPE_PASSES * rotated / shapes.table.tp if model.position_embedding == "rope" else 0.0
     fused = tokens * (norms * model.hidden_size / shapes.residual_shards + rope)
     return shapes.eager * shapes.storage * fused
-
-
-def _context_exchange(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
-    """What context parallelism sends and cannot hide, either way of exchange."""
-    if shapes.traits.context_exchange == "a2a":
-        return _heads_for_sequence(shapes)
-    return _ring(shapes, core)
-
-
-def _heads_for_sequence(shapes: Shapes) -> ForwardBackward:
-    """All-to-all of queries, keys and values before the core and of its output after it.
-
-    Source: Jacobs et al., DeepSpeed Ulysses, arXiv:2309.14509, section 3.2; backward sends the
-    gradients of the same tensors.
-    """
-    model, table = shapes.job.model, shapes.table
-    columns = query_columns(model) + key_value_columns(model) + value_columns(model)
-    sent = shapes.storage * shapes.tokens * columns / table.tp
-    links = group(shapes.machine, table.cp, table.tp)
-    seconds = collective_seconds(shapes.machine, "alltoall", sent, links)
-    return ForwardBackward(seconds, seconds, np.zeros(shapes.size))
-
-
-def _ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
-    """Ring exchange of keys and values, hidden behind the attention of the previous chunk.
-
-    Source: Liu et al., Ring Attention, arXiv:2310.01889, section 3; backward also sends gradients.
-    """
-    table, machine = shapes.table, shapes.machine
-    kv_bytes = shapes.storage * shapes.tokens * key_value_columns(shapes.job.model) / table.tp
-    ring = group(machine, table.cp, table.tp)
-    link = machine.link_bytes_per_second
-    one_nic = ring.nic_bytes_per_second / ring.inside  # one message leaves a domain per step
-    wire = np.where(ring.nodes > 1, np.minimum(link, one_nic), link)
-    rounds = table.cp.astype(np.float64) - 1
-    step: FloatColumn = machine.constants.p2p_alpha + ring.fabric_seconds + kv_bytes / wire
-    return ForwardBackward(
-        rounds * np.maximum(0.0, step - core.forward / table.cp),
-        rounds * np.maximum(0.0, 2 * step - core.backward / table.cp),
-        np.zeros(shapes.size),
-    )

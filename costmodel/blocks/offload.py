@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.blocks.attention import core_bytes, key_value_columns, reorders_output
+from costmodel.blocks.attention import core_bytes, reorders_output
+from costmodel.blocks.context import key_value_columns
 from costmodel.blocks.parts import Shapes, shapes
 from costmodel.machine import Machine
 from costmodel.params import query_columns, value_columns

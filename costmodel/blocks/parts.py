@@ -109,7 +109,7 @@ class Shapes:
     """Ranks the residual stream is cut over: tp with sequence parallelism, else 1."""
     tp_exchange: FloatColumn
     """Seconds of one forward tensor-parallel exchange: all-reduce, or all-gather and
-    reduce-scatter."""
+    reduce-scatter, with what they copy."""
     tp_regather: FloatColumn
     """Seconds of the all-gather that the weight gradient repeats under sequence parallelism."""
     added_bytes: FloatColumn
@@ -163,7 +163,9 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
     Source: Korthikanti et al., arXiv:2205.05198, section 4.2.2: an all-reduce becomes an
     all-gather and a reduce-scatter of the same tensor under sequence parallelism. The gathered
     tensor is cast first where products run in low precision (Transformer Engine `_gather_along_
-    first_dim` of quantized tensors).
+    first_dim` of quantized tensors). Copies: `RuntimeTraits.reorders_sequences`; PyTorch
+    `_functional_collectives.py`, torch.cat around collectives along another dimension than the
+    first (tests/oracles/test_sequence_parallel.py), which overlapped kernels do without.
     """
     one = np.ones(len(table), dtype=np.int64)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
@@ -176,6 +178,10 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
     parallel = table.sequence_parallel == 1
     overlapped = parallel & traits.overlaps_tensor_parallel
     exposed = np.where(overlapped, machine.constants.tp_overlap_exposed, 1.0)
+    again = parallel & (not traits.footprint.keeps_gathered_inputs)
+    copied = (tensor + gathered * (table.micro_batch_size > 1)) * (parallel & (table.tp > 1))
+    copies = elementwise_seconds(machine, 2.0 * copied * traits.reorders_sequences)
+    copies = np.where(overlapped, 0.0, copies)
     return Shapes(
         job=job,
         machine=machine,
@@ -183,7 +189,7 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
         table=table,
         tokens=tokens,
         residual_shards=np.where(parallel, table.tp, 1).astype(np.float64),
-        tp_exchange=np.where(parallel, gather + scatter, reduce) * exposed,
-        tp_regather=np.where(parallel, gather, 0.0) * exposed * machine.constants.regather_exposed,
+        tp_exchange=np.where(parallel, gather + scatter, reduce) * exposed + copies,
+        tp_regather=np.where(again, gather, 0.0) * exposed * machine.constants.regather_exposed,
         added_bytes=added_bytes(job, traits, table),
     )

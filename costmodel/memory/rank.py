@@ -18,6 +18,7 @@ from costmodel.memory.states import (
     weight_bytes_per_param,
 )
 from costmodel.memory.transients import (
+    added_gradient_bytes,
     dummy_gradient_bytes,
     head_bytes,
     layer_backward_bytes,
@@ -200,12 +201,12 @@ def weight_buffer_bytes(
     params: BlockParams,
     held: RankParams,
 ) -> FloatColumn:
-    """Buffers of the shape of weights: cached dummy gradients, or gathered layers under ZeRO.
+    """Buffers of the shape of weights: gradients of a layer, or gathered layers under ZeRO.
 
-    Source: `dummy_gradient_bytes` and `sharded_unit_bytes`.
+    Source: `dummy_gradient_bytes`, `added_gradient_bytes` and `sharded_unit_bytes`.
     """
     whole = table.zero_stage < 2
-    buffers = np.zeros(held.shared.shape)
+    buffers = added_gradient_bytes(job, traits, table, params, held=held)
     if traits.caches_dummy_weight_gradients:
         head = whole * job.training.storage_bytes * params.head
         buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head

@@ -19,10 +19,12 @@ from costmodel.params import (
     shared_expert_params,
 )
 from costmodel.ranks import Ranks
+from costmodel.rules import num_microbatches
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
+from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.spec.model import ModelSpec
-from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from costmodel.units import BYTES_BF16, BYTES_FP32
 
 FP8_WEIGHT_COPY_BYTES = 2
@@ -37,6 +39,8 @@ LOW_PRECISION_WEIGHT_BYTES = {
 }
 """Weights of a product in low precision, by `LowPrecision`. Source: as above; Megatron-LM
 `--fp8-param-gather` for weights that exist in fp8 only."""
+
+BREADTH_FIRST, INTERLEAVED = map(SCHEDULE_NAMES.index, ("breadth-first", "interleaved"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +173,35 @@ def gradient_bytes_per_param(
 ) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight.
 
-    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2).
+    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `RuntimeTraits.whole_under_pipeline`:
+    whole sums of the virtual stages that run backward, beside their shards, which have memory of
+    their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
     """
     gradient = max(traits.gradient_bytes, job.training.storage_bytes)
-    return np.where(table.zero_stage >= 2, gradient / shards, gradient)
+    sharded = gradient / shards
+    usual = np.where(table.zero_stage >= 2, sharded, gradient)
+    if not traits.whole_under_pipeline:
+        return usual
+    whole = gradient / stages_one_by_one(job, table) + sharded
+    return np.where(sums_whole(traits, table, shards), whole, usual)
+
+
+def sums_whole(traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn) -> BoolColumn:
+    """Are sharded gradients summed whole? Source: `RuntimeTraits.whole_under_pipeline`."""
+    sharded = (table.zero_stage >= 1) & (shards > 1)
+    return np.asarray(sharded & (table.pp > 1) & traits.whole_under_pipeline)
+
+
+def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
+    """Virtual stages of a rank, if each ends all of its backward passes before the next begins.
+
+    They do breadth first, and interleaved where all micro batches are one group; else 1.
+    Source: torch.distributed.pipelining `schedules.py`, `ScheduleInterleaved1F1B`: the stages of a
+    rank take turns group by group, and there are num_microbatches // pp groups.
+    """
+    one_group = num_microbatches(job, table) < 2 * table.pp
+    alone = (table.schedule == BREADTH_FIRST) | ((table.schedule == INTERLEAVED) & one_group)
+    return np.where(alone, table.vpp, 1.0)
 
 
 def optimizer_bytes_per_param(

@@ -15,6 +15,7 @@ from costmodel.memory.states import (
     RankParams,
     expert_shard_ranks,
     shard_ranks,
+    sums_whole,
 )
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
@@ -80,6 +81,23 @@ def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> F
     if job.model.moe:
         layer = layer + params.expert_layer / (job.model.moe.num_experts / table.ep)
     return job.training.storage_bytes * layer
+
+
+def added_gradient_bytes(
+    job: Job, traits: RuntimeTraits, table: LayoutTable, params: BlockParams, *, held: RankParams
+) -> FloatColumn:
+    """Gradients of one layer as its products write them, where they are added to whole sums.
+
+    Source: derived; PyTorch `_fsdp_param.py`, accumulate_unsharded_grad_if_needed: a unit's
+    gradients are added when its backward pass has ended.
+    """
+    shared, expert = (
+        np.where(sums_whole(traits, table, ranks), 1.0, 0.0)
+        for ranks in (shard_ranks(table), expert_shard_ranks(table))
+    )
+    layer = np.maximum(params.dense_layer, params.moe_layer) * shared
+    layer = np.minimum(layer + params.expert_layer * expert, held.weighted(shared, expert))
+    return np.asarray(job.training.storage_bytes * layer)
 
 
 def sharded_unit_bytes(

@@ -101,10 +101,14 @@ class RuntimeTraits:
     """The gather of updated weights runs beside the forward pass."""
     overlaps_tensor_parallel: bool = False
     """Gathers and scatters of sequence parallelism run beside matrix products, in part."""
+    reorders_sequences: bool = False
+    """The sequence is the second dimension, behind the batch: sequence parallelism copies what it
+    scatters, and what it gathers where a micro batch has several sequences."""
     overlaps_experts: bool = False
     """The expert all-to-all runs beside compute, in part."""
-    context_exchange: ContextExchange = "p2p"
-    """Keys and values travel a ring, or heads are exchanged for sequence."""
+    context_exchange: ContextExchange | Literal["all_gather"] = "p2p"
+    """Keys and values travel a ring, heads are exchanged for sequence, or keys and values are
+    gathered."""
     moe_dispatcher: Dispatcher = "alltoall"
     """Inside one scale-up domain."""
     moe_dispatcher_across: Dispatcher = "alltoall"
@@ -114,7 +118,8 @@ class RuntimeTraits:
     runs beside compute, unless a run states otherwise."""
     whole_under_pipeline: bool = False
     """Under pipeline parallelism FSDP keeps weights gathered and gradients whole between the micro
-    batches of a step, which makes it ZeRO-1."""
+    batches of a step, which makes it ZeRO-1 but for the gradients: a virtual stage adds up its own
+    from its first backward pass to its last, beside those that are sharded by then."""
     caches_dummy_weight_gradients: bool = False
     """Keeps one buffer for each weight shape (Transformer Engine with fused accumulation)."""
     schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
 from costmodel.runtimes.footprint import Footprint
 from costmodel.spec.layout import Schedule
+from costmodel.units import BYTES_BF16
 
 SCHEDULES: tuple[Schedule, ...] = (
     "1f1b",
@@ -27,6 +28,15 @@ SCHEDULES: tuple[Schedule, ...] = (
 (`pipeline_parallel_schedule`), and from a table of their ops (`pipeline_parallel_schedule_csv`)
 ZB-H1 of one virtual stage a rank, ZB-H2, V-Half and V-Min."""
 
+HEAD_BYTES = EAGER_HEAD_BYTES + BYTES_BF16
+"""Bytes reserved for each logit: those of a loss without a compiler, and the logit itself.
+
+The logits are freed before the backward pass, whose first two tensors are of fp32: one goes where
+the fp32 copy was, the other does not fit where the logits were, so that block stays empty.
+Source: derived; pytorch/torchtitan `train.py`, del pred; c10 `CUDACachingAllocator.cpp`, best fit
+(tests/oracles/test_reserved_logits.py).
+"""
+
 TORCHTITAN = RuntimeTraits(
     name="torchtitan",
     version="2024-12",
@@ -38,10 +48,14 @@ TORCHTITAN = RuntimeTraits(
     overlaps_gradients=True,
     overlaps_parameters=True,
     whole_under_pipeline=True,
+    reorders_sequences=True,  # apply_tp, Shard(1)
+    context_exchange="all_gather",  # context_parallel_rotate_method
     splits_freely=True,  # pipeline_parallel_split_points
     gradient_bytes=4,
     gradient_message_bytes=4,
-    head_bytes_per_logit=EAGER_HEAD_BYTES,
+    head_bytes_per_logit=HEAD_BYTES,
     schedules=SCHEDULES,
-    footprint=Footprint(low_precision="cast", sharded_weights_are_master=True),
+    footprint=Footprint(
+        low_precision="cast", sharded_weights_are_master=True, keeps_gathered_inputs=True
+    ),
 )

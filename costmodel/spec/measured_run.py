@@ -12,6 +12,8 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from costmodel.spec.options import CrossEntropy
+
 MemoryKind = Literal["allocated", "reserved", "device"]
 MemoryRank = Literal["max", "first", "last", "logged_node"]
 NOT_READ = frozenset(
@@ -152,6 +154,7 @@ class RunLayout(_Record):
     """Stages in Megatron's letters: E embedding, t layer, m multi-token prediction, L loss."""
     cp_comm_type: str | None = None
     compile: bool | None = None
+    cross_entropy: CrossEntropy | None = None
 
 
 class Measured(_Record):

@@ -17,6 +17,7 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
     return RuntimeOptions(
         attention=run.attention_backend,
         compile=layout.compile,
+        cross_entropy=layout.cross_entropy,
         cuda_graph=_graph(run),
         overlap_grad_reduce=overlap.grad_reduce if overlap else None,
         overlap_param_gather=overlap.param_gather if overlap else None,

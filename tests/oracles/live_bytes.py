@@ -44,6 +44,10 @@ class LiveBytes(TorchDispatchMode):
         for tensor in owned:
             self._count(tensor, "the beginning")
 
+    def appeared(self, size):
+        """A storage was made; what is to be done when it is gone."""
+        return lambda: None
+
     def restart(self):
         """Forget the largest number so far."""
         self.peak = self.now
@@ -61,10 +65,12 @@ class LiveBytes(TorchDispatchMode):
         if key in self._alive and self._alive[key]() is storage:
             return
         size = storage.nbytes()
+        disappeared = self.appeared(size)
 
         def gone(_):
             self.now -= size
             self._alive.pop(key, None)
+            disappeared()
 
         self._alive[key] = weakref.ref(storage, gone)
         self.now += size
