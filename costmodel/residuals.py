@@ -38,7 +38,7 @@ class Residuals:
         columns = np.broadcast_arrays(*(np.log2(np.maximum(1.0, size)) for size in sizes))
         rows = np.stack([column.ravel() for column in columns], axis=-1)
         first, row = _distinct(rows)
-        near = _covariance(rows[first], self.positions)
+        near = covariance(rows[first], self.positions)
         factor: FloatColumn = np.exp(self.level + near @ self.weights)
         return factor[row].reshape(columns[0].shape)
 
@@ -60,8 +60,8 @@ def residuals(
     positions = np.log2(np.maximum(1.0, np.stack(columns, axis=-1)))
     logs = np.log(np.asarray(ratios, float)[::every])
     far = float(np.median(logs)) if level is None else level
-    covariance = _covariance(positions, positions) + nugget * np.eye(len(logs))
-    return Residuals(positions, np.linalg.solve(covariance, logs - far), far)
+    own = covariance(positions, positions) + nugget * np.eye(len(logs))
+    return Residuals(positions, np.linalg.solve(own, logs - far), far)
 
 
 def _distinct(rows: FloatColumn) -> tuple[IntColumn, IntColumn]:
@@ -77,9 +77,11 @@ def _distinct(rows: FloatColumn) -> tuple[IntColumn, IntColumn]:
     return first, kind
 
 
-def _covariance(left: FloatColumn, right: FloatColumn) -> FloatColumn:
+def covariance(
+    left: FloatColumn, right: FloatColumn, reach_octaves: float = REACH_OCTAVES
+) -> FloatColumn:
     """Exponential in the distance in octaves. Source: as `Residuals`, section 4.2.1."""
     squares = (left**2).sum(axis=-1)[:, None] + (right**2).sum(axis=-1)
     distance = np.sqrt(np.maximum(0.0, squares - 2 * left @ right.T))
-    covariance: FloatColumn = np.exp(-distance / REACH_OCTAVES)
-    return covariance
+    near: FloatColumn = np.exp(-distance / reach_octaves)
+    return near

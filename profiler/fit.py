@@ -40,7 +40,7 @@ from profiler.curves import (
 ERRATIC = 0.25
 """A collective whose sizes do not tell each other better than that is not one curve.
 
-Source: recorded collectives of tests/replay: at most 0.15 where the network is sound, 0.48 to 0.56
+Source: recorded collectives of tests/replay: at most 0.20 where the network is sound, 0.54 to 0.63
 where it is not (A10G over PCIe, 4 GPUs).
 """
 FITTED = frozenset(

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
 CPU_SIZES = (2**16, 2**20, 2**22, 2**24)
 QUICK_CPU_SIZES = (2**16, 2**20, 2**23)
-SIZES = (2**13, 2**17, 2**20, 2**23, 2**26, 2**29)
-QUICK_SIZES = (2**13, 2**20, 2**24, 2**27)
-"""Bytes, from where latency counts to where only bandwidth does."""
+SIZES = tuple(2**power for power in range(13, 30, 2))
+QUICK_SIZES = (2**13, 2**18, 2**21, 2**24, 2**27)
+"""Bytes, from where latency counts to where only bandwidth does.
+
+Source: `measured`, of 126 recorded collectives of four GPUs these nine tell other sizes within 5 %
+(all-reduce) and 7 % (others) in the median but for 2; six tell them but for 19
+(examples/profile_fits).
+"""
 CHECKED_ELEMENTS = 8
 TOLERANCE_FRACTION = 0.02
 """Of a sum of small integers in 16 bits.

@@ -1,16 +1,20 @@
-"""Which products are measured: those of the model, and some far apart for the fitted surface."""
+"""Which products are measured: those of the model, and some spread out for the fitted surface."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product as combinations
-from math import ceil, inf, log
+from math import ceil
 from typing import Literal
+
+import numpy as np
 
 from costmodel.blocks.ends import VOCAB_MULTIPLE
 from costmodel.params import query_columns, value_columns
 from costmodel.spec.model import ModelSpec
+from costmodel.table import FloatColumn
+from profiler.bench.spread import most_telling
 from profiler.task import Request
 
 Device = Literal["cuda", "cpu"]
@@ -20,8 +24,8 @@ Pass = Literal["forward", "input", "weight"]
 SPREAD, SPREAD_QUICK = 12, 6
 """Shapes for the fitted surface.
 
-Source: five numbers of `product_seconds` fitted on 12 max-min spread shapes err as little on
-thousands of others as those fitted on 96 (bf16 tables of four GPUs, ai-dynamo/aiconfigurator).
+Source: `measured`, the curve through 12 spread shapes tells others of 26 recorded tables of A100,
+H100 and H200 by 5 to 6 % in the median; 96 tell them by 4 to 5 % (examples/profile_fits).
 """
 FP32_BYTES = 4
 
@@ -175,28 +179,16 @@ def model_shapes(request: Request, limit: Caps) -> tuple[tuple[Shape, ...], ...]
 
 
 def spread_shapes(device: Device, beside: Sequence[Shape], limit: Caps, count: int) -> list[Shape]:
-    """Shapes far from one another and from those measured anyway, in log space.
+    """Shapes whose times say most about all others, beside those measured anyway.
 
-    Greedy max-min distance. Source: Gonzalez, Clustering to minimize the maximum intercluster
-    distance, Theoretical Computer Science 38 (1985), section 3.
+    Source: `most_telling`.
     """
     taken = set(beside)
-    rest = [shape for shape in _candidates(device) if shape.fits(limit) and shape not in taken]
-    known = [_place(shape) for shape in beside]
-    nearest = {
-        shape: min((_distance(_place(shape), one) for one in known), default=inf) for shape in rest
-    }
-    found: list[Shape] = []
-    while nearest and len(found) < count:
-        best = max(nearest, key=nearest.__getitem__)
-        del nearest[best]
-        found.append(best)
-        for shape, before in nearest.items():
-            nearest[shape] = min(before, _distance(_place(shape), _place(best)))
-    return found
+    rest = [shape for shape in candidates(device) if shape.fits(limit) and shape not in taken]
+    return [rest[i] for i in most_telling(places(rest), places(beside), count)]
 
 
-def _candidates(device: Device) -> Iterator[Shape]:
+def candidates(device: Device) -> Iterator[Shape]:
     """Powers of two, without the products whose time is their launch."""
     rows, columns, least = (10, 15), (8, 15), 1e9
     if device == "cpu":
@@ -207,13 +199,10 @@ def _candidates(device: Device) -> Iterator[Shape]:
             yield shape
 
 
-def _place(shape: Shape) -> tuple[float, float, float]:
-    return log(shape.m * shape.groups), log(shape.n), log(shape.k)
-
-
-def _distance(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
-    """Squared. Source: derived."""
-    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+def places(shapes: Sequence[Shape]) -> FloatColumn:
+    """Octaves of rows, columns and inner size. Source: as `costmodel.residuals`."""
+    sizes = [(shape.m * shape.groups, shape.n, shape.k) for shape in shapes]
+    return np.log2(np.array(sizes, dtype=np.float64).reshape(-1, 3))
 
 
 def shapes(request: Request, device: Device) -> tuple[Shape, ...]:
