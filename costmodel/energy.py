@@ -81,8 +81,8 @@ class Energy:
         total = _whole_model(self.job.model, priced.blocks)[key]
         total = total + _selective(self.job.model, priced)
         for again, kind in ((ranks.dense_again, 0), (ranks.moe_again, 1)):
-            forward = _busy(priced.blocks.by_kind[kind].forward)[key]
-            total = total + _over_ranks(again, priced.table, apart=apart) * forward
+            repeated = _busy(priced.blocks.by_kind[kind].again)[key]
+            total = total + _over_ranks(again, priced.table, apart=apart) * repeated
         return self._share(priced.table) * total
 
     def _share(self, table: LayoutTable) -> FloatColumn:

@@ -111,7 +111,7 @@ def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> Layer
         forward,
         backward,
         weight=block.weight[key],
-        again=forward,
+        again=block.again.total[key],
         recompute=recompute,
         traffic=np.zeros(len(key)),
         waiting=np.zeros(len(key)),

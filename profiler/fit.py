@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from costmodel import catalog
-from costmodel.comm.collectives import bus_factor
+from costmodel.comm.collectives import bus_factor, hops_seconds
 from costmodel.hardware import GROUP_SIZES, MESSAGES, OPERATIONS
 from costmodel.leftovers import inside_domain
 from costmodel.profiled import points_of
@@ -233,7 +233,12 @@ def _across(found: _Found, points: Sequence[CollectivePoint]) -> None:
     factor = np.array([float(bus_factor(p.operation, np.array(p.ranks))) for p in mine])
     wire = factor * np.array([p.num_bytes / p.per_node for p in mine]) / GB
     nodes = np.array([p.ranks / p.per_node for p in mine])
-    grown = constants.inter_node_alpha_per_doubling * np.log2(np.maximum(2.0, nodes))
+    grown = np.array(
+        [
+            float(hops_seconds(constants, p.operation, np.array(p.ranks), count))
+            for p, count in zip(mine, nodes, strict=True)
+        ]
+    )
     seconds = np.array([p.time.seconds for p in mine])
     columns = np.stack([np.full(len(mine), MICROSECOND), wire], axis=1)
     start, per_gb = relative_fit(columns, np.maximum(seconds - grown, seconds / 2))

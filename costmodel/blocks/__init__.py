@@ -62,6 +62,8 @@ class Block:
     """Activations kept from forward to backward where nothing is recomputed."""
     modules: tuple[Module, ...]
     """What selective recomputation may choose."""
+    again: PassSeconds
+    """What full recomputation repeats of `forward`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ def _scaled(block: Block, found: Levels, sizes: Sequence[FloatColumn]) -> Block:
         backward=scaled(block.backward, backward, tensor_parallel=inside),
         weight=block.weight * backward,
         modules=tuple(scaled_module(module, forward) for module in block.modules),
+        again=scaled(block.again, forward, tensor_parallel=inside),
     )
 
 
@@ -188,19 +191,22 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     part = under_power_limit(columns.machine, part, host.sync_seconds)
     wait = host.waiting_forward(part.forward.total)
     wait_back = host.waiting_backward(part.backward.total)
+    again = part.forward - part.tail if columns.traits.stops_recomputing_early else part.forward
     return Block(
         forward=part.forward + pass_seconds(size, host=wait),
         backward=part.backward + pass_seconds(size, host=wait_back),
         weight=part.weight,
         saved_bytes=part.saved_bytes,
         modules=(*part.modules, norms),
+        again=again + pass_seconds(size, host=host.waiting_forward(again.total)),
     )
 
 
 def _end(
     columns: Shapes, forward: PassSeconds, backward: PassSeconds, weight: FloatColumn
 ) -> Block:
-    return Block(forward, backward, weight, saved_bytes=np.zeros(columns.size), modules=())
+    nothing = np.zeros(columns.size)
+    return Block(forward, backward, weight, saved_bytes=nothing, modules=(), again=forward)
 
 
 def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
@@ -210,10 +216,12 @@ def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
     """
     forward, backward, weight = mtp_projection_passes(columns)
     joined = 2 * columns.storage * columns.tokens * columns.job.model.hidden_size
+    forward = layer.forward + head.forward + forward
     return Block(
-        forward=layer.forward + head.forward + forward,
+        forward=forward,
         backward=layer.backward + head.backward + backward,
         weight=layer.weight + head.weight + weight,
         saved_bytes=layer.saved_bytes + joined / columns.residual_shards,
         modules=layer.modules,
+        again=forward,
     )

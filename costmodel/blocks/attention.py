@@ -80,9 +80,9 @@ def attention_part(shapes: Shapes) -> Part:
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
         cp_comm=exchange.backward,
     )
-    return Part(
-        forward, backward, projections.weight, saved_bytes(shapes), _modules(shapes, core, ups)
-    )
+    modules = _modules(shapes, core, ups)
+    kept, tail = saved_bytes(shapes), pass_seconds(size)
+    return Part(forward, backward, projections.weight, kept, modules, tail)
 
 
 def _bias_seconds(shapes: Shapes) -> FloatColumn:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.blocks.kept import activation_tensors
-from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
+from costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from costmodel.compute import (
     ForwardBackward,
     Product,
     elementwise_seconds,
     linear_seconds,
+    product_seconds,
 )
 from costmodel.table import FloatColumn
 
@@ -79,7 +80,23 @@ def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
     modules: tuple[Module, ...] = (Module(module, forward.total, inner, inside),)
     if shapes.traits.selects_operations:
         modules = (*modules, selected_operations(shapes, width, activation))
-    return Part(forward, backward, products.weight, inner, modules)
+    return Part(forward, backward, products.weight, inner, modules, _tail(shapes, width))
+
+
+def _tail(shapes: Shapes, width: int) -> PassSeconds:
+    """The down projection and the exchange behind it, where nothing behind them keeps its input.
+
+    Source: derived; a product keeps its inputs, a residual addition nothing, a dropout its mask and
+    a norm its input.
+    """
+    if shapes.traits.dropout or shapes.job.model.norm_position != "pre":
+        return pass_seconds(shapes.size)
+    hidden = np.zeros(shapes.size) + shapes.job.model.hidden_size
+    down = Product(shapes.tokens, hidden, width / shapes.table.tp)
+    machine = shapes.machine
+    product = product_seconds(machine, machine.linear, down, machine.storage_bytes)
+    behind = np.where(shapes.table.sequence_parallel == 1, 0.5, 1.0)
+    return pass_seconds(shapes.size, gemm=product, tp_comm=behind * shapes.tp_exchange)
 
 
 def selected_operations(shapes: Shapes, width: int, activation: FloatColumn) -> Module:

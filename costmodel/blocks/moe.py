@@ -77,13 +77,13 @@ def moe_part(shapes: Shapes) -> Part:
     )
     inner, act_bytes = _saved(shapes, routing)
     act = Module("moe_act", activation, act_bytes, inside="moe")
-    part = Part(forward, backward, experts.weight + router, inner, (act,))
+    tail = pass_seconds(shapes.size)
+    part = Part(forward, backward, experts.weight + router, inner, (act,), tail)
     width = routing.moe.shared_expert_intermediate_size
     if width:
         part += mlp_part(shapes, width, "shared_experts", inside="moe")
-    return replace(
-        part, modules=(*part.modules, Module("moe", part.forward.total, part.saved_bytes))
-    )
+    whole = Module("moe", part.forward.total, part.saved_bytes)
+    return replace(part, modules=(*part.modules, whole), tail=tail)
 
 
 def _routing(shapes: Shapes) -> _Routing:

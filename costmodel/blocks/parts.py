@@ -46,6 +46,11 @@ class PassSeconds:
             **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         )
 
+    def __sub__(self, other: PassSeconds) -> PassSeconds:
+        return PassSeconds(
+            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
+        )
+
 
 def pass_seconds(size: int, **terms: FloatColumn) -> PassSeconds:
     """A pass with the given terms; the others are zero."""
@@ -79,6 +84,8 @@ class Part:
     """Kept from forward to backward where nothing is recomputed."""
     modules: tuple[Module, ...]
     """What selective recomputation may choose."""
+    tail: PassSeconds
+    """End of `forward` that makes nothing the backward pass of this layer reads."""
 
     def __add__(self, other: Part) -> Part:
         return Part(
@@ -87,6 +94,7 @@ class Part:
             self.weight + other.weight,
             self.saved_bytes + other.saved_bytes,
             self.modules + other.modules,
+            self.tail + other.tail,
         )
 
     def accumulating(self, seconds: FloatColumn) -> Part:

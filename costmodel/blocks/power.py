@@ -32,6 +32,7 @@ def under_power_limit(machine: Machine, part: Part, sync_seconds: float) -> Part
         forward=_slowed(part.forward, forward),
         backward=_slowed(part.backward, backward),
         weight=part.weight * backward,
+        tail=_slowed(part.tail, forward),
     )
 
 

@@ -9,7 +9,20 @@ import numpy as np
 from costmodel.comm.topology import Group
 from costmodel.hardware import OPERATIONS
 from costmodel.machine import Machine
+from costmodel.spec.constants import Constants
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
+
+RINGS = ("all_gather", "reduce_scatter")
+"""Collectives that go round a ring of all ranks; the others go up and down a tree of the nodes.
+
+Source: NVIDIA/nccl v2.19.3 `src/graph/tuning.cc`, ncclTopoTuneModel: across nodes these two have no
+tree.
+"""
+HOP_SECONDS, NODE_HOP_SECONDS = 3.4e-6, 14e-6
+"""One hop of a ring, over the links of a node and between two nodes.
+
+Source: NVIDIA/nccl v2.19.3 `src/graph/tuning.cc`, hwLat of Ring and Simple: NVLINK, NET.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +97,19 @@ def bus_factor(operation: str, size: IntColumn) -> FloatColumn:
     return rounds * (size - 1) / size
 
 
+def hops_seconds(
+    constants: Constants, operation: str, size: IntColumn, nodes: FloatColumn
+) -> FloatColumn:
+    """Latency of the way of a collective across nodes: a ring of all ranks, or a tree of the nodes.
+
+    Source: as RINGS, latencies of ncclTopoTuneModel: n - 1 hops of a ring, of which one fewer than
+    the nodes are between two of them.
+    """
+    if operation in RINGS:
+        return HOP_SECONDS * (size - nodes) + NODE_HOP_SECONDS * (nodes - 1)
+    return constants.inter_node_alpha_per_doubling * np.log2(np.maximum(2.0, nodes))
+
+
 def fit_column(group: Group) -> IntColumn:
     """Column of the machine's fits (2, 4 or 8 ranks) that stands for each group."""
     return (group.inside > 2).astype(np.int64) + (group.inside > 4)
@@ -93,7 +119,7 @@ def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     """Price of a collective in each group; one rank alone pays nothing.
 
     Source: fits of the machine inside one domain; across nodes the slower of the links inside and
-    the NICs together, started over a tree of the nodes.
+    the NICs together, and `hops_seconds`.
     """
     row, column = OPERATIONS.index(operation), fit_column(group)
     bus = machine.bus_bytes_per_second[row][column]
@@ -103,7 +129,7 @@ def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     start_inside = machine.alpha_seconds[row][column] * (1 + np.maximum(0, group.size - 8) / 16)
     start_across = (
         machine.constants.inter_node_alpha
-        + machine.constants.inter_node_alpha_per_doubling * np.log2(np.maximum(2.0, group.nodes))
+        + hops_seconds(machine.constants, operation, group.size, group.nodes)
         + group.fabric_seconds
     )
     return Rate(

@@ -87,6 +87,9 @@ class RuntimeTraits:
     """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
     selects_operations: bool = False
     """Selective recomputation goes by operation: half of the products again, not modules."""
+    stops_recomputing_early: bool = False
+    """Recomputation of a layer ends with the last tensor that its backward pass reads, so its last
+    product does not run again; else the whole layer does."""
     scatters_messages: bool = False
     """Each tensor rank sends its slice to the next stage and the receivers gather it."""
     waits_for_messages: tuple[Schedule, ...] = ()

@@ -33,6 +33,7 @@ LLM_FOUNDRY_FSDP = RuntimeTraits(
     dropout=False,
     kernels="eager",
     host="fsdp",
+    stops_recomputing_early=True,  # activation_checkpointing_reentrant: false
     overlaps_gradients=True,
     overlaps_parameters=True,
     gradient_bytes=4,

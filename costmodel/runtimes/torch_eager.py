@@ -47,6 +47,7 @@ TORCH_EAGER = RuntimeTraits(
     dropout=False,
     kernels="eager",
     host="legacy",
+    stops_recomputing_early=True,
     adds_weight_gradients=True,
     gradient_bytes=4,
     gradient_message_bytes=4,

@@ -45,6 +45,7 @@ TORCHTITAN = RuntimeTraits(
     kernels="fused",
     host="fsdp",
     selects_operations=True,
+    stops_recomputing_early=True,  # ptd_checkpoint_wrapper; its compiler drops that product too
     overlaps_gradients=True,
     overlaps_parameters=True,
     whole_under_pipeline=True,

@@ -12,13 +12,14 @@ from costmodel import catalog
 from costmodel.complaints import first_complaint
 from costmodel.errors import PlanError
 from costmodel.runtimes import RUNTIMES
-from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup
+from costmodel.spec.cluster import ClusterSpec, NodeGroup
 from costmodel.spec.job import Job
 from costmodel.spec.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES, Layout
 from costmodel.spec.measured_run import MeasuredRun, RunLayout, RunModel
 from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
 from costmodel.spec.options import ContextExchange
 from costmodel.spec.training import Precision, TrainingSpec
+from costmodel.validate.run_network import nic_of
 from costmodel.validate.run_options import options_of
 from costmodel.validate.run_split import split_into, split_of
 from costmodel.validate.unstated import activation, other_task
@@ -183,27 +184,15 @@ def _cluster(run: MeasuredRun) -> ClusterSpec:
     per_node = min(cluster.gpus_per_node or catalog.gpu(gpu).gpus_per_node, gpus)
     if gpus % per_node:
         raise _Skip("layout_impossible", f"{gpus} GPUs on nodes of {per_node}")
-    nic, stated = None, cluster.nominal_inter_gb_per_s
-    if isinstance(stated, float):
-        nic = NicSpec(per_node=per_node, gb_per_s=stated)
-    elif cluster.gpu is None or catalog.gpu(gpu).nic_gb_per_s is None:
-        nic = NicSpec(per_node=per_node, gb_per_s=UNSTATED_NIC)
     group = NodeGroup(
         gpu=gpu,
         num_nodes=gpus // per_node,
         gpus_per_node=per_node,
         nvlink_domain=cluster.nvlink_domain,
-        nic=nic,
+        nic=nic_of(cluster, gpu, per_node),
         memory_gib=run.device_memory_gib or cluster.memory_gib,
     )
     return ClusterSpec(name=run.id, groups=(group,))
-
-
-UNSTATED_NIC = 3.125
-"""GB/s of one GPU where neither the run nor the catalog says: 100 Gb/s Ethernet for four GPUs.
-
-Source: assumed; AWS g5 and GCP g2 nodes of the published runs.
-"""
 
 
 def _layout(run: MeasuredRun) -> Layout:

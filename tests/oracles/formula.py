@@ -37,6 +37,12 @@ def arguments(model, micro_batch_size, seq_length, *, fused, recompute):
     return job, machine, traits, LayoutTable.of([layout])
 
 
+def blocks(model, micro_batch_size, seq_length):
+    """Seconds of one micro batch in every kind of block."""
+    given = arguments(model, micro_batch_size, seq_length, fused=True, recompute="full")
+    return row_blocks(*given).kinds
+
+
 def layer_kept_bytes(model, micro_batch_size, seq_length, *, fused=True):
     """Bytes the last layer keeps; layers of a model are alike in these tests."""
     given = arguments(model, micro_batch_size, seq_length, fused=fused, recompute="none")

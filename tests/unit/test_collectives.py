@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.comm.collectives import bus_factor, collective_rate, collective_seconds
+from costmodel.comm.collectives import (
+    bus_factor,
+    collective_rate,
+    collective_seconds,
+    hops_seconds,
+)
 from costmodel.comm.topology import group, pipeline_neighbour
 from costmodel.hardware import OPERATIONS
 from costmodel.machine import machine_of
@@ -69,7 +74,14 @@ def test_the_time_of_a_long_message_is_its_bytes_over_the_network():
     links = one_group(16)
     rate = collective_rate(H100, "all_gather", links)
     slowest = min(links.nic_bytes_per_second[0], H100.bus_bytes_per_second[1][2])
-    assert rate.seconds(GIB)[0] == pytest.approx(15 / 16 * GIB[0] / slowest, rel=0.02)
+    assert rate.seconds(8 * GIB)[0] == pytest.approx(15 / 16 * 8 * GIB[0] / slowest, rel=0.02)
+
+
+@pytest.mark.parametrize(("operation", "grows"), [("all_gather", 4.0), ("all_reduce", 1.5)])
+def test_a_ring_grows_with_its_ranks_and_a_tree_with_their_logarithm(operation, grows):
+    constants, ranks = H100.constants, np.array([128, 512])
+    near, far = hops_seconds(constants, operation, ranks, ranks / 8)
+    assert far / near == pytest.approx(grows, rel=0.05)
 
 
 def test_an_oversubscribed_tier_slows_only_groups_that_leave_it():
