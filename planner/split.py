@@ -101,7 +101,11 @@ def judge_stages(row: Splittable, choices: Sequence[tuple[StageSpec, ...]]) -> J
 
 
 def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadline) -> Split:
-    """The fastest split of a layout that fits and is faster than the cutoff, with its proof."""
+    """The fastest split of a layout that fits and is faster than the cutoff, with its proof.
+
+    Without a deadline no integer program is asked, which may take half a minute: the bound of a
+    layout with very many splits stays open.
+    """
     layers = row.job.model.num_hidden_layers
     settled = Split(None, np.inf, cutoff_s, 0, memory_decides=False)
     value = without_overhead(row.machine, cutoff_s)
@@ -120,7 +124,8 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
         if window is None or not window.count(layers):
             return replace(best, lower_bound_s=cutoff_s)
     if window.count(layers) * row.num_stages > MOST_STAGES:
-        return _programmed(row, pool, best, cutoff_s, deadline)
+        endless = deadline.seconds_left() == np.inf
+        return best if endless else _programmed(row, pool, best, cutoff_s, deadline)
     return _listed(row, pool, best, cutoff_s, window=window, deadline=deadline)
 
 
