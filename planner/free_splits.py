@@ -60,8 +60,8 @@ TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
 FEWEST_ROWS, CHUNK_ROWS = 256, 8_192
 """Of a table that is bounded at once, by one worker."""
-OPENED_WITHOUT_LIMIT = 256
-"""Layouts opened where no time limit says when to stop: a second or two, and always the same."""
+OPENED_WITHOUT_LIMIT = 160
+"""Layouts opened where no time limit says when to stop: some seconds, and always the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import numpy as np
 
 from costmodel.blocks.context import context_exchange, context_sums, key_value_columns
 from costmodel.blocks.kept import layer_norms_extra_bytes, query_key_norm_bytes
+from costmodel.blocks.operations import rotation_operations, separates_rotation
 from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from costmodel.compute import (
     ForwardBackward,
@@ -57,7 +58,7 @@ def attention_part(shapes: Shapes) -> Part:
     size = shapes.size
     projections, ups = _projections(shapes)
     core = _core(shapes)
-    moved = _moved_bytes(shapes)
+    moved, rotation = _moved_bytes(shapes), rotation_operations(shapes)
     fixed = KERNELS * shapes.machine.constants.launch_seconds
     exchange, sums = context_exchange(shapes, core), context_sums(shapes)
     backward_factor = shapes.machine.constants.elementwise_backward
@@ -65,7 +66,10 @@ def attention_part(shapes: Shapes) -> Part:
         size,
         gemm=projections.forward,
         attention=core.forward,
-        elementwise=elementwise_seconds(shapes.machine, moved) + fixed + sums.forward,
+        elementwise=elementwise_seconds(shapes.machine, moved)
+        + fixed
+        + sums.forward
+        + rotation.forward,
         tp_comm=shapes.tp_exchange,
         cp_comm=exchange.forward,
     )
@@ -76,6 +80,7 @@ def attention_part(shapes: Shapes) -> Part:
         elementwise=backward_factor * elementwise_seconds(shapes.machine, moved)
         + 1.5 * fixed
         + sums.backward
+        + rotation.backward
         + _bias_seconds(shapes),
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
         cp_comm=exchange.backward,
@@ -265,13 +270,14 @@ def _core(shapes: Shapes) -> ForwardBackward:
 def _moved_bytes(shapes: Shapes) -> FloatColumn:
     """Bytes moved forward by norms, residual additions and rotation.
 
-    Source: the three constants.
+    Source: the three constants; a rotation by operations of its own is not in it.
     """
     model, tokens = shapes.job.model, shapes.tokens
     legacy = shapes.traits.kernels == "legacy"
     passes = LEGACY_RESIDUAL_PASSES if legacy else RESIDUAL_PASSES
     norms = passes * (1.5 if model.norm_position == "both" else 1.0)
     rotated = model.num_key_value_heads * model.head_dim + query_columns(model)
-    rope = ROPE_PASSES * rotated / shapes.table.tp if model.position_embedding == "rope" else 0.0
+    fused_rope = model.position_embedding == "rope" and not separates_rotation(shapes)
+    rope = fused_rope * ROPE_PASSES * rotated / shapes.table.tp
     fused = tokens * (norms * model.hidden_size / shapes.residual_shards + rope)
     return shapes.eager * shapes.storage * fused

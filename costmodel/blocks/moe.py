@@ -8,6 +8,11 @@ import numpy as np
 
 from costmodel.blocks.kept import activation_tensors
 from costmodel.blocks.mlp import mlp_part
+from costmodel.blocks.operations import (
+    clamp_operations,
+    expert_bias_operations,
+    separates_experts,
+)
 from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from costmodel.comm.collectives import (
     bus_factor,
@@ -137,17 +142,21 @@ def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
 def _elementwise(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
     """Seconds of the expert activation alone, and of all memory-bound kernels in both passes.
 
-    Source: derived; bytes moved by `_permutation` and ROUTER_BYTES.
+    Source: derived; bytes moved by `_permutation` and ROUTER_BYTES; `costmodel.blocks.operations`.
     """
     moe, machine = routing.moe, shapes.machine
     tensors = 3 if shapes.job.model.gated_mlp else 2
-    act = tensors * shapes.storage * routing.rows * moe.moe_intermediate_size / shapes.table.etp
+    outputs = routing.rows * moe.moe_intermediate_size / shapes.table.etp
+    clamps = clamp_operations(shapes, outputs)
+    biases = expert_bias_operations(shapes, routing.rows, routing.local_experts)
     routed = ROUTER_BYTES * shapes.tokens / shapes.residual_shards * moe.num_experts
-    activation = elementwise_seconds(machine, act)
+    activation = elementwise_seconds(machine, tensors * shapes.storage * outputs)
     kernels = activation + elementwise_seconds(machine, routed)
     kernels = kernels + ROUTER_KERNELS * machine.constants.launch_seconds
     there, back = _permutation(shapes, routing)
-    return activation, kernels + there, machine.constants.elementwise_backward * kernels + back
+    forward = kernels + there + clamps.forward + biases.forward
+    backward = machine.constants.elementwise_backward * kernels + back
+    return activation + clamps.forward, forward, backward + clamps.backward + biases.backward
 
 
 def _permutation(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
@@ -209,7 +218,8 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
 
     Per routed row: permuted input, output (for the gradient of its routing weight) and the MLP
     inside; per token the router's probabilities. Where the weight multiplies inside the expert the
-    output is not needed; without a gate the weighted activation is a tensor of its own.
+    output is not needed; without a gate the weighted activation is a tensor of its own, and so are
+    clamped inputs of a gated unit.
     Source: as the dense MLP; Megatron Core `moe/experts.py`, `activation_func_with_probs`.
     """
     moe = routing.moe
@@ -221,4 +231,7 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     hidden = (BYTES_FP8 if low else shapes.storage) + (0 if weighted else shapes.storage)
     row = hidden * shapes.job.model.hidden_size + share * tensors * shapes.storage * cut
     router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts
-    return routing.rows * row + router, routing.rows * shapes.storage * cut * share
+    clamped = 2.0 * (shapes.job.model.swiglu_limit is not None and separates_experts(shapes))
+    inputs = clamped * routing.rows * shapes.storage * cut
+    activation = routing.rows * shapes.storage * cut * share
+    return routing.rows * row + router + inputs, activation + inputs

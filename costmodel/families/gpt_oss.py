@@ -15,6 +15,7 @@ DEFAULTS = {
     "sliding_window": 128,
     "rms_norm_eps": 1e-5,
     "rope_theta": 150_000.0,
+    "swiglu_limit": 7.0,
 }
 
 
@@ -28,6 +29,7 @@ def gpt_oss(config: HfConfig) -> ModelSpec:
         qkv_bias=bias,
         attention_output_bias=bias,
         attention_sinks=True,
+        swiglu_limit=config.number("swiglu_limit"),
         sliding_window=window,
         num_sliding_window_layers=sliding_layers(config, window, every_other_layer(config)),
         moe=MoeSpec(

@@ -206,7 +206,7 @@ def weight_buffer_bytes(
     Source: `dummy_gradient_bytes`, `added_gradient_bytes` and `sharded_unit_bytes`.
     """
     whole = table.zero_stage < 2
-    buffers = added_gradient_bytes(job, traits, table, params, held=held)
+    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(job, traits, table, params)
     if traits.caches_dummy_weight_gradients:
         head = whole * job.training.storage_bytes * params.head
         buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head

@@ -84,9 +84,9 @@ def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> F
 
 
 def added_gradient_bytes(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, params: BlockParams, *, held: RankParams
+    job: Job, traits: RuntimeTraits, table: LayoutTable, params: BlockParams
 ) -> FloatColumn:
-    """Gradients of one layer as its products write them, where they are added to whole sums.
+    """Gradients of the largest layer as its products write them, where whole sums take them up.
 
     Source: derived; PyTorch `_fsdp_param.py`, accumulate_unsharded_grad_if_needed: a unit's
     gradients are added when its backward pass has ended.
@@ -96,8 +96,7 @@ def added_gradient_bytes(
         for ranks in (shard_ranks(table), expert_shard_ranks(table))
     )
     layer = np.maximum(params.dense_layer, params.moe_layer) * shared
-    layer = np.minimum(layer + params.expert_layer * expert, held.weighted(shared, expert))
-    return np.asarray(job.training.storage_bytes * layer)
+    return np.asarray(job.training.storage_bytes * (layer + params.expert_layer * expert))
 
 
 def sharded_unit_bytes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from costmodel.errors import unknown_name
@@ -59,7 +60,16 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 
+    Where experts in 16 bits have biases, HybridEP does not imply a graph of the whole step: the
+    operations that add them need rows per expert on the host.
+
+    Source: `costmodel.blocks.operations.separates_experts`; Megatron-Bridge v0.4.0
+    `gpt_oss_workload_base_configs.py`, HybridEP without a graph.
+
     Raises:
         CatalogError: No such runtime.
     """
-    return runtime(job.runtime).with_options(job.options)
+    traits, moe = runtime(job.runtime), job.model.moe
+    if traits.separate_operations and moe and moe.expert_bias and not job.training.casts:
+        traits = replace(traits, graphs_hybridep=False)
+    return traits.with_options(job.options)

@@ -125,6 +125,11 @@ class RuntimeTraits:
     from its first backward pass to its last, beside those that are sharded by then."""
     caches_dummy_weight_gradients: bool = False
     """Keeps one buffer for each weight shape (Transformer Engine with fused accumulation)."""
+    separate_operations: bool = False
+    """Biases of experts, clamped units and rotations with scaled cosines are torch operations of
+    their own, each a pass over memory (costmodel/blocks/operations.py)."""
+    routing_weight_bytes: int = BYTES_BF16
+    """Bytes of the weight of a routed row where a plain all-to-all carries it."""
     schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")
     """Schedules it executes."""
     pipelines: bool = True

@@ -20,6 +20,7 @@ MEGATRON_BRIDGE = replace(
     overlaps_tensor_parallel=True,
     moe_dispatcher_across="deepep",
     graphs_hybridep=True,
+    routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
     gradient_bytes=2,
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["fused"],

@@ -19,7 +19,7 @@ def unsupported_feature(model: ModelSpec) -> str | None:
     return next(
         (
             feature
-            for features in (_blocks, _biases, _norms, _positions, _experts)
+            for features in (_blocks, _activations, _biases, _norms, _positions, _experts)
             for feature in features(model)
         ),
         None,
@@ -54,9 +54,14 @@ def _blocks(model: ModelSpec) -> Iterator[str]:
         yield "soft-capped output logits"
     if model.scale_embeddings:
         yield "scaled token embeddings"
+
+
+def _activations(model: ModelSpec) -> Iterator[str]:
     if (model.activation, model.gated_mlp) not in ACTIVATIONS:
         gate = "gated" if model.gated_mlp else "plain"
         yield f"a {gate} MLP with activation {model.activation!r}"
+    if model.swiglu_limit is not None and model.model_type != "gpt_oss":
+        yield "swiglu_limit without the gated unit of gpt_oss"
 
 
 def _biases(model: ModelSpec) -> Iterator[str]:

@@ -117,6 +117,8 @@ class ModelSpec(Spec):
     parallel_residual: bool = False
     activation: Activation = "silu"
     gated_mlp: bool = True
+    swiglu_limit: PositiveFloat | None = None
+    """Both inputs of the gated unit of an expert are clamped to it (gpt-oss); null: no clamp."""
     qkv_bias: bool = False
     attention_output_bias: bool = False
     mlp_bias: bool = False

@@ -22,7 +22,7 @@ from costmodel.spec.training import Precision, TrainingSpec
 from costmodel.validate.run_network import nic_of
 from costmodel.validate.run_options import options_of
 from costmodel.validate.run_split import split_into, split_of
-from costmodel.validate.unstated import activation, other_task
+from costmodel.validate.unstated import activation, as_published, other_task
 
 T = TypeVar("T")
 SkipReason = Literal[
@@ -135,7 +135,7 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
         )
     layers = _stated(model.num_layers, "model.num_layers")
     window = re.search(r"sliding window (\d+)", str(model.sliding_window_layers or ""))
-    return ModelSpec(
+    found = ModelSpec(
         name=model.name,
         num_hidden_layers=layers,
         hidden_size=hidden,
@@ -156,6 +156,7 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
         moe=moe,
         num_nextn_predict_layers=model.mtp_layers or 0,
     )
+    return as_published(found)
 
 
 PRECISIONS: dict[str | None, Precision] = {

@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 from costmodel.spec.measured_run import MeasuredRun, RunModel
-from costmodel.spec.model import Activation, ModelSpec
+from costmodel.spec.model import Activation, ModelSpec, RopeScaling
 from costmodel.spec.options import StateType
 
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
@@ -32,6 +32,21 @@ def activation(model: RunModel) -> Activation:
     if model.gated_mlp is not False:
         return "silu"
     return "relu" if model.name.startswith("OPT-") else "gelu"
+
+
+def as_published(model: ModelSpec) -> ModelSpec:
+    """The model with what its records leave out: biases, sinks, clamp and YaRN of GPT-OSS.
+
+    Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`.
+    """
+    if not model.name.upper().startswith("GPT-OSS-") or model.moe is None:
+        return model
+    moe = model.moe.model_copy(update={"router_bias": True, "expert_bias": True})
+    scaling = RopeScaling(rope_type="yarn", factor=32.0, original_max_position_embeddings=4096)
+    biases = {"qkv_bias": True, "attention_output_bias": True, "attention_sinks": True}
+    return model.model_copy(
+        update={**biases, "swiglu_limit": 7.0, "rope_scaling": scaling, "moe": moe}
+    )
 
 
 def moment_dtype(run: MeasuredRun) -> StateType | None:

@@ -270,6 +270,7 @@ def test_irregular_windows_are_listed_layer_by_layer():
         {"scale_embeddings": True},
         {"activation": "relu", "gated_mlp": False},
         {"activation": "gelu_tanh"},
+        {"swiglu_limit": 7.0},
         {"mlp_bias": True},
         {"qk_norm": "full"},
         {"rope_theta": 10000.5},

@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from costmodel.spec.layout import OffloadSpec
 from planner.exporters import Argument, LaunchConfig
 from planner.exporters.compare import (
     flags_in_source,
@@ -11,14 +12,14 @@ from planner.exporters.compare import (
     missing_flags,
     recorded_flags,
 )
-from tests.unit import test_megatron_export as cases
+from tests import megatron_jobs as cases
 
 JOBS = {
     "dense": {"tp": 2, "pp": 2, "sequence_parallel": True},
     "uneven": {"pp": 4, "vpp": 3, "schedule": "interleaved"},
     "context": {"cp": 2, "tp": 2, "sequence_parallel": True},
     "fsdp": {"zero_stage": 3, "dp_replicate": 2},
-    "offload": {"offload": cases.OffloadSpec(optimizer=0.5)},
+    "offload": {"offload": OffloadSpec(optimizer=0.5)},
     "activations": {"offload_modules": ("qkv_linear", "core_attn", "attn_proj")},
     "full": {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
     "selective": {"recompute": "selective", "recompute_modules": ("core_attn",)},

@@ -47,7 +47,8 @@ def activation_arguments(model: ModelSpec) -> Iterator[Argument]:
         # Clamped, with an offset: OpenAI, gpt-oss model card, arXiv:2508.10925, section 2.2.
         yield switch("model", "--quick-geglu")
         yield option("model", "--glu-linear-offset", 1.0)
-        yield option("model", "--activation-func-clamp-value", 7.0)
+        if model.swiglu_limit is not None:
+            yield option("model", "--activation-func-clamp-value", model.swiglu_limit)
     elif kind == ("silu", True):
         yield switch("model", "--swiglu")
     elif kind == ("relu2", False):
