@@ -73,10 +73,11 @@ def _both(messages: Messages, most: float) -> str:
 
 def report(checkout: Path) -> Iterator[str]:
     """All lines."""
-    titles = [f"{count} told".rjust(7) for count in COUNTS]
-    beyond = [f"{count} beyond".rjust(10) for count in COUNTS]
-    yield "bf16 products: median error, %; * is more than asked (6 by 96, 8 by 12)"
-    yield f"{'':32}{''.join(titles)}  noise{''.join(beyond)}"
+    counts = [f"by {count}" for count in COUNTS]
+    titles = " ".join(title.rjust(6) for title in (*counts, "noise", *counts))
+    yield "bf16 products: median error, %; * is more than asked (6 by 96, 8 by 12); the last two"
+    yield "columns are of products beyond the range of those that are spread out"
+    yield f"{'':32}{titles}"
     for gpu in GPUS:
         yield from product_lines(checkout, gpu)
     yield ""
