@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from cli.clock import Clock
 from cli.help import example
 from cli.layout_text import parse_layout
 from cli.options import JSON, Question, job_options
@@ -13,10 +14,12 @@ from cli.render.estimate import estimate_document, estimate_page
 from cli.runtime_options import OPTION
 from costmodel.spec.options import RuntimeOptions
 from planner import answer
-from planner.budget import Unlimited
 from planner.options import SearchOptions
 from planner.remedies import Remedy, remedies
 from planner.variations import Case
+
+REMEDY_SECONDS = 5.0
+"""Until then what would make a layout fit is looked for; most take less than one."""
 
 
 @click.command(
@@ -60,7 +63,8 @@ def command(
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
         case = Case(job, SearchOptions(memory_margin=memory_margin), measured)
-        found = remedies(case, chosen, Unlimited())
+        with Clock(REMEDY_SECONDS) as clock:
+            found = remedies(case, chosen, clock)
     if as_json:
         show_json(estimate_document(job, chosen, estimate, notes, found))
     else:
