@@ -54,10 +54,12 @@ class Question:
         the first is kept, of layers recomputed one by one that of each.
         """
         priced, costs = self.offloaded(fastest(lean))
-        kept = np.minimum(costs.kept_bytes, self.offloaded(lean)[1].kept_bytes)
         uniform = (lean.recompute == FULL) & (lean.recompute_method == UNIFORM)
         block = (lean.recompute == FULL) & ~uniform
-        kept = np.where(block, np.minimum(kept, costs.input_bytes), kept)
+        kept = np.where(block, np.minimum(costs.kept_bytes, costs.input_bytes), costs.kept_bytes)
+        partly = np.flatnonzero(lean.recompute != FULL)
+        if len(partly):
+            kept[:, partly] = self.offloaded(lean.take(partly))[1].kept_bytes
         inputs = costs.input_bytes / np.where(uniform, lean.recompute_num_layers, 1)
         return priced, replace(costs, kept_bytes=kept, input_bytes=inputs)
 
