@@ -1,0 +1,109 @@
+"""Predictions of the fitted rows under other parameters, and their derivatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
+from fit_rows import FloatColumn, Row, speed_key
+
+from costmodel import catalog
+from costmodel.estimate import price
+from costmodel.explicit import step_seconds
+from costmodel.hardware import sustained_speed
+from costmodel.machine import Machine, machine_of
+from costmodel.runtimes import traits_of
+from costmodel.table import LayoutTable
+from costmodel.validate.cases import Case
+
+STEP = 0.04
+"""Change of a logarithm for the numerical derivative."""
+
+
+def _machine(case: Case, theta: Mapping[str, float], left_out: str | None) -> Machine:
+    """The machine of a run with the parameters in place of the catalog's values."""
+    machine = machine_of(case.job.cluster, case.job.training.precision)
+    gpu, precision = speed_key(case)
+    half = "tf32" if precision == "tf32" else "bf16"
+    half_speed = sustained(theta, gpu, half, left_out)
+    slower = sustained_speed(gpu, half) / half_speed
+    linear_slower = sustained_speed(gpu, precision) / sustained(theta, gpu, precision, left_out)
+    architecture = catalog.gpu(gpu).architecture
+    attention = ATTENTION_PRIOR[architecture] * math.exp(theta.get(f"attention {architecture}", 0))
+    return replace(
+        machine,
+        constants=constants_at(theta),
+        half=replace(machine.half, flop_factor=machine.half.flop_factor * slower),
+        linear=replace(machine.linear, flop_factor=machine.linear.flop_factor * linear_slower),
+        attention_max_efficiency=attention * half_speed,
+    )
+
+
+def log_step(
+    case: Case, theta: Mapping[str, float], *, simulate: bool, left_out: str | None = None
+) -> float:
+    """Logarithm of the predicted step time: simulated, or its closed-form bound."""
+    machine = _machine(case, theta, left_out)
+    table, traits = LayoutTable.of([case.layout]), traits_of(case.job)
+    if simulate:
+        return math.log(float(step_seconds(case.job, machine, traits, table)[0]))
+    return math.log(float(price(case.job, machine, traits, table).step_seconds[0]))
+
+
+def log_steps(
+    rows: Sequence[Row],
+    theta: Mapping[str, float],
+    *,
+    simulate: bool = True,
+    left_out: str | None = None,
+) -> FloatColumn:
+    """Of all rows; equal layouts are priced once."""
+    seen: dict[str, float] = {}
+    for row in rows:
+        if row.key not in seen:
+            seen[row.key] = log_step(row.case, theta, simulate=simulate, left_out=left_out)
+    return np.array([seen[row.key] for row in rows])
+
+
+def residuals(
+    rows: Sequence[Row], theta: Mapping[str, float], left_out: str | None = None
+) -> FloatColumn:
+    """log(predicted / measured) of all rows."""
+    measured = np.log([row.run.measured.step_time_s or 1.0 for row in rows])
+    return log_steps(rows, theta, left_out=left_out) - measured
+
+
+def _touches(name: str, row: Row) -> bool:
+    """Can a parameter change the prediction of a row at all?"""
+    words = name.split()
+    gpu, precision = speed_key(row.case)
+    architecture = catalog.gpu(gpu).architecture
+    if words[0] == "speed":
+        return words[1] == gpu and words[2] in (precision, "bf16")
+    if words[0] in ("architecture", "attention"):
+        return words[1] == architecture
+    return True
+
+
+def _derivative(
+    name: str, rows: Sequence[Row], theta: Mapping[str, float], at: FloatColumn
+) -> FloatColumn:
+    column = np.zeros(len(rows))
+    touched = [i for i, row in enumerate(rows) if _touches(name, row)]
+    moved = {**theta, name: theta[name] + STEP}
+    some = log_steps([rows[i] for i in touched], moved, simulate=False)
+    column[touched] = (some - at[touched]) / STEP
+    return column
+
+
+def jacobian(rows: Sequence[Row], names: Sequence[str], theta: Mapping[str, float]) -> FloatColumn:
+    """Derivative of every residual by every parameter, of the bound of the step time."""
+    at = log_steps(rows, theta, simulate=False)
+    with ProcessPoolExecutor() as pool:
+        columns = pool.map(partial(_derivative, rows=rows, theta=theta, at=at), names)
+        return np.stack(list(columns), axis=1)

@@ -1,0 +1,91 @@
+"""The published runs that the constants are fitted on, and how much each counts."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.spec.measured_run import MeasuredRun
+from costmodel.validate.cases import Case, case_of
+from costmodel.validate.steps import POOLED, SMALL_SOURCE
+
+FloatColumn = NDArray[np.float64]
+RUNS = Path(__file__).parent / "runs.jsonl"
+
+NOT_FITTED = ("mcore",)
+"""Sources that say nothing of production speed: Megatron's continuous integration runs
+deterministic kernels and one NCCL algorithm. They are scored, not fitted."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run, its case and how much it counts."""
+
+    run: MeasuredRun
+    case: Case
+    source: str
+    """Source, small ones pooled."""
+    key: str
+    """Equal for runs the model cannot tell apart."""
+    group: str
+    """Runs that differ in layout alone."""
+    weight: float
+
+
+def strict_rows() -> list[Row]:
+    """Strict runs with a step time that the model prices."""
+    lines = RUNS.read_text(encoding="utf-8").splitlines()
+    runs = [MeasuredRun.model_validate(json.loads(line)) for line in lines]
+    cases = [
+        case
+        for case in map(case_of, runs)
+        if isinstance(case, Case) and case.timed and case.run.is_strict
+        if case.run.measured.step_time_s
+    ]
+    sizes: dict[str, int] = defaultdict(int)
+    repeats: dict[tuple[str, str], int] = defaultdict(int)
+    for case in cases:
+        sizes[case.run.source_group] += 1
+    names = [
+        case.run.source_group if sizes[case.run.source_group] >= SMALL_SOURCE else POOLED
+        for case in cases
+    ]
+    keys = [(name, _layout_key(case)) for name, case in zip(names, cases, strict=True)]
+    for key in keys:
+        repeats[key] += 1
+    distinct: dict[str, float] = defaultdict(float)
+    for key in keys:
+        distinct[key[0]] += 1 / repeats[key]
+    return [
+        Row(
+            case.run,
+            case,
+            name,
+            key[1],
+            _group_key(case),
+            0.0 if case.run.source_group in NOT_FITTED else 1 / repeats[key] / distinct[name],
+        )
+        for name, case, key in zip(names, cases, keys, strict=True)
+    ]
+
+
+def _layout_key(case: Case) -> str:
+    job = case.job
+    return f"{_group_key(case)} {case.layout} {job.options}"
+
+
+def _group_key(case: Case) -> str:
+    job, run = case.job, case.run
+    return f"{run.model.name} {run.cluster.gpu} {job.cluster.num_gpus} {job.training} {job.runtime}"
+
+
+def speed_key(case: Case) -> tuple[str, str]:
+    """GPU and precision class of a run: one sustained speed."""
+    precision = case.job.training.precision
+    gpu = case.job.cluster.groups[0].gpu
+    return gpu, precision if case.job.training.casts else "tf32" if precision == "tf32" else "bf16"
