@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -174,11 +175,22 @@ def test_control_c_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == [made]
 
 
+IN_A_TERMINAL = """\
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
+from cli.main import main
+main()
+"""
+
+
 def test_control_c_in_the_middle_of_a_search_is_quiet():
     job = with_value(with_value(LLAMA, "--model", "deepseek-v3"), "--cluster", "256x8:h100-sxm")
     job = with_value(with_value(job, "--global-batch-size", "8192"), "--seq-length", "4096")
     running = subprocess.Popen(
-        [*PLAN, "search", *job], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", IN_A_TERMINAL, "search", *job],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     time.sleep(1.2)
     running.send_signal(signal.SIGINT)
