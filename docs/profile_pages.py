@@ -11,6 +11,8 @@ from page_parts import Lines, documented, table
 from costmodel.spec import profile
 from profiler.bench import ITEMS
 from profiler.importers import IMPORTERS
+from profiler.journal import SCHEMA, Done
+from profiler.samples import MOST_SAMPLES, Samples
 
 PARTS: Sequence[tuple[str, str, type]] = (
     ("origins[]", "Who measured, and when.", profile.Origin),
@@ -29,8 +31,8 @@ FEEDS = {
     "head": f"the head of {SAME_KERNELS}",
     "optimizer": "the optimizer step",
     "stream": "kernels without reuse, the start of a kernel",
-    "collectives": "collectives in a node and between nodes",
-    "p2p": "messages between two GPUs of a node",
+    "collectives": "collectives in a node, of neighbours and of strided groups, and between nodes",
+    "p2p": "messages between two GPUs of a node, by how far apart they are",
     "overlap": "compute beside traffic of FSDP",
     "links": "nothing: notes name slow ones",
     "copies": "offloading to the host",
@@ -130,6 +132,10 @@ FIELDS = {
     "PowerPoint.state": "What the GPU does: `idle`, or the load.",
     "PowerPoint.watts": "Mean power.",
     "PowerPoint.joules_per_call": "Energy of one call of the load.",
+    "Done.record": "`done`; others are `header`, `start`, `interrupted`, `failed` and `remark`.",
+    "Done.item": "Item of the task.",
+    "Done.key": "Name of the task in its item.",
+    "Done.points": "What it gave, as in the profile.",
 }
 """Meanings of fields that have no docstring, or one that is too short for a page."""
 
@@ -163,6 +169,19 @@ def profile_page() -> Lines:
         kinds = " or ".join(f"`{kind}`" for kind in get_args(owner.model_fields["kind"].annotation))
         about = (owner.__doc__ or "").split("\n")[0]
         yield from (f"### {kinds}", "", about, "", *table(("key", "meaning"), _fields(owner)))
+    yield from _journal()
+
+
+def _journal() -> Lines:
+    """What a task leaves in the journal."""
+    yield from ("## The journal", "")
+    yield f"`OUTPUT.journal.jsonl`: schema `{SCHEMA}`, one record a line, on the drive"
+    yield "as soon as it is known. A task that ended well leaves this one, with all that was timed:"
+    yield from ("", *table(("key", "meaning"), _fields(Done)))
+    yield from ("### samples[]", "")
+    yield f"At most {MOST_SAMPLES} of each timing, of more evenly spaced ones. Its median, spread"
+    yield "and flags are worked out of them whenever the journal is read."
+    yield from ("", *table(("key", "meaning"), _fields(Samples)))
 
 
 def schema_text() -> str:

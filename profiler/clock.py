@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Protocol, cast
 
+from profiler.samples import Book
 from profiler.task import Place
-from profiler.timing import Effort, Repeat, repeat_until_known, timing_of
+from profiler.timing import Effort, Repeat, repeat_until_known
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -63,6 +64,8 @@ class DeviceClock:
     give_up_seconds: float = 30.0
     """How long to wait for a GPU: another rank may have left this one alone in a collective."""
     now: Callable[[], float] = perf_counter
+    book: Book = field(default_factory=Book)
+    """Where all samples are written down."""
 
     def time(self, call: Callable[[], object]) -> Timing:
         """Seconds of a call on this rank's device."""
@@ -74,7 +77,7 @@ class DeviceClock:
             return Repeat(seconds, self.now() - begin)
 
         repeats = repeat_until_known(repeat, self._effort(ALONE_FRACTION))
-        return timing_of([r.seconds for r in repeats])
+        return self.book.timing_of([r.seconds for r in repeats])
 
     def time_together(self, call: Callable[[], object]) -> Timing:
         """Seconds of a call that all ranks make at once: of every repeat the slowest rank's."""
@@ -88,7 +91,11 @@ class DeviceClock:
 
         repeats = repeat_until_known(repeat, self._effort(TOGETHER_FRACTION))
         ranks = [r.slowest_rank for r in repeats if r.slowest_rank is not None]
-        return timing_of([r.seconds for r in repeats], ranks)
+        return self.book.timing_of([r.seconds for r in repeats], ranks)
+
+    def timing_of(self, seconds: Sequence[float]) -> Timing:
+        """As `time`, of calls that a task timed by itself."""
+        return self.book.timing_of(seconds)
 
     def _effort(self, half_width_fraction: float) -> Effort:
         if self.quick:

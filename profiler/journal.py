@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, TypeAdapter, ValidationError
+from pydantic import Field, NonNegativeFloat, TypeAdapter, ValidationError, model_validator
 
 from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError
 from costmodel.spec.base import Spec
 from costmodel.spec.profile import Failure, Flag, Host, Point, Software, Timing
+from profiler.samples import Samples, replayed, timings
 from profiler.task import Request
 
 SCHEMA = "trainplan/profile-journal/v1"
@@ -64,6 +65,18 @@ class Done(Spec):
     seconds: NonNegativeFloat
     """How long it took to measure."""
     points: tuple[Point, ...]
+    samples: tuple[Samples, ...] = ()
+    """All that was timed for it, in order; none in a journal of a former version."""
+
+    @model_validator(mode="after")
+    def _samples_are_of_points(self) -> Done:
+        known = {(one.point, one.field) for one in timings(self.points)}
+        for one in self.samples:
+            if one.timing and (one.point, one.timing) not in known:
+                raise ValueError(
+                    f"samples of {one.timing} of point {one.point}, which is not there"
+                )
+        return self
 
 
 class Failed(Spec):
@@ -106,6 +119,7 @@ class JournalContent:
 
     header: Header
     points: tuple[Point, ...]
+    """Their timings worked out anew from the samples, where there are any."""
     failures: tuple[Failure, ...]
     notes: tuple[str, ...]
     done: frozenset[TaskName]
@@ -137,7 +151,9 @@ def read_journal(text: str) -> JournalContent:
     return JournalContent(
         header=records[0],
         points=tuple(
-            flagged(point, _flags_of(record, remarks)) for record in done for point in record.points
+            flagged(point, _flags_of(record, remarks))
+            for record in done
+            for point in replayed(record.points, record.samples)
         ),
         failures=tuple(dict.fromkeys(r.failure for r in settled if isinstance(r, Failed))),
         notes=tuple(dict.fromkeys(remark.note for remark in remarks if remark.note)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -57,6 +57,10 @@ class Clock(Protocol):
 
     def time_together(self, call: Callable[[], object]) -> Timing:
         """As `time` for a call all ranks make at once: of every repeat the slowest rank counts."""
+        ...
+
+    def timing_of(self, seconds: Sequence[float]) -> Timing:
+        """As `time`, of calls that a task timed by itself."""
         ...
 
 

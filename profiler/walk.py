@@ -6,7 +6,7 @@ import gc
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from time import monotonic
 from typing import Literal
@@ -14,6 +14,7 @@ from typing import Literal
 from costmodel.errors import PlanError, SpecError
 from costmodel.spec.profile import Failure, Point
 from profiler.canary import NOISE, Canary, State, changes
+from profiler.clock import DeviceClock
 from profiler.heartbeat import Heart
 from profiler.journal import (
     MOST_STARTS,
@@ -28,7 +29,8 @@ from profiler.journal import (
 )
 from profiler.journal_file import JournalFile
 from profiler.ranks import Ranks
-from profiler.task import Clock, Item, Request, Task
+from profiler.samples import Book, Samples, labelled
+from profiler.task import Item, Request, Task
 
 LEFT_ALONE = re.compile(r"timed? ?out|connection (closed|reset|refused)|by peer", re.IGNORECASE)
 """What torch says on a rank that waited for another one in vain."""
@@ -50,6 +52,7 @@ class Outcome:
     """How a task ended on this rank."""
 
     points: tuple[Point, ...] = ()
+    samples: tuple[Samples, ...] = ()
     error: str = ""
     alone: bool = False
     """The error is that other ranks did not take part."""
@@ -75,7 +78,7 @@ class Walk:
     """The tasks of a run, seen by one rank."""
 
     ranks: Ranks
-    clock: Clock
+    clock: DeviceClock
     heart: Heart
     canary: Canary
     journal: JournalFile
@@ -187,7 +190,13 @@ class Walk:
         failing = [rank for rank, (error, _) in enumerate(errors) if error]
         if not failing:
             self._write(
-                Done(item=step.item, key=step.task.key, seconds=mine.seconds, points=mine.points)
+                Done(
+                    item=step.item,
+                    key=step.task.key,
+                    seconds=mine.seconds,
+                    points=mine.points,
+                    samples=mine.samples,
+                )
             )
             return True
         culprit = next((rank for rank in failing if not errors[rank][1]), failing[0])
@@ -241,14 +250,15 @@ def _listed(item: Item, request: Request, ranks: Ranks) -> tuple[tuple[Task, ...
         return (), _described(error)
 
 
-def _attempt(task: Task, clock: Clock) -> Outcome:
-    begin = monotonic()
+def _attempt(task: Task, clock: DeviceClock) -> Outcome:
+    begin, book = monotonic(), Book()
     try:
-        points = tuple(task.measure(clock))
+        points = tuple(task.measure(replace(clock, book=book)))
     except Exception as error:  # noqa: BLE001 (whatever a kernel raises is listed, and on)
         outcome = Outcome(error=_described(error), alone=_left_alone(error))
     else:
-        return Outcome(points, seconds=monotonic() - begin)
+        samples = tuple(labelled(book.taken, points))
+        return Outcome(points, samples, seconds=monotonic() - begin)
     _free_memory()
     return outcome
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from costmodel.spec.profile import LinkPoint, Point
 from profiler.bench.tensors import device_of, task
 from profiler.task import Clock, Item, Place, Request, Task
-from profiler.timing import timing_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,7 +107,7 @@ def _round(links: tuple[Link, ...], place: Place, clock: Clock) -> Iterator[Poin
             source=_name(said[one][0], one, link, place),
             target=_name(said[other][0], other, link, place),
             num_bytes=SIZE[place.device] * len(link.ranks),
-            time=timing_of([max(repeat) for repeat in zip(*samples, strict=True)]),
+            time=clock.timing_of([max(repeat) for repeat in zip(*samples, strict=True)]),
         )
 
 

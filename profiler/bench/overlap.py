@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import ceil
-from statistics import median
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
@@ -130,10 +129,12 @@ def _measure(operation: Operation, size: int, place: Place, clock: Clock) -> Ite
     communication = clock.time_together(pair.communicate).seconds
     count = counts(place.device, compute, communication)
     beside = OnStreams(pair) if place.device == "cuda" else OnThreads(pair)
-    slow_compute = median(
-        beside.compute_seconds(count.products, count.messages) for _ in range(REPEATS)
-    )
-    slow_message = median(beside.message_seconds(count.covering) for _ in range(REPEATS))
+    slow_compute = clock.timing_of(
+        [beside.compute_seconds(count.products, count.messages) for _ in range(REPEATS)]
+    ).seconds
+    slow_message = clock.timing_of(
+        [beside.message_seconds(count.covering) for _ in range(REPEATS)]
+    ).seconds
     yield OverlapPoint(
         operation=operation,
         ranks=place.world_size,
