@@ -10,6 +10,7 @@ import numpy as np
 
 from costmodel.comm.collectives import message_seconds
 from costmodel.comm.topology import group as links_of
+from costmodel.comm.topology import link_speed
 from costmodel.estimate import p2p_seconds, sent_bytes
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
@@ -64,8 +65,10 @@ def join_seconds(
         known = [one.nic_bytes_per_second for one in both if np.isfinite(one.nic_bytes_per_second)]
         if len(known) == len(both):
             nic = nic * (min(known) / machine.nic_bytes_per_second)
-    nic = np.minimum(nic, machine.link_bytes_per_second)
-    return message_seconds(machine, sent, np.ones(len(table)), nic) + latency, sent / nic
+    link = link_speed(machine, stride)
+    nic = np.minimum(nic, link)
+    crossing = np.ones(len(table))
+    return message_seconds(machine, sent, crossing, link, nic) + latency, sent / nic
 
 
 def link_bound(

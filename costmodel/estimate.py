@@ -17,7 +17,7 @@ from costmodel.blocks import Blocks
 from costmodel.blocks.offload import Copies
 from costmodel.blocks.rows import RowBlocks, row_blocks
 from costmodel.comm.collectives import collective_seconds, message_seconds
-from costmodel.comm.topology import group, pipeline_neighbour
+from costmodel.comm.topology import group, link_speed, pipeline_neighbour
 from costmodel.data_parallel import (
     beside,
     exposed_seconds,
@@ -263,7 +263,8 @@ def message_seconds_of(
     crossing = pipeline_neighbour(machine, table.pp, stride)
     nic = group(machine, np.ones_like(table.pp), stride).nic_bytes_per_second
     sent = sent_bytes(job, machine, traits, table)
-    return np.where(table.pp > 1, message_seconds(machine, sent, crossing, nic), 0.0)
+    link = link_speed(machine, stride)
+    return np.where(table.pp > 1, message_seconds(machine, sent, crossing, link, nic), 0.0)
 
 
 def sent_bytes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,15 +15,23 @@ from costmodel.spec.cluster import NodeGroup
 from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
 from costmodel.spec.profile import Profile
 from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION
-from costmodel.table import FloatColumn
+from costmodel.table import FloatColumn, IntColumn
 from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
 
 Kind = Literal["measured", "fitted", "datasheet", "assumed"]
 
 GROUP_SIZES = (2, 4, 8)
 """Sizes of the collective fits; a larger group takes the last one."""
+STRIDES = (1, 2, 4)
+"""Distances of neighbours in a group that have fits of their own; a larger one takes the last."""
+SHAPES = tuple((size, stride) for stride in STRIDES for size in GROUP_SIZES)
+"""Columns of the collective fits."""
 MESSAGES = "p2p_2"
-"""Name of the fit of messages between two GPUs of a node."""
+"""Name of the fit of messages between two GPUs of a node that are next to each other."""
+STRIDED = "_stride_"
+"""In the names of fits of groups whose members are not next to each other."""
+STRIDED_GROUPS = "strided groups"
+"""How the `Provenance` of those fits is called."""
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 
 ASSUMED_GEMM = GemmFit(
@@ -185,11 +193,11 @@ def _sustained_of(fits: tuple[FittedConstants, FittedConstants], precision: str)
 def collective_fits(
     known: Known, trace: list[Provenance]
 ) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
-    """Start, bus bandwidth and root coefficient by operation and group size.
+    """Start, bus bandwidth and root coefficient by operation and SHAPES.
 
     A size nobody measured takes the largest measured one below it.
     """
-    own = {name: fit for name, fit in known.own.collectives.items() if name != MESSAGES}
+    own = _without_messages(known.own.collectives)
     fits = {**(known.other.collectives if known.same_link else {}), **own}
     assumed = CollectiveFit(
         alpha_us=ASSUMED_ALPHA_US,
@@ -197,10 +205,11 @@ def collective_fits(
         sqrt_coefficient=0.0,
         source="assumed: 0.75 of the datasheet link speed",
     )
-    used = [[_fit(fits, op, n) or assumed for n in GROUP_SIZES] for op in OPERATIONS]
-    mine = [fit for name, fit in known.measured.collectives.items() if name != MESSAGES]
+    used = [[_fit(fits, op, *shape) or assumed for shape in SHAPES] for op in OPERATIONS]
+    mine = list(_without_messages(known.measured.collectives).values())
     first = mine[0] if mine else used[0][2]
     trace.append(provenance(known, "collectives", first, measured=bool(mine), own=bool(own)))
+    trace.extend(_strided_provenance(known))
     return (
         np.array([[fit.alpha_us * MICROSECOND for fit in row] for row in used]),
         np.array([[fit.bus_gb_per_s * GB for fit in row] for row in used]),
@@ -208,13 +217,68 @@ def collective_fits(
     )
 
 
-def link_bytes_per_second(known: Known, bus: FloatColumn) -> float:
-    """Bandwidth of one message in a domain: measured, else that of an all-gather of two."""
-    measured = known.measured.collectives.get(MESSAGES)
-    return measured.bus_gb_per_s * GB if measured else float(bus[OPERATIONS.index("all_gather")][0])
+def _without_messages(fits: Mapping[str, CollectiveFit]) -> Mapping[str, CollectiveFit]:
+    return {name: fit for name, fit in fits.items() if not name.startswith(MESSAGES)}
 
 
-def _fit(fits: Mapping[str, CollectiveFit], operation: str, size: int) -> CollectiveFit | None:
-    """The fit of that size, else of the largest below it."""
-    names = [f"{operation}_{n}" for n in reversed(GROUP_SIZES) if n <= size]
+def _strided_provenance(known: Known) -> Iterator[Provenance]:
+    """Where curves of strided groups come from, on nodes that were measured and have such groups.
+
+    Source: derived; a node with a group of four has pairs that are not neighbours.
+    """
+    measured, quantity = known.measured.collectives, f"{known.name} {STRIDED_GROUPS}"
+    strided = [fit for name, fit in _without_messages(measured).items() if STRIDED in name]
+    if strided:
+        yield Provenance(quantity, "measured", strided[0].source)
+    elif any(curve_name(op, size) in measured for op in OPERATIONS for size in GROUP_SIZES[1:]):
+        yield Provenance(
+            quantity,
+            "assumed",
+            "not measured, priced as groups of neighbours: `plan profile --only collectives "
+            "--only p2p` measures them",
+        )
+
+
+def link_bytes_per_second(known: Known, bus: FloatColumn) -> FloatColumn:
+    """Bandwidth of one message in a domain by stride: measured, else of an all-gather of two.
+
+    A stride nobody measured takes the nearest below, else the nearest above.
+    Source: fits of the profile; derived, a gather of two is a message each way.
+    """
+    fits = known.measured.collectives
+    names = {s: curve_name("p2p", 2, s) for s in STRIDES if curve_name("p2p", 2, s) in fits}
+    if not names:
+        gathers = bus[OPERATIONS.index("all_gather")]
+        return np.array([gathers[SHAPES.index((2, stride))] for stride in STRIDES])
+    near = [max((s for s in names if s <= stride), default=min(names)) for stride in STRIDES]
+    return np.array([fits[names[stride]].bus_gb_per_s * GB for stride in near])
+
+
+def curve_name(operation: str, size: int, stride: int = 1) -> str:
+    """Name of the fit of groups of a size inside one domain: `all_reduce_8`, `p2p_2_stride_4`."""
+    near = max(one for one in STRIDES if one <= stride)
+    return f"{operation}_{size}" + (f"{STRIDED}{near}" if near > 1 else "")
+
+
+def stride_column(stride: IntColumn) -> IntColumn:
+    """Which of STRIDES stands for each distance."""
+    return np.asarray((stride >= STRIDES[1]).astype(np.int64) + (stride >= STRIDES[2]))
+
+
+def nearest_stride(
+    fits: Mapping[str, CollectiveFit], operation: str, size: int, stride: int
+) -> int | None:
+    """The largest distance up to `stride` at which groups of that size have a fit."""
+    known = (s for s in reversed(STRIDES) if s <= stride and curve_name(operation, size, s) in fits)
+    return next(known, None)
+
+
+def _fit(
+    fits: Mapping[str, CollectiveFit], operation: str, size: int, stride: int
+) -> CollectiveFit | None:
+    """The fit of that size and the nearest stride, else of neighbours of the largest size below."""
+    near = nearest_stride(fits, operation, size, stride)
+    if near is not None:
+        return fits[curve_name(operation, size, near)]
+    names = [curve_name(operation, n) for n in reversed(GROUP_SIZES) if n < size]
     return next((fits[name] for name in names if name in fits), None)

@@ -9,7 +9,7 @@ import numpy as np
 
 from costmodel.comm.collectives import bus_factor
 from costmodel.compute import Product, fused_attention_seconds, roofline_seconds
-from costmodel.hardware import GROUP_SIZES, OPERATIONS, GemmRate
+from costmodel.hardware import OPERATIONS, SHAPES, GemmRate, curve_name, nearest_stride
 from costmodel.machine import Machine
 from costmodel.residuals import Residuals, residuals
 from costmodel.spec.gpu import CollectiveFit
@@ -142,28 +142,32 @@ def attention_flop(point: AttentionPoint) -> float:
 
 
 def inside_domain(
-    points: Sequence[CollectivePoint], operation: str, size: int, domain_gpus: int
+    points: Sequence[CollectivePoint], name: str, domain_gpus: int
 ) -> list[CollectivePoint]:
-    """Points of an operation on neighbours in one node, or in one scale-up domain of several."""
+    """Points of one curve: of groups in one node, or in one scale-up domain of several."""
     return [
         p
         for p in points
-        if (p.operation, p.ranks, p.stride) == (operation, size, 1)
-        and (p.ranks == p.per_node or p.ranks <= domain_gpus)
+        if curve_name(p.operation, p.ranks, p.stride) == name
+        and (p.ranks == p.per_node or p.ranks * p.stride <= domain_gpus)
     ]
 
 
 def collective_residuals(
     machine: Machine, points: Sequence[CollectivePoint], curves: Mapping[str, CollectiveFit]
 ) -> Mapping[tuple[int, int], Residuals]:
-    """What the profile's curves of collectives in one node leave, by operation and group size."""
+    """What the profile's curves of collectives in one node leave, by operation and shape."""
+    left = {}
+    for name, curve in curves.items():
+        mine = inside_domain(points, name, machine.domain_gpus)
+        if len(mine) >= LEAST_POINTS:
+            left[name] = collective_residual(curve, mine)
     found = {}
     for row, operation in enumerate(OPERATIONS):
-        for column, size in enumerate(GROUP_SIZES):
-            mine = inside_domain(points, operation, size, machine.domain_gpus)
-            curve = curves.get(f"{operation}_{size}")
-            if curve and len(mine) >= LEAST_POINTS:
-                found[row, column] = collective_residual(curve, mine)
+        for column, (size, stride) in enumerate(SHAPES):
+            near = nearest_stride(curves, operation, size, stride)
+            if near and (name := curve_name(operation, size, near)) in left:
+                found[row, column] = left[name]
     return found
 
 

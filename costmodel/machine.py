@@ -53,11 +53,11 @@ class Machine:
     attention_max_efficiency: float
     attention_half_length: float
     alpha_seconds: FloatColumn
-    """Latency by operation and group size, shape (operations, sizes)."""
+    """Latency by operation and shape of group, shape (operations, `costmodel.hardware.SHAPES`)."""
     bus_bytes_per_second: FloatColumn
     sqrt_coefficient: FloatColumn
-    link_bytes_per_second: float
-    """Of a message between two GPUs of a domain."""
+    link_bytes_per_second: FloatColumn
+    """Of a message between two GPUs of a domain, by `costmodel.hardware.STRIDES`."""
     nic_bytes_per_second: float
     """Datasheet; infinite where the cluster is one domain."""
     fabric: tuple[FabricTier, ...]
@@ -136,7 +136,7 @@ def machine_of(
         alpha_seconds=np.max([m.alpha_seconds for m in machines], axis=0),
         bus_bytes_per_second=np.min([m.bus_bytes_per_second for m in machines], axis=0),
         sqrt_coefficient=np.max([m.sqrt_coefficient for m in machines], axis=0),
-        link_bytes_per_second=min(m.link_bytes_per_second for m in machines),
+        link_bytes_per_second=np.min([m.link_bytes_per_second for m in machines], axis=0),
         nic_bytes_per_second=min(_cut(cluster), *(m.nic_bytes_per_second for m in machines)),
         fabric=(*cluster.fabric, *_cut_tier(cluster)),
         host_bytes_per_second=min(m.host_bytes_per_second for m in machines),

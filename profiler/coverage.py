@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from costmodel.explicit import Terms
-from costmodel.hardware import MESSAGES, Kind, Provenance
+from costmodel.hardware import MESSAGES, STRIDED, STRIDED_GROUPS, Kind, Provenance
 from costmodel.runtimes import RUNTIMES
 from costmodel.runtimes.torch_eager import TORCH_EAGER
 from costmodel.spec.profile import (
@@ -93,6 +93,8 @@ def _memory(profile: Profile) -> bool:
     return names >= {"context_bytes", "communicator_bytes"}
 
 
+NEIGHBOURS = "collectives"
+"""How the `Provenance` of groups in a node whose members are next to each other ends."""
 HOST_COPIES = ("host_to_device", "device_to_host")
 
 
@@ -150,7 +152,15 @@ QUANTITIES = (
         ("tp_comm", "ep_comm", "cp_comm"),
         ("collective",),
         curve="_",
-        quantity="collectives",
+        quantity=NEIGHBOURS,
+    ),
+    Quantity(
+        STRIDED_GROUPS,
+        "collectives",
+        (),  # tensor parallelism fills the node of the judged step, as far as heads allow
+        (),
+        curve=STRIDED,
+        quantity=STRIDED_GROUPS,
     ),
     Quantity(
         "links between nodes",
@@ -164,7 +174,7 @@ QUANTITIES = (
         "p2p",
         ("p2p",),
         (),
-        lambda profile: MESSAGES in profile.fitted.collectives,
+        lambda profile: any(name.startswith(MESSAGES) for name in profile.fitted.collectives),
     ),
     Quantity(
         "compute beside traffic",
@@ -205,9 +215,11 @@ def coverage(
 ) -> tuple[Known, ...]:
     """Every quantity with its origin; `terms` are exposed seconds of a step of `step_time_s`.
 
-    What estimates do without is listed where it was measured.
+    What estimates do without is listed where it was measured, strided groups where the machine has
+    them.
     """
-    known = (_known(quantity, profile, provenance, terms, step_time_s) for quantity in QUANTITIES)
+    listed = [one for one in QUANTITIES if not _strided(one) or _said(one, provenance)]
+    known = (_known(quantity, profile, provenance, terms, step_time_s) for quantity in listed)
     return tuple(one for one in known if one.points or not one.quantity.apart)
 
 
@@ -229,7 +241,7 @@ def _known(
     scatters = [
         value
         for name, value in profile.scatter_fraction.items()
-        if quantity.curve and quantity.curve in name
+        if quantity.curve and quantity.curve in name and _strided(quantity) == (STRIDED in name)
     ]
     scatter = max(scatters) if kind == "measured" and scatters else ERRORS[kind]
     names = _terms(quantity, num_nodes=profile.num_nodes)
@@ -242,7 +254,7 @@ def _terms(quantity: Quantity, *, num_nodes: int) -> tuple[str, ...]:
     if num_nodes > 1 or quantity.item != "collectives":
         return quantity.terms
     links = [one.terms for one in QUANTITIES if one.item == "collectives"]
-    return () if quantity.quantity == "NIC" else sum(links, ())
+    return sum(links, ()) if quantity.quantity == NEIGHBOURS else ()
 
 
 def _gives(quantity: Quantity, point: Point) -> bool:
@@ -252,8 +264,12 @@ def _gives(quantity: Quantity, point: Point) -> bool:
         return point.kind in quantity.kinds
     if point.operation == "p2p":
         return quantity.item == "p2p"
-    across = point.ranks > point.per_node
-    return quantity.item == "collectives" and across == (quantity.quantity == "NIC")
+    inside = STRIDED_GROUPS if point.stride > 1 else NEIGHBOURS
+    return quantity.quantity == ("NIC" if point.ranks > point.per_node else inside)
+
+
+def _strided(quantity: Quantity) -> bool:
+    return quantity.name == STRIDED_GROUPS
 
 
 def _standing(quantity: Quantity, profile: Profile, provenance: Sequence[Provenance]) -> Standing:
@@ -261,7 +277,12 @@ def _standing(quantity: Quantity, profile: Profile, provenance: Sequence[Provena
         return "measured"
     if quantity.apart:
         return "other kernels only" if _other_kernels(quantity, profile) else quantity.apart
-    kinds = [
+    kinds = _said(quantity, provenance)
+    return kinds[0] if kinds else "fitted"
+
+
+def _said(quantity: Quantity, provenance: Sequence[Provenance]) -> list[Kind]:
+    """What the machine says of where it has the number from."""
+    return [
         p.kind for p in provenance if quantity.quantity and p.quantity.endswith(quantity.quantity)
     ]
-    return kinds[0] if kinds else "fitted"

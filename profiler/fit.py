@@ -9,7 +9,7 @@ import numpy as np
 
 from costmodel import catalog
 from costmodel.comm.collectives import bus_factor, hops_seconds
-from costmodel.hardware import GROUP_SIZES, MESSAGES, OPERATIONS
+from costmodel.hardware import GROUP_SIZES, OPERATIONS, SHAPES, STRIDES, curve_name
 from costmodel.leftovers import inside_domain
 from costmodel.profiled import points_of
 from costmodel.sourced import Sourced
@@ -170,11 +170,11 @@ def _attention(found: _Found, points: Sequence[AttentionPoint]) -> None:
 
 def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
     for operation in OPERATIONS:
-        for size in GROUP_SIZES:
-            mine = inside_domain(points, operation, size, found.spec.nvlink_domain)
+        for size, stride in SHAPES:
+            name = curve_name(operation, size, stride)
+            mine = inside_domain(points, name, found.spec.nvlink_domain)
             if not mine:
                 continue
-            name = f"{operation}_{size}"
             curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
             if curve is None:
                 found.notes.append(f"{name}: {why}")
@@ -195,7 +195,7 @@ def _exchanges(found: _Found) -> None:
     Source: `alltoall_alpha` of `Constants`, twice the start; of the largest group measured.
     """
     for size in reversed(GROUP_SIZES):
-        curve = found.collectives.get(f"alltoall_{size}")
+        curve = found.collectives.get(curve_name("alltoall", size))
         if curve:
             what = f"starts of an all-to-all on {size} GPUs"
             found.constant("alltoall_alpha", 2 * curve.alpha_us * MICROSECOND, 2, what)
@@ -203,16 +203,20 @@ def _exchanges(found: _Found) -> None:
 
 
 def _messages(found: _Found, points: Sequence[CollectivePoint]) -> None:
-    """Start and bandwidth of messages between two GPUs of a node."""
-    mine = [p for p in points if p.operation == "p2p" and p.per_node == p.ranks]
-    if not mine:
-        return
-    curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
-    if curve is None:
-        found.notes.append(f"{MESSAGES}: {why}")
-        return
-    found.collectives[MESSAGES] = curve
-    found.constant("p2p_alpha", curve.alpha_us * MICROSECOND, len(mine), "messages")
+    """Start and bandwidth of messages between two GPUs of a node, and how far apart they are."""
+    inside = [p for p in points if p.per_node == p.ranks]
+    for stride in STRIDES:
+        name = curve_name("p2p", 2, stride)
+        mine = inside_domain(inside, name, found.spec.nvlink_domain)
+        if not mine:
+            continue
+        curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
+        if curve is None:
+            found.notes.append(f"{name}: {why}")
+            continue
+        found.collectives[name] = curve
+        if "p2p_alpha" not in found.constants:
+            found.constant("p2p_alpha", curve.alpha_us * MICROSECOND, len(mine), "messages")
 
 
 def _across(found: _Found, points: Sequence[CollectivePoint]) -> None:

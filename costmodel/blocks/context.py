@@ -6,7 +6,7 @@ import numpy as np
 
 from costmodel.blocks.parts import Shapes
 from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import Group, group
+from costmodel.comm.topology import Group, group, link_speed
 from costmodel.compute import ForwardBackward, elementwise_seconds
 from costmodel.params import query_columns, value_columns
 from costmodel.spec.model import ModelSpec
@@ -111,7 +111,7 @@ def _step_seconds(shapes: Shapes, ring: Group, token_bytes: float) -> FloatColum
     Source: derived; one message leaves a domain per step, by one NIC.
     """
     machine = shapes.machine
-    link = machine.link_bytes_per_second
+    link = link_speed(machine, ring.stride)
     one_nic = ring.nic_bytes_per_second / ring.inside
     wire = np.where(ring.nodes > 1, np.minimum(link, one_nic), link)
     sent = token_bytes * shapes.tokens / shapes.table.tp

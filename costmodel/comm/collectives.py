@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.comm.topology import Group
-from costmodel.hardware import OPERATIONS
+from costmodel.hardware import GROUP_SIZES, OPERATIONS, stride_column
 from costmodel.machine import Machine
 from costmodel.spec.constants import Constants
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
@@ -111,8 +111,9 @@ def hops_seconds(
 
 
 def fit_column(group: Group) -> IntColumn:
-    """Column of the machine's fits (2, 4 or 8 ranks) that stands for each group."""
-    return (group.inside > 2).astype(np.int64) + (group.inside > 4)
+    """Column of the machine's fits (2, 4 or 8 ranks, by stride) that stands for each group."""
+    size = (group.inside > 2).astype(np.int64) + (group.inside > 4)
+    return np.asarray(size + len(GROUP_SIZES) * stride_column(group.stride))
 
 
 def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
@@ -150,20 +151,25 @@ def collective_seconds(
     seconds = collective_rate(machine, operation, group).seconds(tensor_bytes)
     row, column = OPERATIONS.index(operation), fit_column(group)
     for (measured_row, measured_column), residuals in machine.collective_residuals.items():
-        if measured_row == row:
-            near = (column == measured_column) & (group.nodes == 1)
-            seconds = np.where(near, seconds * residuals.factor(tensor_bytes), seconds)
+        if measured_row != row or measured_column not in column:
+            continue
+        near = (column == measured_column) & (group.nodes == 1)
+        seconds = np.where(near, seconds * residuals.factor(tensor_bytes), seconds)
     return seconds
 
 
 def message_seconds(
-    machine: Machine, message_bytes: FloatColumn, crossing: FloatColumn, nic: FloatColumn
+    machine: Machine,
+    message_bytes: FloatColumn,
+    crossing: FloatColumn,
+    link: FloatColumn,
+    nic: FloatColumn,
 ) -> FloatColumn:
     """Seconds of one point-to-point message; `crossing` is the share that leaves the domain.
 
     Source: Hockney model; inside the domain one link, outside one NIC.
     """
     seconds: FloatColumn = machine.constants.p2p_alpha + message_bytes * (
-        (1 - crossing) / machine.link_bytes_per_second + crossing / nic
+        (1 - crossing) / link + crossing / nic
     )
     return seconds

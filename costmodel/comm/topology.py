@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from costmodel.hardware import stride_column
 from costmodel.machine import Machine
 from costmodel.table import FloatColumn, IntColumn
 
@@ -22,6 +23,8 @@ class Group:
     size: IntColumn
     inside: IntColumn
     """Members in one scale-up domain."""
+    stride: IntColumn
+    """Distance of neighbouring members."""
     nodes: FloatColumn
     """Domains it spans."""
     nic_bytes_per_second: FloatColumn
@@ -44,7 +47,15 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
         slowdown = np.where(leaves, np.maximum(slowdown, tier.oversubscription), slowdown)
         latency = latency + leaves * tier.latency_us * 1e-6
     nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency * inside / slowdown
-    return Group(size, inside, size / inside, nic, latency)
+    return Group(size, inside, stride, size / inside, nic, latency)
+
+
+def link_speed(machine: Machine, stride: IntColumn) -> FloatColumn:
+    """Bytes per second of one message between two GPUs of a domain at distance `stride`.
+
+    Source: fits of the machine.
+    """
+    return machine.link_bytes_per_second[stride_column(stride)]
 
 
 def pipeline_neighbour(machine: Machine, pp: IntColumn, stride: IntColumn) -> FloatColumn:

@@ -71,7 +71,8 @@ class FittedConstants(Spec):
     gemm: dict[str, GemmFit] = Field(default_factory=dict)
     """By precision: bf16, fp8."""
     collectives: dict[str, CollectiveFit] = Field(default_factory=dict)
-    """By operation and group size inside one domain: `all_reduce_8`."""
+    """By operation and group size inside one domain, `all_reduce_8`; of members that are not next
+    to each other with their distance, `all_reduce_2_stride_4`."""
     attention: AttentionFit | None = None
     sustained: dict[str, Sourced] = Field(default_factory=dict)
     """By precision: sustained over burst speed of matrix products in a training loop."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from costmodel.spec.profile import CollectivePoint, Operation, Point, Timing
-from profiler.bench.groups import Shape, group_of, shapes
+from profiler.bench.groups import Shape, group_of, shapes, strided_shapes
 from profiler.bench.tensors import device_of, dtype_of, task, working_precision
 from profiler.errors import ProfilerError
 from profiler.task import Clock, Item, Place, Request, Task
@@ -122,9 +122,22 @@ def sizes(request: Request, place: Place) -> tuple[int, ...]:
     return QUICK_SIZES if request.quick else SIZES
 
 
+def strided_sizes(request: Request, place: Place) -> tuple[int, ...]:
+    """As `sizes`, of groups whose members are not next to each other; none in a quick run.
+
+    Source: derived; a GPU takes every second size, as the start and the bandwidth are all that may
+    differ from neighbours, and the run stays within its five minutes.
+    """
+    if request.quick:
+        return ()
+    return CPU_SIZES if place.device == "cpu" else SIZES[::2]
+
+
 def collective_tasks(request: Request, place: Place) -> Iterator[Task]:
     """One task for each operation, shape of group and size."""
-    for shape, operation, size in product(shapes(place), CALLS, sizes(request, place)):
+    near = product(shapes(place), CALLS, sizes(request, place))
+    far = product(strided_shapes(place), CALLS, strided_sizes(request, place))
+    for shape, operation, size in chain(near, far):
         case = Case(operation, shape, size)
         measure = partial(_measure, case, request, place)
         yield task(place, str(case), measure, together=True)
@@ -177,8 +190,10 @@ def check(operation: Operation, team: Team) -> None:
 
 
 def message_tasks(request: Request, place: Place) -> Iterator[Task]:
-    """Messages from one neighbour to the other, all pairs at once: in a node, and across nodes."""
-    for shape, size in product(_pairs(place), sizes(request, place)):
+    """Messages from one end of a pair to the other, all pairs at once: in a node, across nodes."""
+    near = product(_pairs(place), sizes(request, place))
+    far = product(_strided_pairs(place), strided_sizes(request, place))
+    for shape, size in chain(near, far):
         case = Case("p2p", shape, size)
         measure = partial(_message, case, request, place)
         yield task(place, str(case), measure, together=True)
@@ -192,11 +207,17 @@ def _pairs(place: Place) -> Iterator[Shape]:
         yield Shape(2, 1, stride=local)
 
 
+def _strided_pairs(place: Place) -> Iterator[Shape]:
+    """Pairs in a node that are not next to each other: pipeline ranks of several GPUs each."""
+    return (shape for shape in strided_shapes(place) if shape.ranks == 2)
+
+
 def partner(shape: Shape, place: Place) -> int | None:
     """The other rank of a pair; null for one that is left over."""
     local = place.local_world_size
     if shape.per_node == 2:
-        there = place.local_rank ^ 1
+        second = place.local_rank // shape.stride % 2
+        there = place.local_rank + (-shape.stride if second else shape.stride)
         return place.rank - place.local_rank + there if there < local else None
     node = place.rank // local ^ 1
     return node * local + place.local_rank if node < place.num_nodes else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from costmodel.hardware import SHAPES
 from profiler.bench.tensors import device_of
 from profiler.task import Place
 
@@ -48,6 +49,13 @@ def shapes(place: Place) -> Iterator[Shape]:
         yield Shape(place.world_size, local)
     if nodes > 1 and local > 1:
         yield Shape(nodes, 1, stride=local)
+
+
+def strided_shapes(place: Place) -> Iterator[Shape]:
+    """Groups in a node whose members are not next to each other: replicas of tensor groups."""
+    for size, stride in SHAPES:
+        if stride > 1 and place.local_world_size % (size * stride) == 0:
+            yield Shape(size, size, stride)
 
 
 @cache

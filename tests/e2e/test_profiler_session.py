@@ -11,7 +11,7 @@ from costmodel.errors import SpecError
 from costmodel.spec.model import ModelSpec
 from costmodel.spec.profile import Host
 from profiler.errors import ProfilerError
-from profiler.journal import Header, Start, line_of, read_journal
+from profiler.journal import RECORDS, Done, Header, Start, line_of, read_journal
 from profiler.journal_file import only_run
 from profiler.launch import Files, Launch, run
 from profiler.machine import this_software
@@ -39,14 +39,14 @@ def measure(tmp_path, monkeypatch):
     paths = [str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
-    def request(*only, seq_length=128):
+    def request(*only, seq_length=128, quick=True):
         return Request(
             model=MODEL,
             tensor_parallel=(1,),
             micro_batch_sizes=(1,),
             seq_length=seq_length,
             precision="fp32",
-            quick=True,
+            quick=quick,
             only=only,
             scratch=str(tmp_path),
         )
@@ -66,6 +66,13 @@ def measure(tmp_path, monkeypatch):
 def starts(files, key):
     """How often a task began."""
     return files.journal.read_text().count(f'"record":"start","item":"faulty","key":"{key}"')
+
+
+def done(files):
+    """Records of the tasks that ended well."""
+    lines = files.journal.read_text().splitlines()
+    records = [RECORDS.validate_json(line) for line in lines]
+    return [record for record in records if isinstance(record, Done)]
 
 
 def processes_left():
@@ -89,6 +96,11 @@ def test_two_ranks_measure_and_list_what_they_cannot(measure):
     assert content.header.software.backend == "gloo"
     assert [host.num_gpus for host in content.header.hosts] == [2]
     assert (measure.seen[-1].done, measure.seen[-1].total) == (4, 4)
+    copied, summed = done(measure.files)
+    assert len(copied.samples[0].seconds) == content.points[0].time.repeats
+    assert set(summed.samples[0].slowest_ranks) <= {0, 1}
+    for record in (copied, summed):
+        assert [one.time() for one in record.samples] == [p.time for p in record.points]
     before = measure.files.journal.read_text()
     with pytest.raises(SpecError, match=r"another seq_length.*--restart"):
         measure("plain", seq_length=64)
@@ -179,10 +191,11 @@ def test_an_unknown_item_is_refused_by_name(measure):
 
 
 def test_four_ranks_measure_collectives_messages_and_links(measure):
-    content = measure(processes=4, module="profiler_collectives")
+    content = measure(processes=4, module="profiler_collectives", quick=False)
     assert content.failures == ()
-    shapes = {(p.operation, p.ranks) for p in content.points if p.kind == "collective"}
+    shapes = {(p.operation, p.ranks, p.stride) for p in content.points if p.kind == "collective"}
     operations = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
-    assert shapes == {*((o, n) for o in operations for n in (2, 4)), ("p2p", 2)}
+    groups = {(o, *shape) for o in operations for shape in ((2, 1), (4, 1), (2, 2))}
+    assert shapes == groups | {("p2p", 2, 1), ("p2p", 2, 2)}
     links = {(p.source[-1], p.target[-1]) for p in content.points if p.kind == "link"}
     assert len(links) == 6
