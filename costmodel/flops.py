@@ -9,6 +9,7 @@ from costmodel.params import (
     query_columns,
     shared_expert_params,
     value_columns,
+    window_span,
 )
 from costmodel.spec.job import Job
 from costmodel.spec.model import ModelSpec
@@ -43,8 +44,7 @@ def attention_flop_per_token(model: ModelSpec, seq_length: int) -> float:
     """
     windowed = model.num_sliding_window_layers
     full = model.num_hidden_layers + model.num_nextn_predict_layers - windowed
-    window = min(model.sliding_window or seq_length, seq_length / 2)
-    span = full * seq_length / 2 + windowed * window
+    span = full * seq_length / 2 + windowed * window_span(model, seq_length)
     return 2.0 * span * (query_columns(model) + value_columns(model))
 
 

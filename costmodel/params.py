@@ -19,6 +19,16 @@ def norms_per_layer(model: ModelSpec) -> int:
     return 4 if model.norm_position == "both" else 2
 
 
+def window_span(model: ModelSpec, seq_length: int) -> float:
+    """Tokens that a token attends to on average in a layer with a sliding window.
+
+    Source: derived: token t sees min(t, w) tokens, the mean over s of them is w (1 - w / 2s); a
+    window of s tokens or more is a plain causal mask, s / 2.
+    """
+    window = min(model.sliding_window or seq_length, seq_length)
+    return window * (1 - window / (2 * seq_length))
+
+
 def query_columns(model: ModelSpec) -> int:
     """Output width of the query projection, all heads."""
     if model.mla:

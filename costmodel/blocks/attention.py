@@ -16,7 +16,7 @@ from costmodel.compute import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from costmodel.params import query_columns, value_columns
+from costmodel.params import query_columns, value_columns, window_span
 from costmodel.spec.model import ModelSpec
 from costmodel.table import BoolColumn, FloatColumn
 from costmodel.units import BYTES_FP8
@@ -45,11 +45,10 @@ def attention_flop(model: ModelSpec, seq_length: int, tokens: FloatColumn) -> Fl
     """Forward FLOPs of the attention core over all heads, mean over the layers.
 
     Source: Dao, arXiv:2307.08691, section 4.1: 4 s^2 d per head, halved by the causal mask;
-    a window of w tokens sees w instead of s / 2.
+    a window sees fewer than s / 2 tokens.
     """
     windowed = model.num_sliding_window_layers / model.num_hidden_layers
-    window = min(model.sliding_window or seq_length, seq_length / 2)
-    span = windowed * window + (1 - windowed) * seq_length / 2
+    span = windowed * window_span(model, seq_length) + (1 - windowed) * seq_length / 2
     return 2.0 * tokens * span * (query_columns(model) + value_columns(model))
 
 

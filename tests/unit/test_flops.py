@@ -26,6 +26,19 @@ def test_the_causal_attention_core_is_half_of_the_full_one(make_job):
     assert attention_flop_per_token(model, 2048) == 96 * 4 * 2048 * 12288 / 2
 
 
+@pytest.mark.parametrize("window", [1, 7, 64, 100, 128, 500])
+def test_a_window_counts_every_token_that_is_seen(make_job, window):
+    """One by one: a token sees itself and those before it, up to the window; half of itself."""
+    model = make_job("llama3-8b", "1x8:h100-sxm").model
+    sliding = {"sliding_window": window, "num_sliding_window_layers": 32}
+    seq = 128
+    seen = [min(t + 0.5, window) for t in range(seq)]
+    share = sum(seen) / sum(t + 0.5 for t in range(seq))
+    full = attention_flop_per_token(model, seq)
+    found = attention_flop_per_token(model.model_copy(update=sliding), seq)
+    assert found / full == pytest.approx(share, rel=0.01)
+
+
 def test_a_dense_model_needs_six_flop_a_parameter_and_token(make_job):
     job = make_job("llama3-70b", "8x8:h100-sxm", seq_length=128, global_batch_size=8)
     embedding = job.model.vocab_size * job.model.hidden_size
