@@ -6,13 +6,14 @@ a number.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import cache
 from importlib import resources
 
 from pydantic import TypeAdapter
 
-from costmodel.errors import unknown_name
+from costmodel.errors import CatalogError, unknown_name
 from costmodel.sourced import Sourced
 from costmodel.spec.base import Spec
 from costmodel.spec.cluster import NodeGroup
@@ -81,13 +82,33 @@ def gpu(name: str) -> GpuSpec:
         CatalogError: No GPU of that name; the message carries the nearest names.
     """
     if name not in _gpus():
-        raise unknown_name("GPU", name, _gpus(), "`plan catalog gpus` lists them all")
+        hint, meant = "`plan catalog gpus` lists them all", gpu_named(name)
+        if meant:
+            raise CatalogError(f"unknown GPU {name!r}: it is {meant!r} here; {hint}")
+        raise unknown_name("GPU", name, _gpus(), hint)
     return _gpus()[name]
 
 
 def gpu_called(device_name: str) -> str | None:
     """The GPU that a driver calls by that name; null where the catalog has none."""
     return next((n for n, spec in _gpus().items() if device_name in spec.device_names), None)
+
+
+def gpu_named(name: str) -> str | None:
+    """The catalog's name of a GPU in another spelling, or as its driver calls it; null: none."""
+    return _spellings().get(_plain(name))
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    calls = ((name, (name, *spec.device_names)) for name, spec in _gpus().items())
+    return {_plain(called): name for name, names in calls for called in names}
+
+
+def _plain(name: str) -> str:
+    """A name without case, vendor and what stands between its words."""
+    words = re.split(r"[\s_-]+", name.strip().lower())
+    return "-".join(word for word in words if word not in ("nvidia", "amd"))
 
 
 def device(group: NodeGroup) -> GpuSpec:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from costmodel import catalog
 from costmodel.errors import unknown_name
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.runtimes.fms_fsdp import FMS_FSDP
@@ -39,6 +40,14 @@ RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
 )
 
 
+UNFUSED_ARCHITECTURES = frozenset({"volta", "turing"})
+"""NVIDIA's before tensor cores of bf16, on which no fused core of Transformer Engine runs.
+
+Source: NVIDIA/TransformerEngine `pytorch/attention/dot_product_attention/utils.py`,
+get_attention_backend: FlashAttention and FusedAttention are disabled below sm80.
+"""
+
+
 def runtime(name: str) -> RuntimeTraits:
     """Traits of a runtime with its default options.
 
@@ -60,16 +69,24 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 
-    Where experts in 16 bits have biases, HybridEP does not imply a graph of the whole step: the
-    operations that add them need rows per expert on the host.
+    A GPU too old for a fused attention core has none. Where experts in 16 bits have biases,
+    HybridEP does not imply a graph of the whole step: the operations that add them need rows per
+    expert on the host.
 
     Source: `costmodel.blocks.operations.separates_experts`; Megatron-Bridge v0.4.0
     `gpt_oss_workload_base_configs.py`, HybridEP without a graph.
 
     Raises:
-        CatalogError: No such runtime.
+        CatalogError: No such runtime, or no such GPU.
     """
     traits, moe = runtime(job.runtime), job.model.moe
     if traits.separate_operations and moe and moe.expert_bias and not job.training.casts:
         traits = replace(traits, graphs_hybridep=False)
+    if traits.attention == "flash" and _of_unfused_architecture(job):
+        traits = replace(traits, attention="unfused")
     return traits.with_options(job.options)
+
+
+def _of_unfused_architecture(job: Job) -> bool:
+    groups = job.cluster.groups
+    return any(catalog.device(one).architecture in UNFUSED_ARCHITECTURES for one in groups)

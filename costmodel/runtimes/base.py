@@ -109,7 +109,7 @@ class RuntimeTraits:
     scatters, and what it gathers where a micro batch has several sequences."""
     overlaps_experts: bool = False
     """The expert all-to-all runs beside compute, in part."""
-    context_exchange: ContextExchange | Literal["all_gather"] = "p2p"
+    context_exchange: ContextExchange = "p2p"
     """Keys and values travel a ring, heads are exchanged for sequence, or keys and values are
     gathered."""
     moe_dispatcher: Dispatcher = "alltoall"

@@ -20,7 +20,7 @@ class GpuSpec(Spec):
     """Usable memory in GiB."""
     memory_gb_per_s: Sourced
     peak_tflops: dict[str, Sourced]
-    """Dense peak by precision: fp16, bf16, tf32, fp8, mxfp8, nvfp4."""
+    """Dense peak by precision: fp16, bf16, tf32, fp8, mxfp8, nvfp4; fp32 where there is no tf32."""
     link: str
     """Name of the scale-up link."""
     link_gb_per_s: Sourced

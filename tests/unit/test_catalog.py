@@ -30,19 +30,25 @@ OTHER_GPUS = (
     "a100-pcie-40gb",
     "a100-pcie-80gb",
     "a6000",
+    "a800-sxm-80gb",
     "gaudi2",
     "gaudi3",
     "h100-pcie",
+    "h20",
+    "h800-sxm",
     "l40s",
     "mi250x",
     "mi300x",
     "mi325x",
     "mi350x",
     "rtx-pro-6000-server",
+    "rtx3090",
     "rtx4090",
+    "t4",
     "v100-pcie-32gb",
+    "v100-sxm-16gb",
 )
-PRECISIONS = {"fp16", "bf16", "tf32", "fp8", "mxfp8", "nvfp4"}
+PRECISIONS = {"fp32", "fp16", "bf16", "tf32", "fp8", "mxfp8", "nvfp4"}
 GEMM_KEYS = {"bf16", "fp8", "fp8_training"}
 COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "alltoall"}
 PUBLIC = ("https://", "@", "arXiv:", "PCI-SIG", "PCIe 5.0 host", "mlcommons/")
@@ -55,6 +61,8 @@ BOUNDS = {
     "nic_gb_per_s": (5, 120),
     "tdp_w": (50, 1_500),
 }
+PEAK, SLOW_PEAK = (10, 20_000), (5, 100)
+"""TFLOP/s of matrix units, and of those without."""
 
 
 def numbers(name: str) -> Iterator[tuple[str, Sourced]]:
@@ -98,7 +106,7 @@ def test_every_number_names_a_public_source(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_is_plausible(name):
     for field, number in numbers(name):
-        low, high = BOUNDS.get(field, (10, 20_000))
+        low, high = BOUNDS.get(field, SLOW_PEAK if field == "fp32" else PEAK)
         assert low <= number.value <= high, f"{field} of {name}"
 
 
@@ -111,6 +119,16 @@ def test_peaks_are_of_known_precisions_and_grow_as_they_narrow(name):
     assert peaks.get("tf32", half) <= half
     assert half <= peaks.get("fp8", half) <= peaks.get("nvfp4", float("inf"))
     assert peaks.get("mxfp8", peaks.get("fp8")) == peaks.get("fp8")
+
+
+def test_a_chip_with_links_cut_for_export_differs_in_its_links_alone():
+    for name, whole in (("h800-sxm", "h100-sxm"), ("a800-sxm-80gb", "a100-sxm-80gb")):
+        cut, full = catalog.gpu(name), catalog.gpu(whole)
+        assert cut.link_gb_per_s.value == 200 < full.link_gb_per_s.value
+        assert cut.link != full.link, "measured collectives of the whole one do not hold"
+        assert cut.memory_gb_per_s.value == full.memory_gb_per_s.value
+        for precision, peak in full.peak_tflops.items():
+            assert cut.peak_tflops[precision].value == peak.value
 
 
 def test_formats_that_the_hardware_lacks_are_absent():
@@ -133,8 +151,33 @@ def test_rack_scale_domains_exceed_their_node():
 
 
 def test_a_typo_suggests_the_nearest_name():
-    with pytest.raises(CatalogError, match=r"unknown GPU 'h100_sxm': did you mean 'h100-sxm'"):
-        catalog.gpu("h100_sxm")
+    with pytest.raises(CatalogError, match=r"unknown GPU 'h100-smx': did you mean 'h100-sxm'"):
+        catalog.gpu("h100-smx")
+
+
+def test_the_name_that_a_driver_prints_suggests_that_of_the_catalog():
+    with pytest.raises(CatalogError, match=r"'NVIDIA H100 80GB HBM3': it is 'h100-sxm' here"):
+        catalog.gpu("NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["h100-sxm", "H100-SXM", "h100_sxm", " h100 sxm ", "NVIDIA H100 80GB HBM3", "H100 80GB HBM3"],
+)
+def test_a_gpu_is_known_by_its_name_in_any_spelling_and_by_that_of_its_driver(name):
+    assert catalog.gpu_named(name) == "h100-sxm"
+
+
+@pytest.mark.parametrize("name", ["h100", "a100", "tpu-v5p", ""])
+def test_a_name_that_could_be_several_boards_is_none(name):
+    assert catalog.gpu_named(name) is None
+
+
+def test_no_two_gpus_answer_to_one_name():
+    called = [device for name in NAMES for device in (name, *catalog.gpu(name).device_names)]
+    assert [catalog.gpu_named(one) for one in called] == [
+        name for name in NAMES for _ in (name, *catalog.gpu(name).device_names)
+    ]
 
 
 def test_a_gpu_without_measurements_has_empty_constants():

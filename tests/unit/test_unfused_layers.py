@@ -14,6 +14,7 @@ from costmodel.compute import (
 )
 from costmodel.runtimes import traits_of
 from costmodel.spec.layout import Layout
+from costmodel.spec.options import RuntimeOptions
 from costmodel.table import LayoutTable
 
 TABLE = LayoutTable.of([Layout(tp=tp) for tp in (1, 2, 4)])
@@ -29,6 +30,17 @@ def job_of(make_job):
         return job.model_copy(update={"runtime": runtime, "model": changed})
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kernel"),
+    [("1x8:v100-sxm-32gb", "unfused"), ("1x8:t4", "unfused"), ("1x8:a100-sxm-80gb", "flash")],
+)
+def test_gpus_before_bf16_have_no_fused_core_unless_the_user_has_one(make_job, cluster, kernel):
+    job = make_job("small-dense", cluster, precision="fp16")
+    assert traits_of(job).attention == kernel
+    stated = job.model_copy(update={"options": RuntimeOptions(attention="flash")})
+    assert traits_of(stated).attention == "flash"
 
 
 def backward(job):
