@@ -62,6 +62,8 @@ def read_document(path: Path, *, entries: str = "") -> Document:
     text = read_text(path)
     if path.suffix.lower() in (".yaml", ".yml"):
         return _yaml(path, text, entries)
+    if path.suffix.lower() == ".toml":
+        raise FileError(f"{path}: TOML is not read: write the same fields as YAML, in a .yaml file")
     return Document(path, _json(path, text, entries))
 
 

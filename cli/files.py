@@ -40,6 +40,16 @@ def read_text(path: Path, *, expected: str = "JSON or YAML") -> str:
     return _decoded(path, content, expected)
 
 
+def read_records(path: Path) -> str:
+    """Content of a file with one record a line, which may be as large as a log.
+
+    Raises:
+        FileError: It is missing, a folder, unreadable, too large, binary or not UTF-8.
+    """
+    large = FileError(f"{path}: larger than {LARGEST_LOG_BYTES // 10**6} MB: split it")
+    return _decoded(path, _content(path, LARGEST_LOG_BYTES, large), "one JSON object a line")
+
+
 def read_log(path: Path) -> str:
     """Content of a log; bytes that are no UTF-8 text are replaced.
 

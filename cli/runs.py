@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from cli.documents import NESTED_TOO_DEEPLY
-from cli.files import FileError, read_text
+from cli.files import FileError, read_records
 from cli.output import remark
 from cli.render.text import plural
 from costmodel.complaints import complaints
@@ -34,7 +34,7 @@ def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
     """
     lines = {
         number: _values(path, number, line)
-        for number, line in enumerate(read_text(path).splitlines(), start=1)
+        for number, line in enumerate(read_records(path).split("\n"), start=1)
         if line.strip()
     }
     if not lines:
@@ -51,7 +51,15 @@ def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
             f"{name} ({plural(count, 'run')})" for name, count in sorted(unknown.items())
         )
         remark(f"{path}: not in the schema of runs, so not read: {names}")
+    twice = [name for name, count in Counter(map(_id, runs)).items() if count > 1]
+    if twice:
+        more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
+        remark(f"{path}: runs with the same id, each of which counts: {twice[0]!r}{more}")
     return runs
+
+
+def _id(run: MeasuredRun | InvalidRun) -> str:
+    return run.name if isinstance(run, InvalidRun) else run.id
 
 
 def _values(path: Path, number: int, line: str) -> object:

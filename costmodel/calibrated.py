@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from costmodel import catalog
 from costmodel.errors import SpecError
 from costmodel.groups import group_jobs
 from costmodel.hardware import Provenance
@@ -40,7 +41,8 @@ class Measured:
 
     def corrects(self, run: MeasuredRun) -> bool:
         """Does it speak of the machine of a run?"""
-        return run.cluster.gpu is not None and run.cluster.gpu == self.gpu
+        gpu = run.cluster.gpu
+        return gpu is not None and (catalog.gpu_named(gpu) or gpu) == self.gpu
 
 
 NOTHING = Measured()

@@ -8,9 +8,18 @@ what neither has, such as a misspelt option.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from costmodel.spec.options import CrossEntropy
 
@@ -42,6 +51,14 @@ NOT_READ = frozenset(
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_not_stated(cls, values: object) -> object:
+        """A null is what a missing key is, whatever a field is without one."""
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class RunMla(_Record):
@@ -149,7 +166,8 @@ class RunLayout(_Record):
     gradient_dtype: Literal["bf16", "fp32"] | None = None
     per_stage: tuple[RunStage, ...] | None = None
     layers_per_stage: tuple[NonNegativeInt, ...] | None = None
-    """Layers of every stage; the first counts the embedding as one, the last the head."""
+    """Layers of every stage; where they are two more than the model has, the first counts the
+    embedding as one, the last the head."""
     pp_layout: str | None = None
     """Stages in Megatron's letters: E embedding, t layer, m multi-token prediction, L loss."""
     cp_comm_type: str | None = None
@@ -201,14 +219,19 @@ def unknown_names(values: Mapping[str, object]) -> frozenset[str]:
 
 def _unread(record: type[BaseModel], values: Mapping[str, object], place: str) -> Iterator[str]:
     for name, value in values.items():
-        field = record.model_fields.get(name)
-        inner = _record_in(field.annotation) if field else None
-        if field is None:
+        inner = _record_of(record, name)
+        if name not in record.model_fields:
             yield f"{place}{name}"
         elif inner:
             for item in value if isinstance(value, list) else [value]:
                 if isinstance(item, dict):
                     yield from _unread(inner, item, f"{place}{name}.")
+
+
+@cache
+def _record_of(record: type[BaseModel], name: str) -> type[BaseModel] | None:
+    field = record.model_fields.get(name)
+    return _record_in(field.annotation) if field else None
 
 
 def _record_in(annotation: object) -> type[BaseModel] | None:

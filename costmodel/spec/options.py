@@ -13,7 +13,7 @@ Graph = Literal["none", "partial", "full_iteration"]
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 CrossEntropy = Literal["unfused", "jit", "fused"]
 StateType = Literal["fp32", "bf16"]
-ContextExchange = Literal["p2p", "a2a"]
+ContextExchange = Literal["p2p", "a2a", "all_gather"]
 
 
 class RuntimeOptions(Spec):
@@ -42,4 +42,4 @@ class RuntimeOptions(Spec):
     offload_activation_layers: NonNegativeInt | None = None
     """Layers of each rank whose activations wait in host memory for the backward pass."""
     cp_comm_type: ContextExchange | None = None
-    """Context parallelism: ring of keys and values, or all-to-all over heads."""
+    """Context parallelism: keys and values round a ring or all gathered, or heads exchanged."""

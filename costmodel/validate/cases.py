@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -14,15 +14,20 @@ from costmodel.errors import PlanError
 from costmodel.runtimes import RUNTIMES
 from costmodel.spec.cluster import ClusterSpec, NodeGroup
 from costmodel.spec.job import Job
-from costmodel.spec.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES, Layout
+from costmodel.spec.layout import RECOMPUTE_MODULES, Layout
 from costmodel.spec.measured_run import MeasuredRun, RunLayout, RunModel
 from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
-from costmodel.spec.options import ContextExchange
-from costmodel.spec.training import Precision, TrainingSpec
+from costmodel.spec.training import TrainingSpec
+from costmodel.validate import names
 from costmodel.validate.run_network import nic_of
 from costmodel.validate.run_options import options_of
 from costmodel.validate.run_split import split_into, split_of
-from costmodel.validate.unstated import activation, as_published, other_task
+from costmodel.validate.unstated import (
+    activation,
+    as_published,
+    dense_intermediate_size,
+    other_task,
+)
 
 T = TypeVar("T")
 SkipReason = Literal[
@@ -43,8 +48,8 @@ not follow the schema; a layout our formulas fail on; training of something else
 given tokens."""
 
 STAND_IN_GPU = "b200"
-"""Where the GPU is not stated only memory is predicted; of that only scratch memory of a few MiB
-depends on the GPU. This one multiplies in every precision."""
+"""Where the GPU is not stated, or not known and no time was measured, only memory is predicted; of
+that only scratch memory of a few MiB depends on the GPU. This one multiplies in every precision."""
 DEFAULT_VOCAB = 51200
 """Padded GPT-2 vocabulary, where a run does not state its own. Source: Megatron-LM defaults."""
 MEGATRON = ("megatron-lm", "megatron-bridge", "nemo")
@@ -104,7 +109,7 @@ def case_of(run: MeasuredRun) -> Case | Skipped:
         return Skipped(run, "layout_impossible", first_complaint(error).text)
     except PlanError as error:
         return Skipped(run, "layout_impossible", str(error).splitlines()[0])
-    return Case(run, job, layout, timed=run.cluster.gpu is not None)
+    return Case(run, job, layout, timed=catalog.gpu_named(run.cluster.gpu or "") is not None)
 
 
 def _stated(value: T | None, name: str) -> T:
@@ -134,12 +139,12 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
             first_k_dense_replace=model.moe.num_dense_layers or 0,
         )
     layers = _stated(model.num_layers, "model.num_layers")
-    window = re.search(r"sliding window (\d+)", str(model.sliding_window_layers or ""))
+    window, windowed = names.windows_called(model.sliding_window_layers, layers)
     found = ModelSpec(
         name=model.name,
         num_hidden_layers=layers,
         hidden_size=hidden,
-        intermediate_size=_stated(model.intermediate_size, "model.intermediate_size"),
+        intermediate_size=_stated(dense_intermediate_size(model), "model.intermediate_size"),
         num_attention_heads=heads,
         num_key_value_heads=model.num_key_value_heads or heads,
         head_dim=model.head_dim or hidden // heads,
@@ -150,8 +155,8 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
         activation=activation(model),
         gated_mlp=gated,
         tie_word_embeddings=bool(model.tie_word_embeddings),
-        sliding_window=int(window.group(1)) if window else None,
-        num_sliding_window_layers=layers // 2 if window else 0,
+        sliding_window=window,
+        num_sliding_window_layers=windowed,
         mla=mla,
         moe=moe,
         num_nextn_predict_layers=model.mtp_layers or 0,
@@ -159,29 +164,35 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
     return as_published(found)
 
 
-PRECISIONS: dict[str | None, Precision] = {
-    None: "bf16",
-    **{name: name for name in get_args(Precision)},
-    "fp32": "tf32",
-}
-"""Runs in fp32 on GPUs with tensor cores multiply in TF32; 16 bits where nothing is stated."""
-
-
 def _training(run: MeasuredRun) -> TrainingSpec:
-    stated = run.training.precision
     return TrainingSpec(
         seq_length=_stated(run.training.seq_length, "training.seq_length"),
         global_batch_size=_stated(run.training.global_batch_size, "training.global_batch_size"),
-        precision=PRECISIONS[stated],
+        precision=names.precision_called(run.training.precision, _gpu(run)),
     )
+
+
+def _gpu(run: MeasuredRun) -> str:
+    stated = run.cluster.gpu
+    if stated is None:
+        return STAND_IN_GPU
+    gpu = catalog.gpu_named(stated)
+    if gpu is None and not _tells_memory_alone(run):
+        known = "`plan catalog gpus` lists the known ones"
+        raise _Skip("gpu_unknown", f"GPU {stated!r}: {known}")
+    return gpu or STAND_IN_GPU
+
+
+def _tells_memory_alone(run: MeasuredRun) -> bool:
+    """No step time, and how much memory there was: then the kind of GPU does not matter."""
+    timed = run.measured.step_time_s or run.measured.tokens_per_s_per_gpu
+    return not timed and bool(run.device_memory_gib or run.cluster.memory_gib)
 
 
 def _cluster(run: MeasuredRun) -> ClusterSpec:
     cluster = run.cluster
     gpus = _stated(cluster.num_gpus, "cluster.num_gpus")
-    gpu = cluster.gpu or STAND_IN_GPU
-    if gpu not in catalog.gpu_names():
-        raise _Skip("gpu_unknown", f"GPU {gpu!r}")
+    gpu = _gpu(run)
     per_node = min(cluster.gpus_per_node or catalog.gpu(gpu).gpus_per_node, gpus)
     if gpus % per_node:
         raise _Skip("layout_impossible", f"{gpus} GPUs on nodes of {per_node}")
@@ -213,7 +224,7 @@ def _layout(run: MeasuredRun) -> Layout:
     micro_batch = _stated(stated.micro_batch_size, "layout.micro_batch_size")
     if stages and dp > 1:  # plans by stage count the micro batch over the replicas of the stage
         micro_batch = max(1, micro_batch // dp)
-    if stated.cp_comm_type not in (None, *get_args(ContextExchange)):
+    if stated.cp_comm_type not in (None, *names.EXCHANGES):
         raise _Skip("layout_impossible", f"cp_comm_type {stated.cp_comm_type!r} is not modelled")
     ep, etp = stated.ep or 1, stated.etp or (tp if run.runtime in MEGATRON else 1)
     if run.model.moe is None:  # stated all the same, and without effect
@@ -251,11 +262,10 @@ def _zero_stage(stated: RunLayout, runtime: str) -> int:
 
 
 def _schedule(stated: RunLayout, vpp: int) -> str:
-    if stated.schedule in (None, "1f1b", "interleaved"):
-        return "interleaved" if vpp > 1 else "1f1b"
-    if stated.schedule not in SCHEDULE_NAMES:
+    schedule = names.schedule_called(stated.schedule, vpp)
+    if schedule is None:
         raise _Skip("schedule_unknown", f"schedule {stated.schedule!r}")
-    return stated.schedule
+    return schedule
 
 
 def _recompute(run: MeasuredRun) -> dict[str, object]:
@@ -264,9 +274,10 @@ def _recompute(run: MeasuredRun) -> dict[str, object]:
     It is a third of a layer's operations and, unfused, most of its bytes, so it is chosen first.
     """
     stated = run.layout
-    if stated.recompute in (None, "none"):
+    kind = stated.recompute or ("selective" if stated.recompute_modules else "none")
+    if kind == "none":
         return {}
-    if stated.recompute == "selective":
+    if kind == "selective":
         modules = stated.recompute_modules or ("core_attn",)
         if RUNTIMES[_runtime(run)].selects_operations:  # knows no modules
             modules = ("torchtitan_selective_op",)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from costmodel.spec.measured_run import MeasuredRun
-from costmodel.spec.options import Dispatcher, Graph, RuntimeOptions
+from costmodel.spec.options import Graph, RuntimeOptions
+from costmodel.validate.names import DISPATCHERS, EXCHANGES
 from costmodel.validate.unstated import drops_out, moment_dtype, offloaded_layers
 
 
@@ -13,7 +12,6 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
     """Options of the run; null where neither it nor its recipe says."""
     layout = run.layout
     overlap = layout.overlap
-    dispatcher = layout.moe_dispatcher
     return RuntimeOptions(
         attention=run.attention_backend,
         compile=layout.compile,
@@ -23,9 +21,9 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
         overlap_param_gather=overlap.param_gather if overlap else None,
         overlap_tp_comm=overlap.tp_comm if overlap else None,
         overlap_moe_a2a=overlap.moe_a2a if overlap else None,
-        moe_dispatcher=dispatcher if dispatcher in get_args(Dispatcher) else None,
+        moe_dispatcher=DISPATCHERS.get(layout.moe_dispatcher or ""),
         gradient_dtype=layout.gradient_dtype,
-        cp_comm_type=layout.cp_comm_type if layout.cp_comm_type in ("p2p", "a2a") else None,
+        cp_comm_type=EXCHANGES.get(layout.cp_comm_type or ""),
         dropout=drops_out(run),
         moment_dtype=moment_dtype(run),
         offload_activation_layers=offloaded_layers(run),

@@ -14,7 +14,10 @@ MOST_REPEATS = 10_000
 
 
 def split_of(run: MeasuredRun, model: ModelSpec, layout: Layout) -> tuple[int, ...] | None:
-    """Decoder layers of every stage: without the embedding and the head that the file counts."""
+    """Decoder layers of every stage: without the embedding and the head where the file counts them.
+
+    It does not where its numbers are the layers of the model as they stand.
+    """
     text, stages = run.layout.pp_layout, layout.pp * layout.vpp
     if text:
         counts = tuple(chunk.count("t") for chunk in _expanded(text).split("|"))
@@ -24,7 +27,8 @@ def split_of(run: MeasuredRun, model: ModelSpec, layout: Layout) -> tuple[int, .
         return layers_by_cost(model, layout.pp)
     if counted is None or stages == 1:
         return None
-    whole = (counted[0] - 1, *counted[1:-1], counted[-1] - 1)
+    ends = int(sum(counted) != model.num_hidden_layers)
+    whole = (counted[0] - ends, *counted[1:-1], counted[-1] - ends)
     return _for_stages(whole, stages, f"layers_per_stage of {len(counted)} entries")
 
 

@@ -34,6 +34,13 @@ def activation(model: RunModel) -> Activation:
     return "relu" if model.name.startswith("OPT-") else "gelu"
 
 
+def dense_intermediate_size(model: RunModel) -> int | None:
+    """Width of the dense MLP; where all layers have experts, who state theirs, none is read."""
+    if model.intermediate_size is None and model.moe and not model.moe.num_dense_layers:
+        return model.moe.expert_intermediate_size
+    return model.intermediate_size
+
+
 def as_published(model: ModelSpec) -> ModelSpec:
     """The model with what its records leave out: biases, sinks, clamp and YaRN of GPT-OSS.
 

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from cli.files import LARGEST_FILE_BYTES
 from cli.render.validate import SKIPPED
 from costmodel.spec.measured_run import unknown_names
 from costmodel.validate.cases import SkipReason
@@ -142,6 +143,26 @@ def test_a_file_that_is_not_json_is_refused_with_its_line(tmp_path):
     refused(plan("validate", path), "no runs")
     refused(plan("validate", tmp_path / "missing.jsonl"), "no such file")
     refused(plan("validate"), "RUNS.jsonl")
+
+
+def test_text_in_a_record_may_hold_any_mark_of_unicode(tmp_path):
+    path, notes = tmp_path / "runs.jsonl", "one\u2028two\u0085three"
+    text = json.dumps(own_run(notes=notes), ensure_ascii=False)
+    path.write_text(f"{text}\r\n{text}\n", "utf-8-sig")
+    assert "(2 of 2 runs priced)" in plan("validate", path).out
+
+
+def test_runs_with_one_id_are_remarked_on_and_count_each(tmp_path):
+    path = write_runs(tmp_path / "runs.jsonl", [own_run(), own_run(), own_run(id="other")])
+    outcome = plan("validate", path)
+    assert "the same id, each of which counts: 'llama3-8b on one node'" in outcome.err
+    assert "(3 of 3 runs priced)" in outcome.out
+
+
+def test_a_file_of_many_runs_is_no_configuration(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n" * LARGEST_FILE_BYTES + json.dumps(own_run()))
+    assert "(1 of 1 runs priced)" in plan("validate", path).out
 
 
 def test_every_reason_to_skip_a_run_has_its_words():

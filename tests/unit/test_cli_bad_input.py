@@ -78,6 +78,13 @@ def test_a_model_that_is_none_is_refused(name: str, words: list[str]):
     refused(searched("--model", name), *words)
 
 
+@pytest.mark.parametrize("option", ["--model", "--cluster"])
+def test_a_toml_file_is_refused_with_the_form_to_write(option: str, tmp_path: Path):
+    path = tmp_path / "mine.toml"
+    path.write_text('gpu = "h100-sxm"\n')
+    refused(searched(option, str(path)), "TOML", "YAML")
+
+
 def changed_config(folder: Path, **changes: object) -> Path:
     """A valid config.json with some values changed; None removes one."""
     config = {**preset_config("llama3-8b"), **changes}

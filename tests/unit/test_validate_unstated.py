@@ -52,6 +52,13 @@ def test_opt_has_relu_other_plain_models_gelu_and_gated_ones_silu(name, gated, a
     assert model.activation == activation
 
 
+def test_a_model_of_experts_alone_needs_no_dense_width():
+    moe = {"num_experts": 8, "top_k": 2, "expert_intermediate_size": 1024}
+    case(model={"intermediate_size": None, "moe": moe})
+    first = {"intermediate_size": None, "moe": moe | {"num_dense_layers": 1}}
+    assert case_of(run_of(model=first)).reason == "incomplete"
+
+
 def test_bridge_recipes_of_latent_attention_keep_moments_in_bf16():
     assert case("megatron-bridge", model={"mla": MLA}).job.options.moment_dtype == "bf16"
     assert case("megatron-bridge").job.options.moment_dtype is None
