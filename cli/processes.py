@@ -27,11 +27,9 @@ START = "fork" if sys.platform == "linux" else "spawn"
 """How a process starts. A forked one knows what is known here; no thread of this process holds what
 it needs, for solvers run on one thread. Elsewhere system libraries forbid it."""
 ALONE_SECONDS = 0.3
-"""Work is done here until it has taken so long; most searches take less."""
+"""Work is done here until the search has taken so long; most searches take less."""
 MOST_PROCESSES = 8
 """By default; a search rarely has more to do at the same time."""
-PARTS_OF_EACH = 2
-"""Parts of a piece of work for each process, for parts are not alike."""
 WORKERS = click.option(
     "--workers",
     type=click.IntRange(1, 64),
@@ -101,21 +99,19 @@ class Processes:
 
     def __init__(self, count: int | None = None, alone_s: float = ALONE_SECONDS) -> None:
         self._count = min(MOST_PROCESSES, usable_cores()) if count is None else count
-        self._alone_s, self._here_s = alone_s, 0.0
+        self._alone_s, self._begun = alone_s, time.monotonic()
         self._workers: list[_Worker] = []
 
     @property
     def parts(self) -> int:
         """Into how many parts work is best cut."""
-        return PARTS_OF_EACH * self._count if self._count > 1 else 1
+        return self._count
 
     def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """The results of some tasks, in their order."""
         waiting = deque(tasks)
         while waiting and not (len(waiting) > 1 and self._ready()):
-            start = time.monotonic()
             yield waiting.popleft()(deadline)
-            self._here_s += time.monotonic() - start
         yield from self._shared(tuple(waiting), deadline)
 
     def _shared(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
@@ -163,7 +159,8 @@ class Processes:
 
     def _ready(self) -> bool:
         """Is another process there? They are asked for as soon as they are worth it."""
-        if not self._workers and self._count > 1 and self._here_s >= self._alone_s:
+        taken = time.monotonic() - self._begun
+        if not self._workers and self._count > 1 and taken >= self._alone_s:
             self._workers = [_Worker() for _ in range(self._count)]
         for worker in [one for one in self._workers if one.busy and one.line.poll()]:
             if worker.answer() is None:

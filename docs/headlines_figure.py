@@ -16,7 +16,8 @@ from costmodel.table import LayoutTable
 from costmodel.validate.predict import Prediction, predict
 from planner.budget import Unlimited
 from planner.constraints import legality_rules, parse_choice
-from planner.search import Limits, Search
+from planner.found import Limits
+from planner.search import Search
 
 Test = Literal["near", "sign", "at most", "at least"]
 Unit = Literal["s", "ms", "TFLOP/s", "%", "GiB", "tokens/s", "points", "times", "place"]

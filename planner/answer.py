@@ -16,6 +16,7 @@ from planner.budget import Budget, Unlimited
 from planner.constraints import allowed, broken_rules
 from planner.exporters import EXPORTERS
 from planner.feasibility import Relaxations, relaxations
+from planner.found import Found
 from planner.goals import Reached, reach
 from planner.grouped import with_groups
 from planner.options import SearchOptions
@@ -23,7 +24,6 @@ from planner.other_schedules import other_schedules
 from planner.placement import not_placed, placed
 from planner.plan import Candidate, Certificate, Infeasible, Plan, Source
 from planner.probes import Prober
-from planner.search import Found
 from planner.target import Target
 from planner.uneven import check_uneven, with_uneven_stages
 from planner.untried import untried

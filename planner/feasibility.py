@@ -11,8 +11,9 @@ from costmodel.errors import PlanError
 from costmodel.rules import Rule
 from planner.budget import Budget
 from planner.constraints import Choice, legality_rules, rules_of_grid
+from planner.found import Limits
 from planner.probes import UntilFound
-from planner.search import Limits, Search
+from planner.search import Search
 from planner.space import Space
 from planner.untried import untried
 from planner.variations import (

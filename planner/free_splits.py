@@ -12,7 +12,7 @@ Best first, as in `planner.search`; a layout is opened only where its bound is b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,9 +28,7 @@ from costmodel.table import (
     UNIFORM,
     BoolColumn,
     FloatColumn,
-    IntColumn,
     LayoutTable,
-    distinct,
 )
 from planner.budget import Budget
 from planner.lean import LeanSieve, ends, policies_of
@@ -41,26 +39,29 @@ from planner.split import Split, with_split
 from planner.split_problem import Splittable
 from planner.split_tasks import (
     BestSplit,
+    BestSplits,
     Bound,
     BoundClasses,
     BoundLayouts,
     BoundPolicies,
     BoundSkeletons,
     Question,
+    dealt,
 )
 from planner.workers import ALONE, Workers
 
-NODES_AT_ONCE, MOST_NODES = 256, 4096
+NODES_AT_ONCE, MOST_NODES = 1024, 4096
 """Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many
 are bounded together where there is time."""
 SKELETONS_AT_ONCE = 1024
 LAYOUTS_AT_ONCE = 16
 """Layouts split with the same paths known: as many for any number of workers, for one answer."""
+STEP = 1.06
+"""Where a layout may have many splits, only those so far above its bound are looked for at first:
+the best answer so far may be poor. Source: measured; any value gives the same answer."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
-FEWEST_ROWS, CHUNK_ROWS = 256, 8_192
-"""Of a table that is bounded at once, by one worker."""
-OPENED_WITHOUT_LIMIT = 160
+OPENED_WITHOUT_LIMIT = 240
 """Layouts opened where no time limit says when to stop: some seconds, and always the same."""
 
 
@@ -88,6 +89,14 @@ def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule])
 
 
+def roots_of(of: Question, rules: Sequence[Rule]) -> Pool:
+    """All nodes whose states may fit, each with its floor."""
+    space = Space(of.job)
+    table = nodes(space, LeanSieve(space, of.machine, rules, of.memory_bytes)).table
+    floor = floor_seconds(of.job, of.machine, of.traits, table)
+    return Pool(table, floor, np.zeros(len(table), dtype=np.int64))
+
+
 class FreeSplits:
     """One run; `run` returns what it found."""
 
@@ -98,14 +107,14 @@ class FreeSplits:
         best_s: float,
         budget: Budget,
         workers: Workers = ALONE,
+        *,
+        roots: Pool | None = None,
     ) -> None:
         self.of, self.rules, self.best_s = of, rules, best_s
         self.budget, self.workers = budget, workers
-        job, machine, traits = of.job, of.machine, of.traits
-        self.space, self.sieve = Space(job), Sieve(job, rules)
-        roots = nodes(self.space, LeanSieve(self.space, machine, rules, of.memory_bytes)).table
-        roots = roots.take(roots.pp > 1)
-        self.nodes = self._pool(roots, floor_seconds(job, machine, traits, roots))
+        self.space, self.sieve = Space(of.job), Sieve(of.job, rules)
+        roots = (roots or roots_of(of, rules)).below(best_s)
+        self.nodes = roots.take(roots.table.pp > 1)
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
         self.pool, self.judged = PathPool(), 0
         self.table: LayoutTable | None = None
@@ -121,7 +130,7 @@ class FreeSplits:
         """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
         table = table.take(may_split(self.of.traits, table))
         rows = self._rows(table.take(np.arange(min(len(table), LAYOUTS_AT_ONCE))))
-        for row, found in zip(rows, self._split(rows), strict=True):
+        for row, found in zip(rows, self._split(rows, np.full(len(rows), np.inf)), strict=True):
             self._keep(found, row)
 
     def _keep(self, found: Split, row: Splittable) -> None:
@@ -168,36 +177,55 @@ class FreeSplits:
             self._open_nodes(batch.below(self.best_s))
 
     def _open_layouts(self) -> None:
-        """Split the fastest layouts of some skeletons: they may settle the others of theirs."""
+        """Split the fastest layout of some skeletons: it may settle the others of its own.
+
+        Where there are few skeletons, some of the others too.
+        """
         order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
         _, first = np.unique(self.layouts.family[order], return_index=True)
-        chosen = order[np.sort(first)][:LAYOUTS_AT_ONCE]
+        others = np.isin(np.arange(len(order)), first, invert=True)
+        chosen = order[np.argsort(others, kind="stable")][:LAYOUTS_AT_ONCE]
         batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
-        rows = self._rows(batch.table)
-        for i, (row, found) in enumerate(zip(rows, self._split(rows), strict=True)):
-            self._settle(row, found, batch.take(np.array([i])))
+        rows, enough = self._rows(batch.table), (batch.bound * STEP).clip(max=self.best_s)
+        for i, (row, found) in enumerate(zip(rows, self._split(rows, enough), strict=True)):
+            self._settle(row, found, batch.take(np.array([i])), enough[i])
 
-    def _split(self, rows: Sequence[Splittable]) -> list[Split]:
-        """The best splits of some layouts, each with the paths known so far."""
-        tasks = [BestSplit(row, self.best_s, self.pool.alone(row.pipeline)) for row in rows]
-        done = list(self.workers.run(tasks, self.budget))
+    def _split(self, rows: Sequence[Splittable], enough_s: FloatColumn) -> list[Split]:
+        """The best splits of some layouts, each with the paths known so far.
+
+        Of each it is enough to know that none is faster than some time.
+        """
+        tasks = [
+            BestSplit(row, self.best_s, self.pool.alone(row.pipeline), enough)
+            for row, enough in zip(rows, enough_s.tolist(), strict=True)
+        ]
+        size = max(1, len(tasks) // (2 * self.workers.parts))
+        some = [BestSplits(tuple(tasks[i : i + size])) for i in range(0, len(tasks), size)]
+        done = [one for part in self.workers.run(some, self.budget) for one in part]
         for _, pool in done:
             self.pool.learn(pool)
         return [split for split, _ in done]
 
-    def _settle(self, row: Splittable, found: Split, one: Pool) -> None:
-        """Take note of the best split of one layout; drop those that only take longer."""
+    def _settle(self, row: Splittable, found: Split, one: Pool, enough_s: float) -> None:
+        """Take note of the best split of one layout, and of those that only take longer.
+
+        Where it is only known that none is faster than `enough_s`, they wait with a higher bound.
+        """
         self._keep(found, row)
         bound = max(one.smallest, found.lower_bound_s)
-        if bound < self.best_s:
+        if bound < min(enough_s, self.best_s):
             self.left = min(self.left, bound)
             return
+        slower = np.zeros(len(self.layouts.bound), dtype=bool)
         siblings = self.layouts.family == one.family[0]
         if siblings.any() and not found.memory_decides:
-            longer = siblings & takes_longer(self.layouts.table, one.table)
-            self.layouts = self.layouts.take(~longer)
+            slower = siblings & takes_longer(self.layouts.table, one.table)
+        raised = np.where(slower, np.maximum(self.layouts.bound, bound), self.layouts.bound)
+        self.layouts = replace(self.layouts, bound=raised)
+        again = Pool(one.table, np.array([bound]), one.family)
+        self.layouts = self.layouts.joined(again).below(self.best_s)
 
     def _open_nodes(self, batch: Pool) -> None:
         table = skeletons(self.space, self.sieve, batch.table).table
@@ -228,7 +256,7 @@ class FreeSplits:
 
     def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
         """Bound of every row of a table, however many workers share it."""
-        parts = _dealt(table, min(self.workers.parts, max(1, len(table) // FEWEST_ROWS)))
+        parts = dealt(table, min(self.workers.parts, max(1, len(table) // bounds.fewest_rows)))
         known = self.pool.means
         tasks = [
             bounds(self.of, table.take(rows), self.best_s, PathPool(means=dict(known)))
@@ -269,15 +297,3 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     away = int(one.offload_modules[0])
     more &= (table.offload_modules & away) == away
     return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
-
-
-def _dealt(table: LayoutTable, hands: int) -> list[IntColumn]:
-    """Rows for some workers, those of one pipeline shape for the same one, not too many at once."""
-    shape = distinct(table.schedule, table.pp, table.vpp, table.dp * table.micro_batch_size)[1]
-    order = np.lexsort((shape, shape % hands))
-    ends = np.searchsorted((shape % hands)[order], np.arange(1, hands))
-    return [
-        part[start : start + CHUNK_ROWS]
-        for part in np.split(order, ends)
-        for start in range(0, len(part), CHUNK_ROWS)
-    ]

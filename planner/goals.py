@@ -13,9 +13,9 @@ from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from costmodel.units import SECONDS_PER_DAY
+from planner.found import Found
 from planner.headroom import leanest
 from planner.probes import Prober
-from planner.search import Found
 from planner.sizes import (
     BestSize,
     cheapest_size,

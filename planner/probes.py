@@ -14,9 +14,10 @@ from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from planner.budget import Budget, Within
 from planner.constraints import legality_rules, no_even_stages, ranks_straddle, rules_of_grid
+from planner.found import Found, Limits
 from planner.objectives import Objective, StepEnergy, StepTime
 from planner.options import SearchOptions
-from planner.search import Found, Limits, Search
+from planner.search import Search
 from planner.workers import ALONE, Workers
 
 Figure = Literal["time", "energy"]

@@ -13,7 +13,6 @@ cost model, tested in tests/properties.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from costmodel.spec.job import Job
 from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from planner.budget import Budget
 from planner.constraints import MEMORY
+from planner.found import Found, Limits
 from planner.lean import (
     KNOWN_COLUMNS,
     LeanSieve,
@@ -45,49 +45,9 @@ NODES_AT_ONCE, MOST_NODES = 256, 4096
 """Nodes opened first, and at most: twice as many each time, for pricing few rows costs much."""
 LEANEST = 64
 """Skeletons kept for when nothing fits or time runs out."""
-SKELETONS_AT_ONCE = 128
+SKELETONS_AT_ONCE = 1024
+CLASSES_AT_ONCE = 128
 SIMULATED_AT_ONCE = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a layout must respect besides the rules, and how many answers are wanted."""
-
-    memory_bytes: float
-    """Device memory a rank may use."""
-    top: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the search knows when it ends."""
-
-    finalists: LayoutTable | None
-    """Best layout of each of the fastest skeletons, fastest first; None if nothing fits."""
-    lower_bound_s: float
-    """No layout of the space has a smaller objective: seconds where that is the step time."""
-    relaxed_bound_s: float
-    """Smallest such bound of the whole space before anything was simulated."""
-    floor_s: float
-    """No layout of the space is faster, whatever the objective."""
-    value: float
-    """Objective of the first finalist; infinite if nothing fits."""
-    space: Space
-    refused: dict[str, int]
-    """Layouts refused, by the first rule they break; `memory` for those that do not fit."""
-    priced: int
-    """Layouts priced one by one."""
-    evaluated: int
-    """Layouts simulated."""
-    complete: bool
-    """False when the time limit ended it."""
-    leanest: tuple[float, LayoutTable] | None
-    """If nothing fits: bytes of the leanest layout found, and that layout."""
-
-    @property
-    def bounded(self) -> int:
-        """Legal layouts that a bound alone, their own or their branch's, shows to be no faster."""
-        return self.space.size - sum(self.refused.values()) - self.evaluated
 
 
 class Search:
@@ -117,7 +77,7 @@ class Search:
         order = np.argsort(floor, kind="stable")
         self.nodes = Pool(roots.table, floor, self.space.families(roots.table)).take(order)
         self.next_node, self.nodes_at_once = 0, NODES_AT_ONCE
-        self.skeletons = self.layouts = self.nodes.take(order[:0])
+        self.skeletons = self.classes = self.layouts = self.nodes.take(order[:0])
         self.best: dict[int, tuple[float, LayoutTable]] = {}
         self.priced = self.evaluated = 0
         self.below = np.inf
@@ -151,6 +111,7 @@ class Search:
             floor_s=self.floor_s,
             value=incumbent,
             space=self.space,
+            roots=self.nodes,
             refused=dict(self.sieve.refused),
             priced=self.priced,
             evaluated=self.evaluated,
@@ -164,7 +125,8 @@ class Search:
         return float(left.min(initial=np.inf))
 
     def _smallest(self) -> float:
-        return min(self._node_bound(), self.skeletons.smallest, self.layouts.smallest)
+        pools = self.skeletons, self.classes, self.layouts
+        return min(self._node_bound(), *(pool.smallest for pool in pools))
 
     def _threshold(self) -> float:
         """Objective a branch must beat to be among the answers."""
@@ -177,9 +139,12 @@ class Search:
         if self.layouts.smallest == smallest:
             batch, self.layouts = self.layouts.split(SIMULATED_AT_ONCE)
             self._simulate(batch)
+        elif self.classes.smallest == smallest:
+            batch, self.classes = self.classes.split(CLASSES_AT_ONCE)
+            self._open_classes(batch)
         elif self.skeletons.smallest == smallest:
             batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
-            self._open_skeletons(batch)
+            self.classes = self.classes.joined(self._classes(batch))
         else:
             end = min(self.next_node + self.nodes_at_once, len(self.nodes.bound))
             self.nodes_at_once = min(2 * self.nodes_at_once, MOST_NODES)
@@ -206,9 +171,9 @@ class Search:
             plain = priced.memory.used <= self.limits.memory_bytes
             plain &= self._allowed(part.table)
             self.layouts = self.layouts.joined(pool.take(wins & plain))
-            self.skeletons = self.skeletons.joined(self._classes(pool.take(wins & ~plain)))
+            self.skeletons = self.skeletons.joined(pool.take(wins & ~plain))
 
-    def _open_skeletons(self, batch: Pool) -> None:
+    def _open_classes(self, batch: Pool) -> None:
         """Price every recomputation of skeletons, with the least offload that makes it fit.
 
         More offload than that only adds time, less does not fit.
@@ -262,6 +227,7 @@ class Search:
             times[self.layouts.family == name] = self.best[name][0]
         self.layouts = self.layouts.take(self.layouts.bound < times)
         self.skeletons = self.skeletons.below(self._threshold())
+        self.classes = self.classes.below(self._threshold())
 
     def _dive(self) -> None:
         """Find some answer in no time: the fastest layout of the leanest skeletons seen.
@@ -275,7 +241,7 @@ class Search:
             self._open_nodes(self.nodes.take(np.argsort(-cut, kind="stable")[:NODES_AT_ONCE]))
         lean = self.leanest.take(self.leanest.bound <= self.limits.memory_bytes)
         if len(lean.bound) and not len(self.layouts.bound):  # else some are run twice
-            self._open_skeletons(lean)
+            self._open_classes(lean)
         batch, self.layouts = self.layouts.split(SIMULATED_AT_ONCE)
         if len(batch.bound):
             self._simulate(batch)

@@ -17,8 +17,9 @@ import numpy as np
 from costmodel.price import longest_step_seconds, price_per_second, run_steps
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.job import Job
+from planner.found import Found
 from planner.probes import Figure, Prober
-from planner.search import Found, Search
+from planner.search import Search
 from planner.target import Tried
 
 MOST_SIZES = 32

@@ -38,6 +38,8 @@ from planner.split_windows import (
     windows,
 )
 
+FEW = 2048
+"""Splits that are looked at one by one even where it is enough that none is very fast."""
 JUDGED_AT_ONCE = 8
 BOUNDED_AT_ONCE = 1 << 16
 """Virtual stages of splits that are bounded together, so that they stay in a cache."""
@@ -100,8 +102,16 @@ def judge_stages(row: Splittable, choices: Sequence[tuple[StageSpec, ...]]) -> J
     )
 
 
-def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadline) -> Split:
+def best_split(
+    row: Splittable,
+    pool: PathPool,
+    cutoff_s: float,
+    deadline: Deadline,
+    enough_s: float = np.inf,
+) -> Split:
     """The fastest split of a layout that fits and is faster than the cutoff, with its proof.
+
+    It ends early where it is known that no split is faster than `enough_s`.
 
     Without a deadline no integer program is asked, which may take half a minute: the bound of a
     layout with very many splits stays open.
@@ -115,6 +125,8 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
     window = windows(row, pool.of(row.pipeline), value, within=fast)
     if window is None or not window.count(layers):
         return replace(settled, memory_decides=True)
+    if enough_s < cutoff_s and window.count(layers) > FEW:
+        return best_split(row, pool, enough_s, deadline)
     best = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
     if window.count(layers) * row.num_stages > BOUNDED_AT_ONCE:
         best = _tried(row, pool, stages_of(row, balanced(row)), best).below(cutoff_s)
@@ -126,7 +138,7 @@ def best_split(row: Splittable, pool: PathPool, cutoff_s: float, deadline: Deadl
     if window.count(layers) * row.num_stages > MOST_STAGES:
         endless = deadline.seconds_left() == np.inf
         return best if endless else _programmed(row, pool, best, cutoff_s, deadline)
-    return _listed(row, pool, best, cutoff_s, window=window, deadline=deadline)
+    return _listed(row, pool, best, cutoff_s, window=window, deadline=deadline, enough_s=enough_s)
 
 
 def _listed(
@@ -137,6 +149,7 @@ def _listed(
     *,
     window: Windows,
     deadline: Deadline,
+    enough_s: float,
 ) -> Split:
     """Judge the splits within some windows that may be faster than the cutoff."""
     paths = pool.of(row.pipeline)
@@ -148,7 +161,7 @@ def _listed(
     best = replace(best, memory_decides=best.memory_decides or not all_fit)
     some = ManySplits(row, np.concatenate([part.layers for part in listed]))
     bound = np.concatenate([part.bound for part in listed])
-    return _judged(some, bound, pool, best, cutoff_s=cutoff_s, deadline=deadline)
+    return _judged(some, bound, pool, best, cutoff_s=cutoff_s, deadline=deadline, enough_s=enough_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +196,7 @@ def _judged(
     *,
     cutoff_s: float,
     deadline: Deadline,
+    enough_s: float,
 ) -> Split:
     """Judge listed splits in the order of their bounds, which grow with every path found."""
     row = splits.row
@@ -193,7 +207,7 @@ def _judged(
         if not len(bound):
             return replace(best, lower_bound_s=limit)
         best = replace(best, lower_bound_s=float(bound.min()))
-        if deadline.seconds_left() <= 0:
+        if deadline.seconds_left() <= 0 or best.lower_bound_s >= enough_s:
             return best
         order = np.argsort(bound, kind="stable")
         first, rest = order[:JUDGED_AT_ONCE], order[JUDGED_AT_ONCE:]

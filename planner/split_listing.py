@@ -64,9 +64,10 @@ class _Sums:
         """
         ways = self._numbers.shape[1]
         rests = [np.where(np.arange(most + 1) > 0, np.inf, np.zeros((len(self._fixed), 1)))]
+        before = np.full((len(self._fixed), ways + most), np.inf)
+        fewer = np.lib.stride_tricks.sliding_window_view(before, ways, axis=1)
         for rank in range(len(self._numbers))[::-1]:
-            before = np.pad(rests[0], ((0, 0), (ways - 1, 0)), constant_values=np.inf)
-            fewer = np.lib.stride_tricks.sliding_window_view(before, ways, axis=1)
+            before[:, ways - 1 :] = rests[0]
             rests.insert(0, (fewer + self._seconds[:, rank, None, ::-1]).min(axis=2))
         return rests
 

@@ -170,7 +170,7 @@ class Splittable:
         one = self.costs
         room = (self.memory_bytes - self.outside_bytes) / RESERVE_FACTOR * ROUNDING
         state = one.state_bytes[:, 0]
-        needs, over = [], []
+        needs, over, activations = [], [], list(self._activations())
         for rank, passes in enumerate(self._in_flight):
             ends, here = self.ends_of(rank), self.of_rank(rank)[:, None]
             fixed = float(ends @ state + self.transients[rank]) - self._regrown(rank) - room
@@ -179,10 +179,11 @@ class Splittable:
             )
             in_flight = np.zeros(self.num_stages)
             in_flight[self.stage_of[rank]] = passes
-            for kept, fewer in self._activations():
+            empty = self._may_be_empty(rank)
+            for kept, fewer in activations:
                 needs.append(here * state[list(self.kinds)] + in_flight[:, None] * kept)
                 constant = fixed + predicting - fewer * float(passes.sum())
-                over.append(min(0.0, constant) if self._may_be_empty(rank) else constant)
+                over.append(min(0.0, constant) if empty else constant)
         return Sums(np.array(needs), np.array(over))
 
     def _regrown(self, rank: int) -> float:

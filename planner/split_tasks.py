@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from costmodel.estimate import Priced, price, without_overhead
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
-from costmodel.table import FULL, UNIFORM, FloatColumn, LayoutTable
+from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable, distinct
 from planner.budget import Deadline
 from planner.lean import fastest
 from planner.path_pool import PathPool
@@ -20,6 +21,9 @@ from planner.shape_bounds import split_bound, states_bound
 from planner.split import Split, best_split
 from planner.split_memory import Limits
 from planner.split_problem import Splittable, splittables
+
+CHUNK_ROWS = 8_192
+"""Of a table that is bounded at once, by one worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class Bound(ABC):
     best_s: float
     pool: PathPool
     """What is known of pipelines."""
+    fewest_rows: ClassVar[int] = 2048
+    """Of a table worth a worker of its own: to price a few takes as long as to price hundreds."""
 
     def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
         """Bound of every row, and what is known of pipelines then."""
@@ -113,6 +119,8 @@ class BoundSkeletons(Bound):
 class BoundClasses(Bound):
     """Classes of policies, each given by what keeps least, whatever they offload."""
 
+    fewest_rows = 256
+
     def costs(self) -> tuple[Priced, BlockCosts]:
         """What the layouts take at least."""
         return self.of.of_classes(self.table)
@@ -129,9 +137,23 @@ class BoundPolicies(Bound):
 class BoundLayouts(Bound):
     """As they are."""
 
+    fewest_rows = 256
+
     def costs(self) -> tuple[Priced, BlockCosts]:
         """What the layouts take."""
         return self.of.costs(self.table)
+
+
+def dealt(table: LayoutTable, hands: int) -> list[IntColumn]:
+    """Rows for some workers, those of one pipeline shape for the same one, not too many at once."""
+    shape = distinct(table.schedule, table.pp, table.vpp, table.dp * table.micro_batch_size)[1]
+    order = np.lexsort((shape, shape % hands))
+    ends = np.searchsorted((shape % hands)[order], np.arange(1, hands))
+    return [
+        part[start : start + CHUNK_ROWS]
+        for part in np.split(order, ends)
+        for start in range(0, len(part), CHUNK_ROWS)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +164,22 @@ class BestSplit:
     best_s: float
     pool: PathPool
     """Paths known for its pipeline."""
+    enough_s: float = np.inf
+    """It ends early where no split is faster than that."""
 
     def __call__(self, deadline: Deadline) -> tuple[Split, PathPool]:
         """What is known of the split, and the paths that are known afterwards."""
         if deadline.seconds_left() <= 0:
             return Split(None, np.inf, 0.0, 0, memory_decides=True), self.pool
-        return best_split(self.row, self.pool, self.best_s, deadline), self.pool
+        return best_split(self.row, self.pool, self.best_s, deadline, self.enough_s), self.pool
+
+
+@dataclass(frozen=True, slots=True)
+class BestSplits:
+    """Some of them, handed over together: what they share is sent once."""
+
+    tasks: tuple[BestSplit, ...]
+
+    def __call__(self, deadline: Deadline) -> list[tuple[Split, PathPool]]:
+        """What is known of each, in order."""
+        return [task(deadline) for task in self.tasks]

@@ -13,12 +13,13 @@ from costmodel.runtimes.executes import EVEN_SPLIT
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from planner.constraints import legality_rules, rules_of_grid
+from planner.found import Found
 from planner.free_splits import FreeFound, FreeSplits
 from planner.goals import Reached
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
+from planner.pool import Pool
 from planner.probes import Prober
-from planner.search import Found
 from planner.split_problem import Splittable
 from planner.split_tasks import Question
 from planner.target import Target
@@ -149,19 +150,23 @@ def _searched(prober: Prober, job: Job, found: Found) -> FreeFound:
     """What uneven stages give; where no time is left, that no split beats the floor."""
     if prober.budget.spent() or not found.complete or found.finalists is None:
         return FreeFound(None, found.value, min(found.floor_s, found.value), 0)
-    splits = _splits(prober, job, found.value)
+    splits = _splits(prober, job, found.value, roots=found.roots)
     splits.try_first(found.finalists)
     return splits.run()
 
 
 def _splits(
-    prober: Prober, job: Job, below_s: float, kind: type[FreeSplits] = FreeSplits
+    prober: Prober,
+    job: Job,
+    below_s: float,
+    kind: type[FreeSplits] = FreeSplits,
+    roots: Pool | None = None,
 ) -> FreeSplits:
     """A run for splits that are faster than some seconds."""
     rules = (*rules_of_grid(prober.options.choices), *legality_rules(job))
     machine = machine_for(job, prober.measured)
     of = Question(job, machine, traits_of(job), prober.usable_bytes(job))
-    return kind(of, rules, below_s, prober.budget, prober.workers)
+    return kind(of, rules, below_s, prober.budget, prober.workers, roots=roots)
 
 
 def _joined(finalists: LayoutTable | None, free: FreeFound, top: int) -> LayoutTable | None:

@@ -13,8 +13,9 @@ from costmodel.machine import machine_of
 from costmodel.runtimes import traits_of
 from planner.budget import Unlimited
 from planner.constraints import legality_rules, parse_choice
+from planner.found import Limits
 from planner.free_splits import FreeSplits
-from planner.search import Limits, Search
+from planner.search import Search
 from planner.split_tasks import Question
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split

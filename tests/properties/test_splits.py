@@ -1,5 +1,7 @@
 """The best split of a layout, and every bound on the way to it, against all splits on the clock."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from costmodel.estimate import price, with_overhead, without_overhead
 from costmodel.proof import EQUALS
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
+from planner import split
 from planner.budget import Unlimited
 from planner.lean import ends, policies_of
 from planner.many_splits import ManySplits
@@ -223,3 +226,18 @@ def test_the_best_split_is_what_brute_force_finds(base, seed):
             assert one.seconds[same] == pytest.approx(found.step_time_s, rel=1e-12)
             layout = with_split(one.row.table, found.layers).row(0)
             assert tuple(stage.layers for stage in layout.stages) == found.layers
+
+
+@thorough
+@given(seeds)
+def test_a_split_looked_for_near_its_bound_is_bounded_by_what_brute_force_finds(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        slowest = float(one.seconds.max())
+        for share in (0.9, 0.999, 1.001, 1.2):
+            enough = min(share * float(one.seconds.min()), slowest)
+            with patch.object(split, "FEW", 0):
+                found = best_split(one.row, PathPool(), 2 * slowest, Unlimited(), enough)
+            assert found.lower_bound_s <= one.best_s * ROUNDING, one
+            assert found.lower_bound_s >= min(one.best_s, enough) / ROUNDING, one
+            if found.step_time_s < np.inf:
+                assert found.step_time_s >= one.best_s / ROUNDING, one
