@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -23,9 +24,6 @@ from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import (
-    FULL,
-    SELECTIVE,
-    UNIFORM,
     BoolColumn,
     FloatColumn,
     LayoutTable,
@@ -33,6 +31,7 @@ from costmodel.table import (
 from planner.budget import Budget
 from planner.lean import LeanSieve, ends, policies_of
 from planner.path_pool import PathPool
+from planner.policy_columns import takes_longer
 from planner.pool import Pool
 from planner.space import Sieve, Space, nodes, skeletons
 from planner.split import Split, with_split
@@ -47,6 +46,7 @@ from planner.split_tasks import (
     BoundSkeletons,
     Question,
     dealt,
+    shared,
 )
 from planner.workers import ALONE, Workers
 
@@ -129,8 +129,8 @@ class FreeSplits:
     def try_first(self, table: LayoutTable) -> None:
         """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
         table = table.take(may_split(self.of.traits, table))
-        rows = self._rows(table.take(np.arange(min(len(table), LAYOUTS_AT_ONCE))))
-        for row, found in zip(rows, self._split(rows, np.full(len(rows), np.inf)), strict=True):
+        table = table.take(np.arange(min(len(table), LAYOUTS_AT_ONCE)))
+        for row, found in self._split(table, np.full(len(table), np.inf)):
             self._keep(found, row)
 
     def _keep(self, found: Split, row: Splittable) -> None:
@@ -188,25 +188,27 @@ class FreeSplits:
         batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
-        rows, enough = self._rows(batch.table), (batch.bound * STEP).clip(max=self.best_s)
-        for i, (row, found) in enumerate(zip(rows, self._split(rows, enough), strict=True)):
+        enough = (batch.bound * STEP).clip(max=self.best_s)
+        for i, (row, found) in enumerate(self._split(batch.table, enough)):
             self._settle(row, found, batch.take(np.array([i])), enough[i])
 
-    def _split(self, rows: Sequence[Splittable], enough_s: FloatColumn) -> list[Split]:
-        """The best splits of some layouts, each with the paths known so far.
+    def _split(self, table: LayoutTable, enough_s: FloatColumn) -> list[tuple[Splittable, Split]]:
+        """Layouts and their best splits, each with the paths known so far.
 
         Of each it is enough to know that none is faster than some time.
         """
+        rows = self._rows(table)
         tasks = [
             BestSplit(row, self.best_s, self.pool.alone(row.pipeline), enough)
             for row, enough in zip(rows, enough_s.tolist(), strict=True)
         ]
-        size = max(1, len(tasks) // (2 * self.workers.parts))
-        some = [BestSplits(tuple(tasks[i : i + size])) for i in range(0, len(tasks), size)]
-        done = [one for part in self.workers.run(some, self.budget) for one in part]
-        for _, pool in done:
-            self.pool.learn(pool)
-        return [split for split, _ in done]
+        parts = shared(table, self.workers.parts)
+        some = [BestSplits(tuple(tasks[i] for i in part)) for part in parts]
+        answers = chain(*self.workers.run(some, self.budget))
+        done = dict(zip(chain(*(part.tolist() for part in parts)), answers, strict=True))
+        for i in range(len(rows)):
+            self.pool.learn(done[i][1])
+        return [(row, done[i][0]) for i, row in enumerate(rows)]
 
     def _settle(self, row: Splittable, found: Split, one: Pool, enough_s: float) -> None:
         """Take note of the best split of one layout, and of those that only take longer.
@@ -230,7 +232,8 @@ class FreeSplits:
     def _open_nodes(self, batch: Pool) -> None:
         table = skeletons(self.space, self.sieve, batch.table).table
         table = table.take(may_split(self.of.traits, table))
-        bound = self._bounded(BoundSkeletons, table)
+        floor = floor_seconds(self.of.job, self.of.machine, self.of.traits, table)
+        bound = np.maximum(floor, self._bounded(BoundSkeletons, table))
         self.skeletons = self.skeletons.joined(self._pool(table, bound).below(self.best_s))
 
     def _open_skeletons(self, batch: Pool) -> None:
@@ -241,17 +244,18 @@ class FreeSplits:
         lean = ends(self.space, table)[1]
         wins = np.flatnonzero(self._bounded(BoundClasses, lean) < self.best_s)
         plain, owner = policies_of(self.space, lean.take(wins))
-        family = wins[owner] % len(table) + self.families
-        self.families += len(table)
+        skeleton = wins[owner] % len(table)
         fast = self._bounded(BoundPolicies, plain) < self.best_s
-        plain, family = plain.take(fast), family[fast]
+        plain, skeleton = plain.take(fast), skeleton[fast]
         fractions = self.of.traits.offload_fractions
         every = LayoutTable.concat(
             plain.replaced(offload_optimizer=np.full(len(plain), one)) for one in fractions
         )
         legal = self._legal(every)
-        every, family = every.take(legal), np.tile(family, len(fractions))[legal]
-        waiting = Pool(every, self._bounded(BoundLayouts, every), family)
+        every, skeleton = every.take(legal), np.tile(skeleton, len(fractions))[legal]
+        bound = np.maximum(batch.bound[skeleton], self._bounded(BoundLayouts, every))
+        waiting = Pool(every, bound, skeleton + self.families)
+        self.families += len(table)
         self.layouts = self.layouts.joined(waiting.below(self.best_s))
 
     def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
@@ -277,23 +281,3 @@ class FreeSplits:
 
     def _pool(self, table: LayoutTable, bound: FloatColumn) -> Pool:
         return Pool(table, bound, np.zeros(len(bound), dtype=np.int64))
-
-
-def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
-    """Rows that recompute and offload at least what `one` does, all else equal.
-
-    Source: derived; of equal splits such a row is never faster.
-    """
-    modules, number = int(one.recompute_modules[0]), int(one.recompute_num_layers[0])
-    uniform = table.recompute_method == UNIFORM
-    if int(one.recompute[0]) == FULL:
-        whole = int(one.recompute_method[0]) == UNIFORM
-        more = uniform | ((table.recompute_num_layers >= number) & (not whole))
-        more = (table.recompute == FULL) & more
-    elif int(one.recompute[0]) == SELECTIVE:
-        more = (table.recompute == SELECTIVE) & ((table.recompute_modules & modules) == modules)
-    else:
-        more = np.ones(len(table), dtype=bool)
-    away = int(one.offload_modules[0])
-    more &= (table.offload_modules & away) == away
-    return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))

@@ -8,7 +8,16 @@ import numpy as np
 
 from costmodel.runtimes.base import Offload
 from costmodel.spec.layout import OFFLOAD_MODULES
-from costmodel.table import BLOCK, FULL, SELECTIVE, UNIFORM, IntColumn, module_bits
+from costmodel.table import (
+    BLOCK,
+    FULL,
+    SELECTIVE,
+    UNIFORM,
+    BoolColumn,
+    IntColumn,
+    LayoutTable,
+    module_bits,
+)
 
 Modules = tuple[str, ...]
 
@@ -41,3 +50,23 @@ def _partly(one: Offload) -> tuple[int, int, int, int, int]:
     """Some modules are recomputed, some are offloaded, or none."""
     kind, away = SELECTIVE if one.recompute else 0, module_bits(one.modules, OFFLOAD_MODULES)
     return kind, module_bits(one.recompute), 0, 0, away
+
+
+def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
+    """Rows that recompute and offload at least what `one` does, all else equal.
+
+    Source: derived; of equal splits such a row is never faster.
+    """
+    modules, number = int(one.recompute_modules[0]), int(one.recompute_num_layers[0])
+    uniform = table.recompute_method == UNIFORM
+    if int(one.recompute[0]) == FULL:
+        whole = int(one.recompute_method[0]) == UNIFORM
+        more = uniform | ((table.recompute_num_layers >= number) & (not whole))
+        more = (table.recompute == FULL) & more
+    elif int(one.recompute[0]) == SELECTIVE:
+        more = (table.recompute == SELECTIVE) & ((table.recompute_modules & modules) == modules)
+    else:
+        more = np.ones(len(table), dtype=bool)
+    away = int(one.offload_modules[0])
+    more &= (table.offload_modules & away) == away
+    return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
