@@ -173,11 +173,8 @@ def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
         for size, stride in SHAPES:
             name = curve_name(operation, size, stride)
             mine = inside_domain(points, name, found.spec.nvlink_domain)
-            if not mine:
-                continue
-            curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
+            curve = _curve(found, name, mine)
             if curve is None:
-                found.notes.append(f"{name}: {why}")
                 continue
             scatter = left_out(mine, predict_collective)
             if scatter > ERRATIC:
@@ -187,6 +184,16 @@ def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
                 continue
             found.collectives[name] = curve
             found.scatter[name] = scatter
+
+
+def _curve(found: _Found, name: str, mine: Sequence[CollectivePoint]) -> CollectiveFit | None:
+    """The curve through some points; null where there are none, or with a note what is wrong."""
+    if not mine:
+        return None
+    curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
+    if curve is None:
+        found.notes.append(f"{name}: {why}")
+    return curve
 
 
 def _exchanges(found: _Found) -> None:
@@ -208,11 +215,8 @@ def _messages(found: _Found, points: Sequence[CollectivePoint]) -> None:
     for stride in STRIDES:
         name = curve_name("p2p", 2, stride)
         mine = inside_domain(inside, name, found.spec.nvlink_domain)
-        if not mine:
-            continue
-        curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
+        curve = _curve(found, name, mine)
         if curve is None:
-            found.notes.append(f"{name}: {why}")
             continue
         found.collectives[name] = curve
         if "p2p_alpha" not in found.constants:
