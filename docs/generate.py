@@ -27,7 +27,7 @@ from costmodel.catalog.models import preset, preset_config, preset_names
 from costmodel.params import num_active_parameters, num_parameters
 from costmodel.rules import Rule
 from costmodel.runtimes import RUNTIMES
-from costmodel.runtimes.executes import executes_schedule, offloads_modules
+from costmodel.runtimes.executes import executed
 from costmodel.spec import calibration, cluster, layout, links, model, training
 from costmodel.validate import intervals, one_step, ranking, steps
 from planner import plan as plans
@@ -91,7 +91,7 @@ def rules_page() -> Lines:
         yield from (f"## {axis}", "", *_rules(rules))
     for name, traits in RUNTIMES.items():
         yield from (f"## Runtime {name}", "", f"Checked against {traits.version}.", "")
-        yield from _rules((executes_schedule(traits), offloads_modules(traits), *traits.rules))
+        yield from _rules((*executed(traits), *traits.rules))
 
 
 def _rules(rules: Sequence[Rule]) -> Lines:

@@ -12,7 +12,7 @@ from costmodel.axes import AXES
 from costmodel.errors import SpecError
 from costmodel.rules import Rule
 from costmodel.runtimes import traits_of
-from costmodel.runtimes.executes import executes_schedule, executes_stages, offloads_modules
+from costmodel.runtimes.executes import executed
 from costmodel.spec.job import Job
 from costmodel.spec.layout import (
     OFFLOAD_MODULES,
@@ -35,8 +35,7 @@ def legality_rules(job: Job) -> tuple[Rule, ...]:
     traits = traits_of(job)
     axes = [rule for rules in AXES.values() for rule in rules]
     (own, rest), (stricter, others) = _of_schedules(axes), _of_schedules(traits.rules)
-    executed = (executes_schedule(traits), *executes_stages(traits), offloads_modules(traits))
-    return (*rest, *stricter, *own, *executed, *others)
+    return (*rest, *stricter, *own, *executed(traits), *others)
 
 
 def _of_schedules(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:

@@ -20,6 +20,7 @@ SHORT_MODULES = {
     "shared_experts": "shared",
     "moe": "moe",
     "torchtitan_selective_op": "ops",
+    "maxtext_save_qkv_proj": "all but qkv",
 }
 """Recompute modules as the tables write them."""
 SHORT_OFFLOADED = {

@@ -17,7 +17,7 @@ from costmodel.blocks.accumulation import (
     dense_weights,
     moe_weights,
 )
-from costmodel.blocks.attention import attention_part, norm_module
+from costmodel.blocks.attention import all_but_projections, attention_part, norm_module
 from costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
 from costmodel.blocks.host import Launches, dense_launches, moe_launches
 from costmodel.blocks.levels import (
@@ -197,7 +197,7 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
         backward=part.backward + pass_seconds(size, host=wait_back),
         weight=part.weight,
         saved_bytes=part.saved_bytes,
-        modules=(*part.modules, norms),
+        modules=(*part.modules, norms, *all_but_projections(columns, again, part.saved_bytes)),
         again=again + pass_seconds(size, host=host.waiting_forward(again.total)),
     )
 

@@ -7,7 +7,7 @@ import numpy as np
 from costmodel.blocks.context import context_exchange, context_sums, key_value_columns
 from costmodel.blocks.kept import layer_norms_extra_bytes, query_key_norm_bytes
 from costmodel.blocks.operations import rotation_operations, separates_rotation
-from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
+from costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from costmodel.compute import (
     ForwardBackward,
     Product,
@@ -101,7 +101,7 @@ def _bias_seconds(shapes: Shapes) -> FloatColumn:
 def _modules(shapes: Shapes, core: ForwardBackward, ups: ForwardBackward) -> tuple[Module, ...]:
     """The core, whose log-sum-exp is dropped, and the up-projections of MLA."""
     modules: tuple[Module, ...] = (Module("core_attn", core.forward, core_bytes(shapes)),)
-    if shapes.traits.selects_operations and shapes.job.model.mla is None:
+    if shapes.traits.selects == "torchtitan_selective_op" and shapes.job.model.mla is None:
         modules = (*modules, selected_operations(shapes))
     if shapes.job.model.mla is None:
         return modules
@@ -124,6 +124,23 @@ def selected_operations(shapes: Shapes) -> Module:
     rows = 4 / shapes.residual_shards + _gathered_rows(shapes) - selected_rows(shapes)
     dropped = shapes.storage * shapes.tokens * (rows * model.hidden_size + width / tp)
     return Module("torchtitan_selective_op", products.forward + moved, dropped)
+
+
+def all_but_projections(shapes: Shapes, again: PassSeconds, kept: FloatColumn) -> list[Module]:
+    """What MaxText's policy repeats of a layer, which keeps its input, queries, keys and values.
+
+    `again` is a layer that is repeated in full, `kept` what one keeps that is not.
+    Source: AI-Hypercomputer/maxtext `src/maxtext/layers/decoders.py`, save_qkv_proj.
+    """
+    model, tp = shapes.job.model, shapes.table.tp
+    if shapes.traits.selects != "maxtext_save_qkv_proj" or model.mla:
+        return []
+    width = query_columns(model) + key_value_columns(model)
+    inputs = Product(shapes.tokens, width / tp, np.zeros(shapes.size) + model.hidden_size)
+    products = linear_seconds(shapes.machine, shapes.machine.linear, [inputs])
+    still = shapes.tokens * (model.hidden_size / shapes.residual_shards + width / tp)
+    dropped = kept - shapes.storage * still
+    return [Module("maxtext_save_qkv_proj", again.total - products.forward, dropped)]
 
 
 def selected_rows(shapes: Shapes) -> FloatColumn:

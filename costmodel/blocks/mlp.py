@@ -78,7 +78,7 @@ def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
     )
     modules: tuple[Module, ...] = (Module(module, forward.total, inner, inside),)
-    if shapes.traits.selects_operations:
+    if shapes.traits.selects == "torchtitan_selective_op":
         modules = (*modules, selected_operations(shapes, width, activation))
     return Part(forward, backward, products.weight, inner, modules, _tail(shapes, width))
 

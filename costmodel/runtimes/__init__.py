@@ -11,6 +11,7 @@ from costmodel.errors import unknown_name
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.runtimes.fms_fsdp import FMS_FSDP
 from costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
+from costmodel.runtimes.maxtext import MAXTEXT
 from costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from costmodel.runtimes.megatron_lm import MEGATRON_LM
@@ -33,6 +34,7 @@ RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
             TORCHTITAN,
             LLM_FOUNDRY_FSDP,
             FMS_FSDP,
+            MAXTEXT,
             NANOTRON,
             TORCH_EAGER,
         )

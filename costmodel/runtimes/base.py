@@ -85,8 +85,8 @@ class RuntimeTraits:
 
     cuda_graph: Graph = "none"
     """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
-    selects_operations: bool = False
-    """Selective recomputation goes by operation: half of the products again, not modules."""
+    selects: Literal["", "torchtitan_selective_op", "maxtext_save_qkv_proj"] = ""
+    """What stands for its selective recomputation, which goes by operation; empty: modules do."""
     stops_recomputing_early: bool = False
     """Recomputation of a layer ends with the last tensor that its backward pass reads, so its last
     product does not run again; else the whole layer does."""

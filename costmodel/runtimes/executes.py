@@ -7,8 +7,19 @@ import numpy as np
 from costmodel.rules import Rule
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
-from costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
+from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from costmodel.spec.model import ModelSpec
 from costmodel.table import BoolColumn, LayoutTable, evenly, module_bits, stage_codes
+
+
+def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """All rules of this module."""
+    return (
+        executes_schedule(traits),
+        *executes_stages(traits),
+        recomputes_modules(traits),
+        offloads_modules(traits),
+    )
 
 
 def executes_schedule(traits: RuntimeTraits) -> Rule:
@@ -51,6 +62,42 @@ def executes_stages(traits: RuntimeTraits) -> tuple[Rule, ...]:
         *(() if traits.splits_freely else (split,)),
         *(() if traits.recomputes_by_stage else (equal,)),
     )
+
+
+def recomputes_modules(traits: RuntimeTraits) -> Rule:
+    """The rule that selective recomputation names what the model has and the runtime knows."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """What is not there is not recomputed."""
+        absent = {*RECOMPUTE_MODULES} - {*model_modules(job.model), traits.selects}
+        return np.asarray((table.recompute_modules & module_bits(absent)) != 0)
+
+    return Rule(
+        name="recompute_modules_exist",
+        columns=frozenset({"recompute_modules"}),
+        broken=broken,
+        says="recompute_modules names a part this model does not have, or a policy of another "
+        "runtime: leave it out",
+        source=f"{traits.name} {traits.version}",
+    )
+
+
+def model_modules(model: ModelSpec) -> frozenset[str]:
+    """Recompute modules that do something in this model.
+
+    Source: Megatron Core `transformer_config.py`, allowed values of `recompute_modules`;
+    `gpt_layer_specs.py`, which norms are fused into the product behind them.
+    """
+    present = {
+        "core_attn": True,
+        "layernorm": model.mla is not None or model.moe is not None,
+        "mla_up_proj": model.mla is not None,
+        "mlp": model.num_dense_layers > 0,
+        "moe_act": model.moe is not None,
+        "shared_experts": bool(model.moe and model.moe.shared_expert_intermediate_size),
+        "moe": model.moe is not None,
+    }
+    return frozenset(name for name, there in present.items() if there)
 
 
 def offloads_modules(traits: RuntimeTraits) -> Rule:

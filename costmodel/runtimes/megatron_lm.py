@@ -14,13 +14,14 @@ import numpy as np
 
 from costmodel.rules import num_microbatches, rule
 from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits, splits_groups
+from costmodel.runtimes.executes import model_modules
 from costmodel.runtimes.footprint import Footprint
 from costmodel.runtimes.megatron_lm_features import unsupported_feature
 from costmodel.runtimes.megatron_lm_offload import OFFLOAD_RULES, offloads
 from costmodel.spec.job import Job
 from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from costmodel.spec.model import ModelSpec
-from costmodel.table import UNIFORM, BoolColumn, LayoutTable, module_bits
+from costmodel.table import UNIFORM, BoolColumn, LayoutTable
 
 INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 VERSION = "d98e8a64 (2026-08-22)"
@@ -37,32 +38,6 @@ def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
     modules = [m for m in RECOMPUTE_MODULES if m in present]
     subsets = (s for n in range(1, len(modules) + 1) for s in combinations(modules, n))
     return tuple(s for s in subsets if "moe" not in s or not {"moe_act", "shared_experts"} & set(s))
-
-
-def model_modules(model: ModelSpec) -> frozenset[str]:
-    """Recompute modules that do something in this model. Source: as `recompute_subsets`."""
-    present = {
-        "core_attn": True,
-        "layernorm": model.mla is not None or model.moe is not None,
-        "mla_up_proj": model.mla is not None,
-        "mlp": model.num_dense_layers > 0,
-        "moe_act": model.moe is not None,
-        "shared_experts": bool(model.moe and model.moe.shared_expert_intermediate_size),
-        "moe": model.moe is not None,
-    }
-    return frozenset(name for name, there in present.items() if there)
-
-
-@rule(
-    "recompute_modules_exist",
-    "recompute_modules",
-    "recompute_modules names a part this model does not have: leave it out",
-    "TC, checks of recompute_modules; gpt_layer_specs.py for fused norms",
-)
-def recompute_modules_exist(job: Job, table: LayoutTable) -> BoolColumn:
-    """Only parts of the model can be recomputed."""
-    absent = set(RECOMPUTE_MODULES) - model_modules(job.model)
-    return np.asarray((table.recompute_modules & module_bits(absent)) != 0)
 
 
 @rule(
@@ -234,7 +209,6 @@ MEGATRON_LM = RuntimeTraits(
         experts_need_sequence_parallel,
         low_precision_alignment,
         offload_needs_distributed_optimizer,
-        recompute_modules_exist,
         mtp_recomputes_single_layers,
         replicas_divide_expert_dp,
         replicas_need_sharding,

@@ -38,9 +38,10 @@ RECOMPUTE_MODULES = (
     "shared_experts",
     "moe",
     "torchtitan_selective_op",
+    "maxtext_save_qkv_proj",
 )
-"""Parts of a layer that selective recomputation may drop; names as in Megatron Core, and one for
-torchtitan's policy over operations."""
+"""Parts of a layer that selective recomputation may drop; names as in Megatron Core, and two for
+policies over operations, one of torchtitan and one of MaxText."""
 
 
 OFFLOAD_MODULES = (

@@ -279,8 +279,9 @@ def _recompute(run: MeasuredRun) -> dict[str, object]:
         return {}
     if kind == "selective":
         modules = stated.recompute_modules or ("core_attn",)
-        if RUNTIMES[_runtime(run)].selects_operations:  # knows no modules
-            modules = ("torchtitan_selective_op",)
+        policy = RUNTIMES[_runtime(run)].selects
+        if policy:  # knows no modules
+            modules = (policy,)
         unknown = set(modules) - set(RECOMPUTE_MODULES)
         if unknown:
             raise _Skip("recompute_unknown", f"recompute_modules {sorted(unknown)}")

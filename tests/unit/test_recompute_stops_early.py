@@ -43,8 +43,10 @@ def test_nothing_changes_where_nothing_is_recomputed():
         assert step(layout=layout) == step(layout=layout, stops_recomputing_early=False)
 
 
-@pytest.mark.parametrize("name", ["torchtitan", "llm-foundry-fsdp", "fms-fsdp", "torch-eager"])
-def test_runtimes_on_checkpoints_of_torch_stop_early(name):
+@pytest.mark.parametrize(
+    "name", ["torchtitan", "llm-foundry-fsdp", "fms-fsdp", "torch-eager", "maxtext"]
+)
+def test_runtimes_on_checkpoints_of_torch_or_a_compiler_stop_early(name):
     assert RUNTIMES[name].stops_recomputing_early
 
 

@@ -1,0 +1,34 @@
+"""MaxText on GPUs: weights sharded over all ranks by XLA, the whole step one compiled program.
+
+Source: AI-Hypercomputer/maxtext `src/maxtext/configs/base.yml` (weight_dtype and grad_dtype
+float32, dtype bfloat16, fsdp the axis that is cut), `configs/gpu/models/llama3_70b.yml`
+(cudnn_flash_te) and `utils/max_utils.py`, cross_entropy_with_logits (one fp32 tensor of
+exponentials is kept beside logits in 16 bits, then beside their gradient).
+"""
+
+from __future__ import annotations
+
+from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from costmodel.runtimes.footprint import Footprint
+from costmodel.runtimes.llm_foundry_fsdp import data_parallel_only
+
+MAXTEXT = RuntimeTraits(
+    name="maxtext",
+    version="2025-03",
+    attention="flash",
+    dropout=False,
+    kernels="fused",
+    host="fused",
+    cuda_graph="full_iteration",  # nothing waits for Python between two kernels of a program
+    selects="maxtext_save_qkv_proj",
+    stops_recomputing_early=True,  # the compiler removes what no backward pass reads
+    overlaps_gradients=True,  # xla_gpu_enable_latency_hiding_scheduler
+    overlaps_parameters=True,
+    gradient_bytes=4,
+    gradient_message_bytes=2,  # summed as the product writes it, then cast
+    head_bytes_per_logit=HEAD_BYTES["unfused"],
+    schedules=("1f1b",),
+    pipelines=False,
+    rules=(data_parallel_only,),
+    footprint=Footprint(low_precision="cast", sharded_weights_are_master=True),
+)
