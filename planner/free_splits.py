@@ -53,7 +53,7 @@ from planner.workers import ALONE, Workers
 NODES_AT_ONCE, MOST_NODES = 1024, 4096
 """Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many
 are bounded together where there is time."""
-SKELETONS_AT_ONCE = 1024
+SKELETONS_AT_ONCE = 2048
 LAYOUTS_AT_ONCE = 16
 """Layouts split with the same paths known: as many for any number of workers, for one answer."""
 STEP = 1.06

@@ -173,7 +173,8 @@ def shared(table: LayoutTable, hands: int) -> list[IntColumn]:
     """Rows in small parts, those of the first and of the last worker in turn."""
     order = np.argsort(hand_of(table, hands), kind="stable")
     parts = [part for part in np.array_split(order, PARTS_OF_EACH * hands) if len(part)]
-    turns = np.argsort(np.minimum(np.arange(len(parts)), np.arange(len(parts))[::-1]))
+    number = np.arange(len(parts))
+    turns = np.argsort(np.minimum(number, number[::-1]), kind="stable")
     return [parts[i] for i in turns]
 
 
