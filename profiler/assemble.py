@@ -88,7 +88,7 @@ def gpu_of(hosts: Sequence[Host]) -> str:
     names = sorted({name for host in hosts for name in host.gpu_names})
     if not names:
         return f"{CPU}-{_word(hosts[0].cpu)}".rstrip("-")
-    return catalog.gpu_called(names[0]) or _word(names[0])
+    return catalog.gpu_named(names[0]) or _word(names[0])
 
 
 def device_of(host: Host, points: Sequence[Point]) -> GpuSpec | None:

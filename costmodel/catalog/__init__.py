@@ -89,11 +89,6 @@ def gpu(name: str) -> GpuSpec:
     return _gpus()[name]
 
 
-def gpu_called(device_name: str) -> str | None:
-    """The GPU that a driver calls by that name; null where the catalog has none."""
-    return next((n for n, spec in _gpus().items() if device_name in spec.device_names), None)
-
-
 def gpu_named(name: str) -> str | None:
     """The catalog's name of a GPU in another spelling, or as its driver calls it; null: none."""
     return _spellings().get(_plain(name))

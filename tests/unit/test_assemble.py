@@ -103,7 +103,7 @@ def test_a_run_on_h200_rests_on_the_catalog():
         ORIGIN,
         ["y"],
     )
-    assert catalog.gpu_called("NVIDIA H200") == found.gpu
+    assert catalog.gpu_named("NVIDIA H200") == found.gpu
     assert found.device is None
     assert (found.num_nodes, found.gpus_per_node) == (2, 8)
     assert [one.name for one in found.hosts] == ["a", "b"]
