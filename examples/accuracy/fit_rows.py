@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cli.runs import read_runs
 from costmodel.spec.measured_run import MeasuredRun
 from costmodel.validate.cases import Case, case_of
 from costmodel.validate.steps import POOLED, SMALL_SOURCE
@@ -39,8 +39,7 @@ class Row:
 
 def strict_rows() -> list[Row]:
     """Strict runs with a step time that the model prices."""
-    lines = RUNS.read_text(encoding="utf-8").splitlines()
-    runs = [MeasuredRun.model_validate(json.loads(line)) for line in lines]
+    runs = [run for run in read_runs(RUNS) if isinstance(run, MeasuredRun)]
     cases = [
         case
         for case in map(case_of, runs)
