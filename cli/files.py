@@ -46,7 +46,7 @@ def read_records(path: Path) -> str:
     Raises:
         FileError: It is missing, a folder, unreadable, too large, binary or not UTF-8.
     """
-    large = FileError(f"{path}: larger than {LARGEST_LOG_BYTES // 10**6} MB: split it")
+    large = _larger_than_a_log(path, "split it")
     return _decoded(path, _content(path, LARGEST_LOG_BYTES, large), "one JSON object a line")
 
 
@@ -56,10 +56,12 @@ def read_log(path: Path) -> str:
     Raises:
         FileError: It is missing, a folder, unreadable or too large.
     """
-    large = FileError(
-        f"{path}: larger than {LARGEST_LOG_BYTES // 10**6} MB: cut out a part with step lines"
-    )
+    large = _larger_than_a_log(path, "cut out a part with step lines")
     return _content(path, LARGEST_LOG_BYTES, large).decode("utf-8-sig", errors="replace")
+
+
+def _larger_than_a_log(path: Path, what_to_do: str) -> FileError:
+    return FileError(f"{path}: larger than {LARGEST_LOG_BYTES // 10**6} MB: {what_to_do}")
 
 
 def _content(path: Path, limit: int, too_large: FileError) -> bytes:
