@@ -14,7 +14,7 @@ from costmodel.runtimes.llm_foundry_fsdp import data_parallel_only
 
 MAXTEXT = RuntimeTraits(
     name="maxtext",
-    version="2025-03",
+    version="e591f30c (2026-08-22)",
     attention="flash",
     dropout=False,
     kernels="fused",
