@@ -50,7 +50,7 @@ NOT_READ = frozenset(
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
