@@ -10,8 +10,8 @@ import numpy as np
 
 from costmodel.validate.steps import TimedRow
 
-FEWEST_LAYOUTS = 4
-"""Groups with fewer distinct layouts say nothing about an order."""
+FEWEST_LAYOUTS = 3
+"""Groups with fewer distinct layouts say little about an order."""
 TIE_DIGITS = 9
 """Digits of the logarithm in which two predictions must differ: rounding is no order."""
 
@@ -41,7 +41,7 @@ class Ranking:
 
 
 def ranking(rows: Iterable[TimedRow]) -> Ranking | None:
-    """Order of the layouts of every job with at least four; null where there is no such job.
+    """Order of the layouts of every job with at least three; null where there is no such job.
 
     Runs are of one job that share model, machine, batch, sequence, precision and runtime; runs of
     one layout count once, with their mean.
