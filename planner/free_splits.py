@@ -76,6 +76,8 @@ class FreeFound:
     """No split of any layout is faster."""
     judged: int
     """Splits whose schedule was run."""
+    opened: int = 0
+    """Layouts opened."""
 
 
 def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
@@ -143,16 +145,19 @@ class FreeSplits:
             self.skeletons = self.skeletons.below(self.best_s)
             self.layouts = self.layouts.below(self.best_s)
 
-    def run(self) -> FreeFound:
-        """Open branches until none can win, the budget is spent, or, without one, work is done."""
+    def run(self, may_open: int = OPENED_WITHOUT_LIMIT, *, any_answer: bool = False) -> FreeFound:
+        """Open branches until none can win, the budget is spent, or, without one, work is done.
+
+        Any answer may be enough.
+        """
         limited = self.budget.seconds_left() < np.inf
-        while self._smallest() < self.best_s:
-            if self.budget.spent() or (not limited and self.opened >= OPENED_WITHOUT_LIMIT):
+        while self._smallest() < self.best_s and not (any_answer and self.table is not None):
+            if self.budget.spent() or (not limited and self.opened >= may_open):
                 break
             self._open_some()
             self.budget.report(1.0, min(self._smallest(), self.best_s))
         bound = min(self._smallest(), self.left, self.best_s)
-        return FreeFound(self.table, self.best_s, bound, self.judged)
+        return FreeFound(self.table, self.best_s, bound, self.judged, self.opened)
 
     def _smallest(self) -> float:
         return min(self.nodes.smallest, self.skeletons.smallest, self.layouts.smallest)

@@ -13,8 +13,11 @@ from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from costmodel.units import SECONDS_PER_DAY
+from planner.any_stages import faster_splits, joined, proof_of, splits_freely
 from planner.found import Found
+from planner.free_splits import FreeFound
 from planner.headroom import leanest
+from planner.plan import UnevenStages
 from planner.probes import Prober
 from planner.sizes import (
     BestSize,
@@ -23,6 +26,7 @@ from planner.sizes import (
     figure_of,
     longest_step,
     scale_of,
+    value_of,
 )
 from planner.target import Name, Target
 
@@ -40,6 +44,8 @@ class Reached:
     """Its finalists, the answer first."""
     target: Target | None
     """None where nothing fits."""
+    uneven: UnevenStages | None = None
+    """What is proven of uneven stages, where the objective itself asked for them."""
 
     @property
     def lower_bound_s(self) -> float:
@@ -117,6 +123,10 @@ def _sized(prober: Prober, size: BestSize, known: Found) -> Reached:
     limit, top = longest_step(prober, job), prober.options.top
     found = prober.search(job, figure_of(name), most_seconds=limit, top=top).run(prober.budget)
     found = found if found.complete else known
+    free = size.free
+    if name == "gpus" and splits_freely(job, prober.options) and not prober.options.only_answer:
+        free = _faster(free, faster_splits(prober, job, found, np.nextafter(limit, np.inf)))
+    found, uneven = _with_splits(found, free, limit, top)
     value = size.value if name == "gpus" else found.value * scale_of(job, name)
     target = Target(
         name=name,
@@ -127,7 +137,30 @@ def _sized(prober: Prober, size: BestSize, known: Found) -> Reached:
         step_time_limit_s=limit if np.isfinite(limit) else None,
         tried=size.tried,
     )
-    return Reached(job, found, target)
+    return Reached(job, found, target, uneven)
+
+
+def _faster(one: FreeFound | None, other: FreeFound) -> FreeFound:
+    """The better of two searches of one job."""
+    if one is None or one.table is None:
+        return other
+    return one if other.table is None or one.step_time_s < other.step_time_s else other
+
+
+def _with_splits(
+    found: Found, free: FreeFound | None, limit: float, top: int
+) -> tuple[Found, UnevenStages | None]:
+    """An even answer, or a faster one with uneven stages before it; none is slower than a limit."""
+    if free is None:
+        return found, None
+    in_time = found.finalists if found.value <= limit else None
+    changed = replace(
+        found,
+        finalists=joined(in_time, free, top),
+        lower_bound_s=min(found.lower_bound_s, free.lower_bound_s),
+        value=value_of(found, free),
+    )
+    return changed, proof_of(found, free) if np.isfinite(found.value) else None
 
 
 def _none(prober: Prober, job: Job) -> Reached:

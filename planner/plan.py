@@ -76,7 +76,8 @@ class Certificate(Spec):
     objective: Target
     """What the layout is best by, its value and its bound."""
     uneven_stages: UnevenStages | None = None
-    """Null where stages are even: the runtime splits so, `--fix stages=even`, another objective."""
+    """Null where stages are even: the runtime splits so, `--fix stages=even`, or the objective is
+    memory or energy."""
 
 
 class Source(Spec):

@@ -25,6 +25,7 @@ from costmodel.rules import Rule
 from costmodel.runtimes import traits_of
 from costmodel.spec.layout import Layout
 from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from planner.any_stages import splits_freely
 from planner.budget import Deadline
 from planner.constraints import legality_rules
 from planner.free_splits import may_split
@@ -34,7 +35,6 @@ from planner.recompute_bounds import EvenLayouts
 from planner.space import Sieve, Space, nodes, skeletons
 from planner.split_problem import Splittable, splittables
 from planner.stage_recompute import ByStage, best_by_stage, by_stage, fits
-from planner.uneven import splits_freely
 from planner.variations import Case
 
 SHARE_OF_TIME = 0.2

@@ -3,7 +3,7 @@
 Sizes tried: of one group of nodes every number of whole nodes, or about 32 evenly spaced ones and
 the powers of two where there are more; of several groups, each is used whole or not at all. The
 answer is exact over the sizes tried. The whole cluster comes first; a size whose floor is no better
-than the best answer so far is not searched.
+than the best answer so far is not searched. Stages may be uneven, but not for energy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 from costmodel.price import longest_step_seconds, price_per_second, run_steps
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.job import Job
+from planner.any_stages import faster_splits, splits_freely
 from planner.found import Found
+from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeFound
 from planner.probes import Figure, Prober
 from planner.search import Search
 from planner.target import Tried
@@ -37,6 +39,8 @@ class BestSize:
     """Every size, with the figure no layout of it goes below."""
     found: Found | None
     """The search that found it; null where no size has an answer."""
+    free: FreeFound | None = None
+    """The search for uneven stages after it; null where they are not asked for."""
 
     @property
     def lower_bound(self) -> float:
@@ -98,21 +102,23 @@ def cheapest_size(prober: Prober, job: Job, name: str) -> BestSize:
         PlanError: A price, a power limit or another number of the machine is unknown.
     """
     most, figure = longest_step(prober, job), figure_of(name)
+    limit = np.nextafter(most, np.inf) if figure == "time" else np.inf
+    splits = _Splits(prober, name)
     waiting = [_size(prober, one, figure, scale_of(one, name), most) for one in part_jobs(job)]
     waiting.sort(key=lambda size: (size.job.cluster != job.cluster, size.bound))
     best = BestSize(job, np.inf, (), None)
     tried: list[Tried] = []
     for size in waiting:
         bound, own = size.bound, np.inf
-        if bound < best.value and not prober.budget.spent():
-            limit = np.nextafter(most, np.inf) if figure == "time" else np.inf
+        if bound < best.value and not (best.found and prober.budget.spent()):
             beats = best.value / size.scale
             found = prober.best(size.search, min(beats, limit))
-            bound, own = found.lower_bound_s * size.scale, found.value * size.scale
+            free = splits.below(size.job, found, min(beats, limit))
+            bound, own = _lower_bound(found, free) * size.scale, value_of(found, free) * size.scale
             if beats < limit:  # dearer layouts were not looked at
                 bound = min(bound, best.value)
             if own < best.value:
-                best = BestSize(size.job, own, (), found)
+                best = BestSize(size.job, own, (), found, free)
         tried.append(Tried.of(size.job.cluster.num_gpus, own, bound))
     return replace(best, tried=tuple(sorted(tried, key=lambda one: one.num_gpus)))
 
@@ -124,15 +130,51 @@ def fewest_gpus(prober: Prober, job: Job) -> BestSize:
         PlanError: A number of the machine is unknown, or the tokens of the run are.
     """
     below = np.nextafter(longest_step(prober, job), np.inf)
+    splits = _Splits(prober, "gpus")
     tried: list[Tried] = []
     for one in part_jobs(job):
         gpus = one.cluster.num_gpus
-        found = prober.any(prober.search(one), below)
-        if found.value < below:
+        found, free = prober.any(prober.search(one), below), None
+        if found.value >= below:
+            free = splits.below(one, found, below, any_answer=True)
+        if value_of(found, free) < below:
             tried.append(Tried.of(gpus, gpus, gpus))
-            return BestSize(one, gpus, tuple(tried), found)
-        tried.append(Tried.of(gpus, np.inf, np.inf if found.complete else gpus))
+            return BestSize(one, gpus, tuple(tried), found, free)
+        settled = found.complete and _lower_bound(found, free) >= below
+        tried.append(Tried.of(gpus, np.inf, np.inf if settled else gpus))
     return BestSize(job, np.inf, tuple(tried), None)
+
+
+def value_of(found: Found, free: FreeFound | None) -> float:
+    """Objective of the best layout of two searches, for even stages and for all."""
+    return found.value if free is None or free.table is None else free.step_time_s
+
+
+def _lower_bound(found: Found, free: FreeFound | None) -> float:
+    return found.lower_bound_s if free is None else min(found.lower_bound_s, free.lower_bound_s)
+
+
+class _Splits:
+    """Searches for uneven stages on one size after the other.
+
+    Without a time limit they open no more layouts together than on one size alone.
+    """
+
+    def __init__(self, prober: Prober, name: str) -> None:
+        self._prober, self._may_open = prober, OPENED_WITHOUT_LIMIT
+        self._wanted = name != "energy" and not prober.options.only_answer
+
+    def below(
+        self, job: Job, found: Found, below_s: float, *, any_answer: bool = False
+    ) -> FreeFound | None:
+        """What they give below some seconds; null where they are not asked for."""
+        if not self._wanted or not splits_freely(job, self._prober.options):
+            return None
+        free = faster_splits(
+            self._prober, job, found, below_s, may_open=self._may_open, any_answer=any_answer
+        )
+        self._may_open -= free.opened
+        return free
 
 
 @dataclass(frozen=True, slots=True)

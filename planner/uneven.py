@@ -6,37 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.calibrated import machine_for
 from costmodel.errors import SpecError
 from costmodel.runtimes import traits_of
 from costmodel.runtimes.executes import EVEN_SPLIT
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
-from planner.constraints import legality_rules, rules_of_grid
-from planner.found import Found
+from planner.any_stages import (
+    faster_splits,
+    joined,
+    proof_of,
+    splits_below,
+    splits_freely,
+    wants_uneven,
+)
 from planner.free_splits import FreeFound, FreeSplits
 from planner.goals import Reached
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
-from planner.pool import Pool
 from planner.probes import Prober
 from planner.split_problem import Splittable
-from planner.split_tasks import Question
 from planner.target import Target
-
-
-def splits_freely(job: Job, options: SearchOptions) -> bool:
-    """Does the runtime take any split of the layers, and the user too?
-
-    Clusters of unlike groups have a search of their own.
-    """
-    held = any(choice.only_even for choice in options.choices)
-    return traits_of(job).splits_freely and not held and len(job.cluster.groups) == 1
-
-
-def wants_uneven(options: SearchOptions) -> bool:
-    """Is no even split an answer?"""
-    return any(choice.only_uneven for choice in options.choices)
 
 
 def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> None:
@@ -61,7 +50,7 @@ def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> N
     asked = "--pareto" if pareto else f"--objective {options.objective}"
     if asked != "--objective time":
         raise SpecError(
-            "--exclude stages=even: uneven stages are searched for --objective time, not for "
+            "--exclude stages=even: uneven stages alone are searched for --objective time, not for "
             f"{asked}: drop one of them"
         )
 
@@ -77,13 +66,13 @@ def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, Uneve
         return _only_uneven(prober, reached)
     wanted = options.objective == "time" and not options.only_answer
     if not wanted or not splits_freely(job, options):
-        return reached, None
+        return reached, reached.uneven
     if reached.target is None:
         return _where_no_even_fit(prober, reached), None
-    free = _searched(prober, job, found)
-    proof = _proof(found, free)
+    free = faster_splits(prober, job, found)
+    proof = proof_of(found, free)
     bound = min(found.lower_bound_s, free.lower_bound_s)
-    finalists = _joined(found.finalists, free, options.top)
+    finalists = joined(found.finalists, free, options.top)
     return _changed(reached, free, bound, finalists), proof
 
 
@@ -91,7 +80,7 @@ def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
     """The best layout with uneven stages where even ones need too much memory; maybe none."""
     if not reached.found.complete:
         return reached
-    free = _splits(prober, reached.job, np.inf).run()
+    free = splits_below(prober, reached.job, np.inf).run()
     if free.table is None:
         return reached
     return _changed(reached, free, free.lower_bound_s, free.table)
@@ -107,21 +96,12 @@ def _changed(
     return replace(reached, found=found, target=target)
 
 
-def _proof(found: Found, free: FreeFound) -> UnevenStages:
-    return UnevenStages(
-        even_step_time_s=found.value,
-        even_lower_bound_s=min(found.lower_bound_s, found.value),
-        lower_bound_s=free.lower_bound_s,
-        judged=free.judged,
-    )
-
-
 def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStages | None]:
     """The best layout whose stages are not even, whatever even ones give."""
     job, found = reached.job, reached.found
     limit = reached.target.step_time_limit_s if reached.target else None
     below = np.nextafter(limit or np.inf, np.inf)
-    splits = _splits(prober, job, below, OnlyUneven)
+    splits = splits_below(prober, job, below, OnlyUneven)
     if found.finalists is not None:
         splits.try_first(found.finalists)
     free = splits.run()
@@ -135,7 +115,7 @@ def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStage
             else "no layout with uneven stages is legal, fits and is in time: drop --exclude "
             "stages=even"
         )
-    proof = None if found.finalists is None else _proof(found, free)
+    proof = None if found.finalists is None else proof_of(found, free)
     return _changed(reached, free, free.lower_bound_s, free.table), proof
 
 
@@ -144,38 +124,3 @@ class OnlyUneven(FreeSplits):
 
     def _rows(self, table: LayoutTable) -> list[Splittable]:
         return [replace(row, even_too=False) for row in super()._rows(table)]
-
-
-def _searched(prober: Prober, job: Job, found: Found) -> FreeFound:
-    """What uneven stages give; where no time is left, that no split beats the floor."""
-    if prober.budget.spent() or not found.complete or found.finalists is None:
-        return FreeFound(None, found.value, min(found.floor_s, found.value), 0)
-    splits = _splits(prober, job, found.value, roots=found.roots)
-    splits.try_first(found.finalists)
-    return splits.run()
-
-
-def _splits(
-    prober: Prober,
-    job: Job,
-    below_s: float,
-    kind: type[FreeSplits] = FreeSplits,
-    roots: Pool | None = None,
-) -> FreeSplits:
-    """A run for splits that are faster than some seconds."""
-    rules = (*rules_of_grid(prober.options.choices), *legality_rules(job))
-    machine = machine_for(job, prober.measured)
-    of = Question(job, machine, traits_of(job), prober.usable_bytes(job))
-    return kind(of, rules, below_s, prober.budget, prober.workers, roots=roots)
-
-
-def _joined(finalists: LayoutTable | None, free: FreeFound, top: int) -> LayoutTable | None:
-    """The finalists behind the faster layout, without the one it is a split of."""
-    if free.table is None or finalists is None:
-        return finalists
-    degrees = ("tp", "cp", "pp", "ep", "etp")
-    same = np.all(
-        [getattr(finalists, name) == getattr(free.table, name) for name in degrees], axis=0
-    )
-    kept = finalists.take(~same)
-    return LayoutTable.concat([free.table, kept.take(np.arange(min(len(kept), top - 1)))])

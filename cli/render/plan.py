@@ -76,20 +76,20 @@ def certificate_text(plan: Plan) -> str:
 def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     """What is proven of even stages, and of uneven ones."""
     proof, step = plan.certificate, plan.best.estimate.step_time_s
-    space = plural(proof.space_size, "layout")
+    best, space = WORDS[proof.objective.name], plural(proof.space_size, "layout")
     gain = 1 - step / uneven.even_step_time_s
     saves = f"uneven stages save {percent(gain)} of the best with even ones"
     if proof.optimal and gain >= 0:
-        text = f"Proved fastest of {space} and all splits of their layers into stages, gap 0 %"
+        text = f"Proved {best} of {space} and all splits of their layers into stages, gap 0 %"
         return f"{text}; {saves}." if gain > 0 else f"{text}."
     if step > uneven.even_step_time_s:
         return _only_uneven_text(proof, uneven.even_step_time_s / step)
     within = f"within {percent(ceil(proof.gap_fraction * 1e3) / 1e3)} of"
     if gain > 0:
         return f"{saves.capitalize()}; {within} the best of {space}, stages of any kind."
-    if uneven.even_lower_bound_s >= step:
+    if uneven.even_lower_bound_s >= step and proof.objective.name == "time":
         return f"Proved fastest of {space} with even stages, {within} any with uneven ones."
-    return f"Not proved fastest of {space}: {within} the best."
+    return f"Not proved {best} of {space}: {within} the best."
 
 
 def _only_uneven_text(proof: Certificate, even: float) -> str:

@@ -1,0 +1,90 @@
+"""Searches for uneven stages, as part of a question."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.calibrated import machine_for
+from costmodel.runtimes import traits_of
+from costmodel.spec.job import Job
+from costmodel.table import LayoutTable
+from planner.constraints import legality_rules, rules_of_grid
+from planner.found import Found
+from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeFound, FreeSplits
+from planner.options import SearchOptions
+from planner.plan import UnevenStages
+from planner.pool import Pool
+from planner.probes import Prober
+from planner.split_tasks import Question
+
+
+def splits_freely(job: Job, options: SearchOptions) -> bool:
+    """Does the runtime take any split of the layers, and the user too?
+
+    Clusters of unlike groups have a search of their own.
+    """
+    held = any(choice.only_even for choice in options.choices)
+    return traits_of(job).splits_freely and not held and len(job.cluster.groups) == 1
+
+
+def wants_uneven(options: SearchOptions) -> bool:
+    """Is no even split an answer?"""
+    return any(choice.only_uneven for choice in options.choices)
+
+
+def splits_below(
+    prober: Prober,
+    job: Job,
+    below_s: float,
+    kind: type[FreeSplits] = FreeSplits,
+    roots: Pool | None = None,
+) -> FreeSplits:
+    """A run for splits that are faster than some seconds."""
+    rules = (*rules_of_grid(prober.options.choices), *legality_rules(job))
+    machine = machine_for(job, prober.measured)
+    of = Question(job, machine, traits_of(job), prober.usable_bytes(job))
+    return kind(of, rules, below_s, prober.budget, prober.workers, roots=roots)
+
+
+def faster_splits(
+    prober: Prober,
+    job: Job,
+    found: Found,
+    below_s: float = np.inf,
+    *,
+    may_open: int = OPENED_WITHOUT_LIMIT,
+    any_answer: bool = False,
+) -> FreeFound:
+    """What uneven stages give below some seconds and the best even ones.
+
+    Where no time is left, that no split beats the floor.
+    """
+    best_s = min(found.value, below_s)
+    if prober.budget.spent() or not found.complete:
+        return FreeFound(None, best_s, min(found.floor_s, best_s), 0)
+    splits = splits_below(prober, job, best_s, roots=found.roots)
+    if found.finalists is not None:
+        splits.try_first(found.finalists)
+    return splits.run(may_open, any_answer=any_answer)
+
+
+def proof_of(found: Found, free: FreeFound) -> UnevenStages:
+    """What is proven of the stages of one job, by a search for even ones and one for all."""
+    return UnevenStages(
+        even_step_time_s=found.value,
+        even_lower_bound_s=min(found.lower_bound_s, found.value),
+        lower_bound_s=free.lower_bound_s,
+        judged=free.judged,
+    )
+
+
+def joined(finalists: LayoutTable | None, free: FreeFound, top: int) -> LayoutTable | None:
+    """The finalists behind the faster layout, without the one it is a split of."""
+    if free.table is None or finalists is None:
+        return finalists if free.table is None else free.table
+    degrees = ("tp", "cp", "pp", "ep", "etp")
+    same = np.all(
+        [getattr(finalists, name) == getattr(free.table, name) for name in degrees], axis=0
+    )
+    kept = finalists.take(~same)
+    return LayoutTable.concat([free.table, kept.take(np.arange(min(len(kept), top - 1)))])
