@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from costmodel.axes.pp import stages_hold_layers
 from costmodel.machine import Machine
 from costmodel.proof import EQUALS
 from costmodel.rules import Rule
@@ -122,7 +123,7 @@ class MixedSearch:
         table = nodes(self.space, self.sieve).table
         gpus = table.tp * table.cp * table.dp
         whole = [group.num_gpus % gpus == 0 for group in self.job.cluster.groups]
-        table = table.take(np.all(whole, axis=0))
+        table = table.take(np.all(whole, axis=0) & ~stages_hold_layers.broken(self.job, table))
         pool = Pool(table, np.zeros(len(table)), np.zeros(len(table), dtype=np.int64))
         if len(table):
             pool = Pool(table, throughput_bound(self.splits.priced(table)), pool.family)

@@ -37,6 +37,12 @@ def found(job):
     return MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Unlimited(), 3)
 
 
+def test_a_model_of_fewer_layers_than_ranks_is_planned(job):
+    few = job.model.model_copy(update={"num_hidden_layers": 3})
+    plan = search(job.model_copy(update={"model": few}), SearchOptions(only_answer=True, top=1))
+    assert plan.best.estimate.memory.fits
+
+
 def every_split(job):
     """All splits over both groups, in both orders, of two pipeline ranks."""
     for layers in range(job.model.num_hidden_layers + 1):
