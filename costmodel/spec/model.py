@@ -65,6 +65,18 @@ class MoeSpec(Spec):
             )
         return self
 
+    @model_validator(mode="after")
+    def _groups_fit(self) -> Self:
+        groups = self.n_group or 1
+        if self.num_experts % groups:
+            raise ValueError(
+                f"num_experts = {self.num_experts} is not a multiple of n_group = {groups}; "
+                "correct one of them"
+            )
+        if (self.topk_group or 1) > groups:
+            raise ValueError(f"topk_group = {self.topk_group} exceeds n_group = {groups}; lower it")
+        return self
+
 
 class RopeScaling(Spec):
     """Position scaling, kept for the exporters; it costs no time and no parameters."""

@@ -132,6 +132,21 @@ def test_more_experts_per_token_than_experts_are_refused() -> None:
         changed("mixtral-8x7b", num_experts_per_tok=9)
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"n_group": 7}, "num_experts = 256 is not a multiple of n_group = 7"),
+        ({"topk_group": 9}, "topk_group = 9 exceeds n_group = 8"),
+        ({"n_group": None}, "topk_group = 4 exceeds n_group = 1"),
+    ],
+)
+def test_groups_of_experts_that_cannot_be_are_refused(
+    fields: dict[str, int | None], says: str
+) -> None:
+    with pytest.raises(SpecError, match=says):
+        changed("deepseek-v3", **fields)
+
+
 def test_an_unknown_activation_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnsupportedError, match="'mish' in 'hidden_act' is not modelled"):
         llama(hidden_act="mish")
