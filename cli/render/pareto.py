@@ -11,6 +11,7 @@ from cli.render.grid import Column, grid
 from cli.render.headline import job_line
 from cli.render.objective import amount
 from cli.render.text import layout_line, plural
+from costmodel.runtimes import traits_of
 from planner.pareto import Pareto, Point
 
 SHOWN_POINTS = 20
@@ -48,7 +49,8 @@ def _proof(pareto: Pareto) -> str:
     if not pareto.complete:
         return "The time limit struck: points may be missing."
     sizes = plural(len(pareto.sizes), "size") + " of the cluster"
-    return f"Proved under the cost model: no point is missing, over {sizes}."
+    kind = " with even stages" if traits_of(pareto.job).splits_freely else ""
+    return f"Proved under the cost model: no point{kind} is missing, over {sizes}."
 
 
 def _head(name: str, per: str) -> str:
