@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from costmodel.calibrated import NOTHING, Measured, machine_for, measured_notes
 from costmodel.errors import SpecError
 from costmodel.explicit import Estimate, explicit
@@ -123,7 +125,8 @@ def _plan(
     target: Target,
 ) -> Plan:
     job, found = reached.job, reached.found
-    candidates = _candidates(job, machine, options, finalists)
+    listed = finalists.take(np.arange(min(len(finalists), options.top)))
+    candidates = _candidates(job, machine, options, listed)
     best = candidates[0]
     step = best.estimate.step_time_s
     if target.name == "time":

@@ -59,6 +59,9 @@ LAYOUTS_AT_ONCE = 16
 STEP = 1.06
 """Where a layout may have many splits, only those so far above its bound are looked for at first:
 the best answer so far may be poor. Source: measured; any value gives the same answer."""
+TRIED_FIRST = 10
+"""Finalists of the even search that are split before any other layout: as many whatever number of
+alternatives is listed, for one answer."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
 OPENED_WITHOUT_LIMIT = 240
@@ -130,8 +133,8 @@ class FreeSplits:
 
     def try_first(self, table: LayoutTable) -> None:
         """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
+        table = table.take(np.arange(min(len(table), TRIED_FIRST)))
         table = table.take(may_split(self.of.traits, table))
-        table = table.take(np.arange(min(len(table), LAYOUTS_AT_ONCE)))
         for row, found in self._split(table, np.full(len(table), np.inf)):
             self._keep(found, row)
 

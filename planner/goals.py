@@ -15,7 +15,7 @@ from costmodel.table import LayoutTable
 from costmodel.units import SECONDS_PER_DAY
 from planner.any_stages import faster_splits, joined, proof_of, splits_freely
 from planner.found import Found
-from planner.free_splits import FreeFound
+from planner.free_splits import TRIED_FIRST, FreeFound
 from planner.headroom import leanest
 from planner.plan import UnevenStages
 from planner.probes import Prober
@@ -65,7 +65,7 @@ def reach(prober: Prober, job: Job) -> Reached:
 
 def _fastest(prober: Prober, job: Job) -> Reached:
     limit = longest_step(prober, job)
-    search = prober.search(job, top=prober.options.top)
+    search = prober.search(job, top=_finalists(prober))
     found = search.run(prober.budget)
     if found.finalists is None:
         return Reached(job, found, None)
@@ -80,6 +80,12 @@ def _fastest(prober: Prober, job: Job) -> Reached:
         step_time_limit_s=limit if np.isfinite(limit) else None,
     )
     return Reached(job, found, target)
+
+
+def _finalists(prober: Prober) -> int:
+    """Layouts that are listed, or whose stages are split before any others."""
+    top = prober.options.top
+    return top if prober.options.only_answer else max(top, TRIED_FIRST)
 
 
 def _leanest(prober: Prober, job: Job) -> Reached:
@@ -120,7 +126,7 @@ def _fewest(prober: Prober, job: Job) -> Reached:
 def _sized(prober: Prober, size: BestSize, known: Found) -> Reached:
     """The whole search on the size chosen, for the alternatives; what is known if time is short."""
     name, job = prober.options.objective, size.job
-    limit, top = longest_step(prober, job), prober.options.top
+    limit, top = longest_step(prober, job), _finalists(prober)
     found = prober.search(job, figure_of(name), most_seconds=limit, top=top).run(prober.budget)
     found = found if found.complete else known
     free = size.free

@@ -4,7 +4,12 @@ import pytest
 
 from cli.render.plan import certificate_text
 from costmodel.errors import SpecError
+from costmodel.families import model_from_config
+from costmodel.spec.cluster import ClusterSpec
+from costmodel.spec.job import Job
+from costmodel.spec.training import TrainingSpec
 from planner.answer import SearchOptions, search
+from planner.any_stages import faster_splits
 from planner.constraints import parse_choice
 from planner.pareto import pareto
 from tests.budgets import Steps
@@ -59,6 +64,43 @@ def test_free_stages_are_what_a_search_without_a_choice_gives(job):
     free = search(job, SearchOptions(fix=(*PIPELINE, *held("stages=free"))))
     assert free.best == plan.best
     assert free.certificate == plan.certificate
+
+
+@pytest.fixture
+def moe_job():
+    """Qwen1.5-MoE with half its layers, where the best even layout has no better uneven stages."""
+    config = {
+        "model_type": "qwen2_moe",
+        "num_hidden_layers": 12,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "vocab_size": 151_936,
+        "max_position_embeddings": 8192,
+    }
+    nodes = {"gpu": "l40s", "num_nodes": 2, "gpus_per_node": 8}
+    return Job(
+        model=model_from_config(config, "half"),
+        training=TrainingSpec(seq_length=4096, global_batch_size=32),
+        cluster=ClusterSpec.model_validate(
+            {"groups": [nodes | {"nic": {"per_node": 8, "gb_per_s": 25}}]}
+        ),
+    )
+
+
+def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job, monkeypatch):
+    monkeypatch.setitem(faster_splits.__kwdefaults__, "may_open", 0)
+    ten, one, many = (search(moe_job, SearchOptions(top=top)) for top in (10, 1, 30))
+    assert ten.best.layout.stages is not None
+    assert [len(plan.candidates) for plan in (ten, one, many)] == [10, 1, 30]
+    assert one.best == ten.best == many.best
+    assert one.certificate == ten.certificate
+    assert one.certificate.lower_bound_s == many.certificate.lower_bound_s
 
 
 def test_excluding_free_stages_holds_the_even_split(job):
