@@ -2,7 +2,9 @@
 
 Ranks are numbered as Megatron Core does by default, inner to outer: tp, cp, dp (ep inside it), pp.
 A group of `size` ranks at distance `stride` therefore has `domain / stride` members in one
-scale-up domain. Source: Megatron-LM `parallel_state.py`, order "tp-cp-ep-dp-pp".
+scale-up domain, or fewer where its ranks do not fill whole nodes: of tensor groups of 4 on nodes
+of 6, every third has two members on each of two nodes, and all wait for it.
+Source: Megatron-LM `parallel_state.py`, order "tp-cp-ep-dp-pp".
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class Group:
 
     size: IntColumn
     inside: IntColumn
-    """Members in one scale-up domain."""
+    """Members in one scale-up domain; of the group that is cut worst, on its emptiest one."""
     stride: IntColumn
     """Distance of neighbouring members."""
     nodes: FloatColumn
@@ -39,7 +41,7 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
     Every member drives its own rail, so a group with several members in a domain uses as many NICs.
     Source: derived; measured by NCCL's rail-aligned rings, as SimAI's nic_ratio tables show.
     """
-    inside = np.clip(machine.domain_gpus // stride, 1, size)
+    inside, nodes = _spread(machine, size, stride)
     slowdown = np.ones(len(size))
     latency = np.zeros(len(size))
     for tier in machine.fabric:
@@ -47,7 +49,26 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
         slowdown = np.where(leaves, np.maximum(slowdown, tier.oversubscription), slowdown)
         latency = latency + leaves * tier.latency_us * 1e-6
     nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency * inside / slowdown
-    return Group(size, inside, stride, size / inside, nic, latency)
+    return Group(size, inside, stride, nodes, nic, latency)
+
+
+def _spread(machine: Machine, size: IntColumn, stride: IntColumn) -> tuple[IntColumn, FloatColumn]:
+    """Members in one domain, and domains.
+
+    A domain of several nodes is taken to be filled by whole groups, as jobs on racks ask for
+    segments of nodes; a node is filled to the last GPU.
+
+    Source: derived; groups start at multiples of `size * stride` ranks and domains at multiples of
+    their GPUs, so their borders are a multiple of the greatest common divisor apart.
+    """
+    domain, ranks = machine.domain_gpus, size * stride
+    inside = np.clip(domain // stride, 1, size)
+    piece = np.gcd(ranks, domain)
+    packed = domain > machine.gpus_per_node or domain >= machine.num_gpus
+    torn = (piece < np.minimum(ranks, domain)) & (not packed)
+    spanned = np.minimum(size, 1 + -(-(ranks - piece) // domain))
+    cut = np.clip(piece // stride, 1, inside)
+    return np.where(torn, cut, inside), np.where(torn, spanned, size / inside)
 
 
 def link_speed(machine: Machine, stride: IntColumn) -> FloatColumn:

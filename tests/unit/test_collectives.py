@@ -97,3 +97,20 @@ def test_an_oversubscribed_tier_slows_only_groups_that_leave_it():
 def test_stages_that_fill_whole_nodes_always_cross_the_network():
     pp, stride = np.array([4, 4, 4]), np.array([8, 4, 1])
     assert pipeline_neighbour(H100, pp, stride).tolist() == [1.0, 0.5, 0.0]
+
+
+def test_a_group_that_nodes_tear_apart_goes_over_the_network():
+    """Of groups of 4 on nodes of 6, ranks 4 to 7 are two on each of two nodes."""
+    torn = one_group(4, machine=machine_of(parse_cluster("4x6:h100-sxm"), "bf16"))
+    whole = one_group(4, machine=machine_of(parse_cluster("6x4:h100-sxm"), "bf16"))
+    assert (torn.inside, torn.nodes) == (2, 2)
+    assert (whole.inside, whole.nodes) == (4, 1)
+    times = [collective_seconds(H100, "all_gather", GIB, one)[0] for one in (torn, whole)]
+    assert times[0] > 2 * times[1]
+
+
+@pytest.mark.parametrize("cluster", ["1x6:h100-sxm", "8x8:h100-sxm", "36x4:gb200"])
+def test_groups_that_fill_nodes_or_racks_in_segments_are_whole(cluster):
+    machine = machine_of(parse_cluster(cluster), "bf16")
+    assert one_group(2, machine=machine).nodes == 1
+    assert one_group(16, machine=machine).nodes == max(1, 16 / machine.domain_gpus)
