@@ -163,14 +163,12 @@ def _explicit_mixed(
 ) -> tuple[Estimate, ...]:
     """As `explicit`, of layouts whose stages name their node groups.
 
-    Memory is that of the rank with least to spare; MFU counts the peak of every GPU.
+    Memory is that of the rank with least to spare.
     """
-    simulated, peaks = simulate_mixed(mixed), [one.peak_flop_per_second for one in machine.groups]
-    gpus = [one.num_gpus for one in machine.groups]
-    mean = replace(machine, peak_flop_per_second=float(np.average(peaks, weights=gpus)))
+    simulated = simulate_mixed(mixed)
     found = []
     for row, makespans in enumerate(map(simulated.row, range(len(mixed.whole.table)))):
-        one = _estimate(job, mean, mixed.row(row), row, makespans=makespans, margin=margin)
+        one = _estimate(job, machine, mixed.row(row), row, makespans=makespans, margin=margin)
         found.append(replace(one, memory=_tightest(machine, mixed, row, one.memory, margin)))
     return tuple(found)
 
@@ -201,11 +199,22 @@ def _estimate(
         lower_bound_s=float(priced.step_seconds[row]),
         tokens_per_s_per_gpu=job.training.tokens_per_step / step / machine.num_gpus,
         tflops_per_gpu=flop_per_second / TERA,
-        mfu=flop_per_second / machine.peak_flop_per_second,
+        mfu=flop_per_second / _mean_peak(machine),
         terms=terms,
         memory=_memory(machine, priced, row, margin),
         uncertainty=step_time_interval(job, step, terms.host, calibrated=machine.calibrated),
     )
+
+
+def _mean_peak(machine: Machine) -> float:
+    """FLOP/s of the mean GPU, whichever groups a layout's stages name.
+
+    Source: Chowdhery et al., PaLM, arXiv:2204.02311, appendix B: over the peak of all chips used.
+    """
+    if not machine.groups:
+        return machine.peak_flop_per_second
+    peaks = [one.peak_flop_per_second for one in machine.groups]
+    return float(np.average(peaks, weights=[one.num_gpus for one in machine.groups]))
 
 
 def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed: float) -> Terms:

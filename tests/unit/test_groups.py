@@ -140,3 +140,11 @@ def test_an_even_split_is_even_wherever_its_stages_live(on):
     assert evenly(table).tolist() == [True, False]
     assert in_groups(table).all()
     assert np.all(~in_groups(LayoutTable.of([layout(groups=(0, 0, 0, 0))])))
+
+
+def test_a_plan_for_the_slowest_group_counts_the_peak_of_every_gpu_too(on):
+    job = on(UNLIKE)
+    both = [estimate(job, row) for row in (layout(), layout(groups=(0, 0, 0, 0)))]
+    work = [one.mfu * one.step_time_s for one in both]
+    assert work[0] == pytest.approx(work[1])
+    assert both[0].mfu == pytest.approx(both[0].tflops_per_gpu / ((989 + 312) / 2), rel=1e-3)
