@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from costmodel import catalog
 from costmodel.errors import unknown_name
+from costmodel.runtimes.attention import attention_on
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.runtimes.fms_fsdp import FMS_FSDP
 from costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
@@ -40,14 +40,6 @@ RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
         )
     }
 )
-
-
-UNFUSED_ARCHITECTURES = frozenset({"volta", "turing"})
-"""NVIDIA's before tensor cores of bf16, on which no fused core of Transformer Engine runs.
-
-Source: NVIDIA/TransformerEngine `pytorch/attention/dot_product_attention/utils.py`,
-get_attention_backend: FlashAttention and FusedAttention are disabled below sm80.
-"""
 
 
 def runtime(name: str) -> RuntimeTraits:
@@ -84,11 +76,5 @@ def traits_of(job: Job) -> RuntimeTraits:
     traits, moe = runtime(job.runtime), job.model.moe
     if traits.separate_operations and moe and moe.expert_bias and not job.training.casts:
         traits = replace(traits, graphs_hybridep=False)
-    if traits.attention == "flash" and _of_unfused_architecture(job):
-        traits = replace(traits, attention="unfused")
+    traits = replace(traits, attention=attention_on(job, traits.attention))
     return traits.with_options(job.options)
-
-
-def _of_unfused_architecture(job: Job) -> bool:
-    groups = job.cluster.groups
-    return any(catalog.device(one).architecture in UNFUSED_ARCHITECTURES for one in groups)

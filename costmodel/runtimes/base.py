@@ -178,7 +178,7 @@ class RuntimeTraits:
         loss = options.cross_entropy
         return replace(
             self,
-            attention=_attention(self.attention, options.attention),
+            attention=attention_with(self.attention, options.attention),
             dropout=_or(options.dropout, self.dropout),
             kernels=self.kernels if compiled is None else "fused" if compiled else "eager",
             cuda_graph=_or(options.cuda_graph, graph),
@@ -223,7 +223,8 @@ def _or(stated: T | None, default: T) -> T:
     return default if stated is None else stated
 
 
-def _attention(default: AttentionKernel, stated: Attention | None) -> AttentionKernel:
+def attention_with(default: AttentionKernel, stated: Attention | None) -> AttentionKernel:
+    """The attention core of a run that states one, or none."""
     if stated == "unfused":
         return "unfused"
     return "flash" if stated == "flash" and default == "unfused" else default

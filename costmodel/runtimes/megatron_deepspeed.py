@@ -37,6 +37,17 @@ def pipeline_engine_shards_no_gradients(job: Job, table: LayoutTable) -> BoolCol
     return np.asarray((table.zero_stage >= 2) & (table.pp > 1))
 
 
+@rule(
+    "sequence_ranks_alone",
+    "tp pp cp",
+    "DeepSpeed's sequence parallelism (cp > 1) goes with data parallelism only: use tp=pp=1",
+    "deepspeedai/Megatron-DeepSpeed megatron/core/parallel_state.py, initialize_model_parallel",
+)
+def sequence_ranks_alone(job: Job, table: LayoutTable) -> BoolColumn:
+    """Its groups are laid out beside data parallelism only."""
+    return np.asarray((table.cp > 1) & (table.tp * table.pp > 1))
+
+
 DEVICE_OVERHEAD_BYTES = 4.0 * GIB
 """Context, libraries and the communicators of all process groups.
 
@@ -58,7 +69,7 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["unfused"],
     schedules=("1f1b",),  # runtime/pipe/schedule.py, TrainSchedule
-    rules=(pipeline_engine_shards_no_gradients,),
+    rules=(pipeline_engine_shards_no_gradients, sequence_ranks_alone),
     # megatron/model/transformer.py, ParallelMLP: relu and swiglu are torch operations
     autograd=Autograd(activation_output=True),
     footprint=Footprint(outside_bytes=DEVICE_OVERHEAD_BYTES),

@@ -13,6 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from costmodel.rules import num_microbatches, rule
+from costmodel.runtimes.attention import attention_of
 from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits, splits_groups
 from costmodel.runtimes.executes import model_modules
 from costmodel.runtimes.footprint import Footprint
@@ -124,6 +125,18 @@ def sinks_under_context_parallelism(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "cp_needs_fused_attention",
+    "cp",
+    "context parallelism needs a fused attention core (V100 and T4 have none): use cp=1",
+    "TE, dot_product_attention/utils.py: unfused attention is disabled under context parallelism; "
+    "core/transformer/dot_product_attention.py:57",
+)
+def cp_needs_fused_attention(job: Job, table: LayoutTable) -> BoolColumn:
+    """The exchange of keys and values is written for fused cores."""
+    return np.asarray((table.cp > 1) & (attention_of(job, "flash") == "unfused"))
+
+
+@rule(
     "experts_need_sequence_parallel",
     "tp sequence_parallel",
     "a mixture of experts with tp > 1 needs sequence_parallel",
@@ -205,6 +218,7 @@ MEGATRON_LM = RuntimeTraits(
         tp_divides_qkv,
         expert_bias_needs_whole_experts,
         sinks_under_context_parallelism,
+        cp_needs_fused_attention,
         fsdp_needs_one_pipeline_rank,
         experts_need_sequence_parallel,
         low_precision_alignment,

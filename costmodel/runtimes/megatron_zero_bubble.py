@@ -8,14 +8,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from costmodel.rules import rule
+from costmodel.runtimes.attention import attention_of
 from costmodel.runtimes.autograd import FUSED_KERNELS
 from costmodel.runtimes.footprint import PLAIN
 from costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from costmodel.runtimes.megatron_lm import interleaved_needs_whole_groups
+from costmodel.spec.job import Job
 from costmodel.spec.layout import Schedule
+from costmodel.table import BoolColumn, LayoutTable
 
 SPLIT: tuple[Schedule, ...] = ("zb-1p", "zb-2p", "zb-v", "v-half", "v-min")
 """Schedules with split backward passes."""
+
+
+@rule(
+    "cp_needs_transformer_engine",
+    "cp",
+    "the fork's own attention refuses cp > 1: use cp=1, or `--option attention=flash`",
+    "sail-sg/zero-bubble-pipeline-parallelism core/transformer/dot_product_attention.py:46",
+)
+def cp_needs_transformer_engine(job: Job, table: LayoutTable) -> BoolColumn:
+    """Unfused attention knows whole sequences only."""
+    return np.asarray((table.cp > 1) & (attention_of(job, "unfused") == "unfused"))
+
+
 MEGATRON_ZERO_BUBBLE = replace(
     MEGATRON_DEEPSPEED,
     name="megatron-zero-bubble",
@@ -32,5 +51,5 @@ MEGATRON_ZERO_BUBBLE = replace(
     waits_for_messages=("1f1b", "interleaved"),
     unsynchronised=SPLIT,  # --enable-optimizer-post-validation
     whole_groups=True,
-    rules=(interleaved_needs_whole_groups,),
+    rules=(interleaved_needs_whole_groups, cp_needs_transformer_engine),
 )

@@ -1,0 +1,26 @@
+"""Which attention core a job runs: the runtime's, unless its GPU or an option says another."""
+
+from __future__ import annotations
+
+from costmodel import catalog
+from costmodel.runtimes.base import AttentionKernel, attention_with
+from costmodel.spec.job import Job
+
+UNFUSED_ARCHITECTURES = frozenset({"volta", "turing"})
+"""NVIDIA's before tensor cores of bf16, on which no fused core of Transformer Engine runs.
+
+Source: NVIDIA/TransformerEngine `pytorch/attention/dot_product_attention/utils.py`,
+get_attention_backend: FlashAttention and FusedAttention are disabled below sm80.
+"""
+
+
+def attention_on(job: Job, default: AttentionKernel) -> AttentionKernel:
+    """The runtime's core on the GPUs of the job: one too old for a fused core has none."""
+    groups = job.cluster.groups
+    old = any(catalog.device(one).architecture in UNFUSED_ARCHITECTURES for one in groups)
+    return "unfused" if old and default == "flash" else default
+
+
+def attention_of(job: Job, default: AttentionKernel) -> AttentionKernel:
+    """The core on the GPUs of the job with its options."""
+    return attention_with(attention_on(job, default), job.options.attention)
