@@ -39,6 +39,11 @@ WINDOW = re.compile(r"sliding window (\d+)")
 SHARE = re.compile(r"(\d+) ?(?:(of|/)|(:|to)) ?(\d+)")
 
 
+def gpu_called(stated: str | None) -> str | None:
+    """The catalog's name of the GPU a record names; what it says where there is none."""
+    return catalog.gpu_named(stated or "") or stated
+
+
 def schedule_called(stated: str | None, vpp: int) -> str | None:
     """The schedule a record names, or the usual one; null: it is not known."""
     name = (stated or "1f1b").lower()

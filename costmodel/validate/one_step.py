@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from costmodel.scalars import speed_from_one_step
+from costmodel.validate.names import gpu_called
 from costmodel.validate.steps import TimedRow, mean_of_medians
 
 
@@ -73,7 +74,7 @@ def errors_after_one_step(
     machines: dict[object, list[TimedRow]] = {}
     for row in rows:
         run = row.run
-        key = (run.cluster.gpu, run.training.precision, run.runtime, run.source_group)
+        key = (gpu_called(run.cluster.gpu), run.training.precision, run.runtime, run.source_group)
         machines.setdefault(key, []).append(row)
     for group in machines.values():
         speeds = [speed_from_one_step(row.measured_s, row.predicted_s) for row in group]

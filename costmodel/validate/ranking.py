@@ -8,6 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
+from costmodel.validate.names import gpu_called
 from costmodel.validate.steps import TimedRow
 
 FEWEST_LAYOUTS = 3
@@ -79,7 +80,7 @@ def job_of(row: TimedRow) -> object:
     run = row.run
     return (
         run.model.model_dump_json(exclude={"name"}),
-        run.cluster.gpu,
+        gpu_called(run.cluster.gpu),
         run.cluster.num_gpus,
         run.training.global_batch_size,
         run.training.seq_length,
@@ -99,7 +100,7 @@ def _group(rows: Sequence[TimedRow]) -> RankingGroup | None:
     run = rows[0].run
     return RankingGroup(
         run.model.name,
-        run.cluster.gpu or "",
+        gpu_called(run.cluster.gpu) or "",
         run.cluster.num_gpus or 0,
         run.runtime,
         len(layouts),

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from costmodel.explicit import Estimate
 from costmodel.spec.job import Job
 from costmodel.spec.measured_run import MeasuredRun
+from costmodel.validate.names import gpu_called
 from costmodel.validate.predict import Prediction
 
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
@@ -175,7 +176,7 @@ FEATURES: Mapping[str, Callable[[MeasuredRun], bool]] = MappingProxyType(
 GROUPINGS: Mapping[str, Callable[[MeasuredRun], Iterable[str]]] = MappingProxyType(
     {
         "source": lambda run: [run.source_group],
-        "gpu": lambda run: [run.cluster.gpu or NOT_STATED],
+        "gpu": lambda run: [gpu_called(run.cluster.gpu) or NOT_STATED],
         "runtime": lambda run: [run.runtime],
         "precision": lambda run: [run.training.precision or NOT_STATED],
         "feature": _features,

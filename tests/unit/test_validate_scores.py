@@ -9,9 +9,15 @@ from costmodel.validate.intervals import coverage
 from costmodel.validate.memory_scores import verdicts
 from costmodel.validate.one_step import after_one_step
 from costmodel.validate.predict import predict, unreadable
-from costmodel.validate.ranking import ranking, spearman
+from costmodel.validate.ranking import job_of, ranking, spearman
 from costmodel.validate.scores import scores, worst
-from costmodel.validate.steps import errors, mean_of_medians, measured_step_seconds, timed_rows
+from costmodel.validate.steps import (
+    GROUPINGS,
+    errors,
+    mean_of_medians,
+    measured_step_seconds,
+    timed_rows,
+)
 from tests.e2e.measured_runs import own_run
 
 
@@ -101,6 +107,15 @@ def test_one_measured_step_removes_a_constant_factor():
     found = after_one_step(rows)
     assert found.before_fraction == pytest.approx(0.5)
     assert found.after_fraction < 0.03
+
+
+def test_a_gpu_in_its_drivers_words_is_the_same_machine():
+    runs = layouts(2, 8, factor=1.3)
+    runs[1]["cluster"] = runs[1]["cluster"] | {"gpu": "NVIDIA H100 80GB HBM3"}
+    rows = timed_rows(priced(*runs), everything=True)
+    assert after_one_step(rows) is not None
+    assert job_of(rows[0]) == job_of(rows[1])
+    assert list(GROUPINGS["gpu"](rows[1].run)) == ["h100-sxm"]
 
 
 def test_a_run_alone_has_no_partner():
