@@ -183,6 +183,11 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
     field, equals, value = text.partition("=")
     if not equals:
         raise SpecError(f"{text!r}: expected FIELD=VALUE such as tp=8")
+    if "=" in value:
+        raise SpecError(
+            f"{text!r}: expected one field, such as {field}={value.partition(',')[0]}: "
+            "repeat the option for each"
+        )
     if field in _CODES:
         names = [str(name) for name in _CODES[field]]
         if value.lower() not in names:

@@ -15,7 +15,8 @@ from cli.help import example
 from cli.options import FORCE
 from cli.output import remark, section, show
 from cli.render.plan import notes_part
-from costmodel.errors import PlanError, unknown_name
+from costmodel.errors import PlanError, UnsupportedError, unknown_name
+from costmodel.runtimes import RUNTIMES
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner.answer import check
@@ -74,6 +75,12 @@ def command(
 
 
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
+    if runtime in RUNTIMES and runtime not in EXPORTERS:
+        raise UnsupportedError(
+            f"no launch files are written for {runtime}: `plan export` knows "
+            f"{', '.join(EXPORTERS)}; search with that `--runtime`, or set the degrees in your own "
+            "script"
+        )
     if runtime not in EXPORTERS:
         raise unknown_name("runtime", runtime, EXPORTERS, f"known: {', '.join(EXPORTERS)}")
     return EXPORTERS[runtime]

@@ -132,6 +132,13 @@ def test_a_plan_is_exported_for_its_own_runtime(tmp_path: Path, monkeypatch: pyt
     assert plan("export", made, "--output-dir", tmp_path / "launch").code == 0
 
 
+def test_a_runtime_without_launch_files_is_not_called_unknown(tmp_path: Path):
+    made = tmp_path / "plan.json"
+    assert plan("search", *TINY, "--runtime", "nemo", "--output", made).code == 0
+    outcome = plan("export", made, "--output-dir", tmp_path / "launch")
+    refused(outcome, "no launch files are written for nemo: `plan export` knows megatron-lm")
+
+
 def test_a_missing_output_folder_is_refused_before_the_search(tmp_path: Path):
     refused(plan("search", *LLAMA, "--output", tmp_path / "a" / "plan.json"), "make it first")
 

@@ -157,3 +157,33 @@ def test_a_layout_for_another_world_size_is_refused_with_the_right_dp(make_job):
 def test_an_illegal_layout_is_refused_with_the_rule_and_its_fix(make_job):
     with pytest.raises(SpecError, match=r"fsdp_needs_one_pipeline_rank.*use pp=1"):
         estimate(make_job("small-dense", "1x8:h100-sxm", 16), Layout(pp=2, dp=4, zero_stage=3))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "cluster", "precision", "rule"),
+    [
+        ("megatron-lm", "2x8:v100-sxm-32gb", "fp16", "cp_needs_fused_attention"),
+        ("nemo", "1x8:t4", "fp16", "cp_needs_fused_attention"),
+        ("megatron-zero-bubble", "2x8:h100-sxm", "bf16", "cp_needs_transformer_engine"),
+    ],
+)
+def test_unfused_attention_takes_whole_sequences_alone(make_job, runtime, cluster, precision, rule):
+    job = make_job("small-dense", cluster, precision=precision)
+    job = job.model_copy(update={"runtime": runtime})
+    assert rule in broken(job, cp=2)
+    assert rule not in broken(job, tp=2)
+    fused = job.options.model_copy(update={"attention": "flash"})
+    assert rule not in broken(job.model_copy(update={"options": fused}), cp=2)
+
+
+def test_a_choice_of_two_fields_says_to_repeat_the_option():
+    with pytest.raises(SpecError, match="such as tp=8: repeat the option for each"):
+        parse_choice("tp=8,pp=2", excluded=False)
+
+
+def test_deepspeed_cuts_sequences_beside_data_parallel_ranks_alone(make_job):
+    job = make_job("small-dense", "1x8:h100-sxm")
+    job = job.model_copy(update={"runtime": "megatron-deepspeed"})
+    for degrees in ({"tp": 2}, {"pp": 2}):
+        assert "sequence_ranks_alone" in broken(job, cp=2, **degrees)
+    assert "sequence_ranks_alone" not in broken(job, cp=2, dp=2)
