@@ -19,7 +19,7 @@ from planner.constraints import allowed, broken_rules
 from planner.exporters import EXPORTERS
 from planner.feasibility import Relaxations, relaxations
 from planner.found import Found
-from planner.goals import Reached, reach
+from planner.goals import Reached, reach, too_late
 from planner.grouped import with_groups
 from planner.options import SearchOptions
 from planner.other_schedules import other_schedules
@@ -61,6 +61,7 @@ def search(
     budget = budget or Unlimited()
     prober = Prober(options, measured, budget, workers)
     reached, uneven = with_uneven_stages(prober, with_groups(prober, reach(prober, job)))
+    _check_deadline(prober, reached)
     job, found, machine = reached.job, reached.found, machine_for(reached.job, measured)
     if found.finalists is None and not found.complete:
         raise SpecError(
@@ -115,6 +116,16 @@ def check(job: Job, layout: Layout) -> None:
     _check_positions(job)
     for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
         raise SpecError(f"layout breaks rule {rule.name}: {rule.says} (source: {rule.source})")
+
+
+def _check_deadline(prober: Prober, reached: Reached) -> None:
+    """Is the fastest layout in time? Other objectives take no slower ones for an answer."""
+    target = reached.target
+    if target is None or target.name != "time" or target.step_time_limit_s is None:
+        return
+    if target.value > target.step_time_limit_s:
+        even = traits_of(reached.job).splits_freely and prober.options.only_answer
+        raise too_late(prober, reached.job, target.value, even=even)
 
 
 def _plan(

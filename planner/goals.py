@@ -64,22 +64,24 @@ def reach(prober: Prober, job: Job) -> Reached:
 
 
 def _fastest(prober: Prober, job: Job) -> Reached:
-    limit = longest_step(prober, job)
     search = prober.search(job, top=_finalists(prober))
     found = search.run(prober.budget)
     if found.finalists is None:
         return Reached(job, found, None)
-    if found.value > limit:
-        raise _too_late(prober, job, found.value)
-    target = Target(
+    return Reached(job, found, step_target(prober, job, found.value, found.lower_bound_s))
+
+
+def step_target(prober: Prober, job: Job, step_s: float, lower_bound_s: float) -> Target:
+    """The step time of an answer; whether it is in time is asked when the search ends."""
+    limit = longest_step(prober, job)
+    return Target(
         name="time",
-        unit="s",
+        unit=UNITS["time"],
         per="step",
-        value=found.value,
-        lower_bound=found.lower_bound_s,
+        value=step_s,
+        lower_bound=lower_bound_s,
         step_time_limit_s=limit if np.isfinite(limit) else None,
     )
-    return Reached(job, found, target)
 
 
 def _finalists(prober: Prober) -> int:
@@ -94,7 +96,10 @@ def _leanest(prober: Prober, job: Job) -> Reached:
     found = fastest.found
     if found.finalists is None:
         return fastest
-    limit = min(found.value * (1 + prober.options.slack), longest_step(prober, job))
+    deadline = longest_step(prober, job)
+    if found.value > deadline:
+        raise too_late(prober, job, found.value, even=traits_of(job).splits_freely)
+    limit = min(found.value * (1 + prober.options.slack), deadline)
     first = found.finalists.take(np.array([0]))
     lean = leanest(prober, job, first, limit)
     target = Target(
@@ -173,17 +178,18 @@ def _none(prober: Prober, job: Job) -> Reached:
     """No size has an answer: nothing fits, or nothing that fits is fast enough."""
     fastest = prober.search(job).run(prober.budget)
     if fastest.finalists is not None:
-        raise _too_late(prober, job, fastest.value)
+        raise too_late(prober, job, fastest.value, even=traits_of(job).splits_freely)
     return Reached(job, fastest, None)
 
 
-def _too_late(prober: Prober, job: Job, step_s: float) -> SpecError:
+def too_late(prober: Prober, job: Job, step_s: float, *, even: bool = False) -> SpecError:
+    """The fastest layout found, maybe of those with even stages, misses the deadline."""
     days = step_s * (run_steps(job) or 1) / SECONDS_PER_DAY
     wanted, gpus = prober.options.deadline_days or 0.0, job.cluster.num_gpus
-    even = " with even stages" if traits_of(job).splits_freely else ""
+    stages = " with even stages" if even else ""
     return SpecError(
-        f"no layout that was found ends the run in {wanted:g} days: the fastest{even} on all "
-        f"{gpus} GPUs takes {days:.1f}: raise --deadline, lower --tokens, or give more nodes"
+        f"no layout that was found ends the run in {wanted:g} days: the fastest{stages} on all "
+        f"{gpus} GPUs takes {days:.1f} days: raise --deadline, lower --tokens, or give more nodes"
     )
 
 

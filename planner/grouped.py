@@ -10,10 +10,9 @@ from costmodel.calibrated import machine_for
 from costmodel.groups import unlike
 from costmodel.table import LayoutTable
 from planner.constraints import legality_rules
-from planner.goals import Reached
+from planner.goals import Reached, step_target
 from planner.mixed_search import MixedFound, MixedSearch
 from planner.probes import Prober
-from planner.target import Target
 
 
 def with_groups(prober: Prober, reached: Reached) -> Reached:
@@ -32,7 +31,7 @@ def with_groups(prober: Prober, reached: Reached) -> Reached:
     best = min(found.value, *(seconds for seconds, _ in mixed.layouts), np.inf)
     if not np.isfinite(best):
         return reached
-    target = _target(reached, best, bound)
+    target = step_target(prober, job, best, bound)
     changed = replace(
         found,
         finalists=_joined(found.finalists, mixed, options.top),
@@ -41,12 +40,6 @@ def with_groups(prober: Prober, reached: Reached) -> Reached:
         complete=found.complete and mixed.complete,
     )
     return replace(reached, found=changed, target=target)
-
-
-def _target(reached: Reached, value: float, bound: float) -> Target:
-    if reached.target is None:
-        return Target(name="time", unit="s", per="step", value=value, lower_bound=bound)
-    return reached.target.model_copy(update={"value": value, "lower_bound": bound})
 
 
 def _joined(finalists: LayoutTable | None, mixed: MixedFound, top: int) -> LayoutTable | None:

@@ -20,12 +20,12 @@ from planner.any_stages import (
     wants_uneven,
 )
 from planner.free_splits import FreeFound, FreeSplits
-from planner.goals import Reached
+from planner.goals import Reached, step_target
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
 from planner.probes import Prober
+from planner.sizes import longest_step
 from planner.split_problem import Splittable
-from planner.target import Target
 
 
 def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> None:
@@ -73,7 +73,7 @@ def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, Uneve
     proof = proof_of(found, free)
     bound = min(found.lower_bound_s, free.lower_bound_s)
     finalists = joined(found.finalists, free, options.top)
-    return _changed(reached, free, bound, finalists), proof
+    return _changed(prober, reached, free, bound, finalists), proof
 
 
 def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
@@ -83,15 +83,14 @@ def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
     free = splits_below(prober, reached.job, np.inf).run()
     if free.table is None:
         return reached
-    return _changed(reached, free, free.lower_bound_s, free.table)
+    return _changed(prober, reached, free, free.lower_bound_s, free.table)
 
 
 def _changed(
-    reached: Reached, free: FreeFound, bound: float, finalists: LayoutTable | None
+    prober: Prober, reached: Reached, free: FreeFound, bound: float, finalists: LayoutTable | None
 ) -> Reached:
     """The answer of the second half."""
-    known = reached.target or Target(name="time", unit="s", per="step", value=0.0, lower_bound=0.0)
-    target = known.model_copy(update={"value": free.step_time_s, "lower_bound": bound})
+    target = step_target(prober, reached.job, free.step_time_s, bound)
     found = replace(reached.found, finalists=finalists, lower_bound_s=bound, value=free.step_time_s)
     return replace(reached, found=found, target=target)
 
@@ -99,8 +98,7 @@ def _changed(
 def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStages | None]:
     """The best layout whose stages are not even, whatever even ones give."""
     job, found = reached.job, reached.found
-    limit = reached.target.step_time_limit_s if reached.target else None
-    below = np.nextafter(limit or np.inf, np.inf)
+    below = np.nextafter(longest_step(prober, job), np.inf)
     splits = splits_below(prober, job, below, OnlyUneven)
     if found.finalists is not None:
         splits.try_first(found.finalists)
@@ -116,7 +114,7 @@ def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStage
             "stages=even"
         )
     proof = None if found.finalists is None else proof_of(found, free)
-    return _changed(reached, free, free.lower_bound_s, free.table), proof
+    return _changed(prober, reached, free, free.lower_bound_s, free.table), proof
 
 
 class OnlyUneven(FreeSplits):

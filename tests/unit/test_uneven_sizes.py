@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cli.render.plan import certificate_text
+from costmodel.errors import SpecError
 from costmodel.spec.layout import Layout
 from costmodel.units import SECONDS_PER_DAY
 from planner.answer import SearchOptions, search
@@ -59,12 +60,33 @@ def test_the_page_says_that_all_splits_were_searched(job):
     assert chosen_from_json(json.dumps(plan_json(plan)))[1] == plan.best.layout
 
 
-def test_uneven_stages_meet_a_deadline_that_even_ones_miss(job):
+def days_of_run(job, step_s):
     steps = -(-job.training.tokens // job.training.tokens_per_step)
+    return step_s * steps / SECONDS_PER_DAY
+
+
+@pytest.fixture
+def steps_of_small(job):
+    """Seconds of the fastest layout on one node, with stages of any kind and with even ones."""
     small = part_jobs(job)[0]
-    free = search(small, SearchOptions(fix=PIPELINE)).best.estimate.step_time_s
-    even = search(small, SearchOptions(fix=EVEN)).best.estimate.step_time_s
-    days = (free + even) / 2 * steps / SECONDS_PER_DAY
+    plans = (search(small, SearchOptions(fix=fix)) for fix in (PIPELINE, EVEN))
+    return tuple(plan.best.estimate.step_time_s for plan in plans)
+
+
+def test_a_deadline_that_only_uneven_stages_meet_is_met(job, steps_of_small):
+    small, (free, even) = part_jobs(job)[0], steps_of_small
+    days = days_of_run(job, (free + even) / 2)
+    plan = search(small, SearchOptions(fix=PIPELINE, deadline_days=days))
+    assert plan.best.estimate.step_time_s == pytest.approx(free)
+    with pytest.raises(SpecError, match=r"on all 4 GPUs takes [0-9.]+ days"):
+        search(small, SearchOptions(fix=EVEN, deadline_days=days))
+    with pytest.raises(SpecError, match=r"the fastest on all 4 GPUs takes"):
+        search(small, SearchOptions(fix=PIPELINE, deadline_days=days_of_run(job, free * 0.99)))
+
+
+def test_uneven_stages_meet_a_deadline_that_even_ones_miss(job, steps_of_small):
+    free, even = steps_of_small
+    days = days_of_run(job, (free + even) / 2)
     asked = {"objective": "gpus", "deadline_days": days}
     plan = search(job, SearchOptions(fix=PIPELINE, **asked))
     more = search(job, SearchOptions(fix=EVEN, **asked))
