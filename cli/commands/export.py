@@ -19,7 +19,7 @@ from costmodel.errors import PlanError, UnsupportedError, unknown_name
 from costmodel.runtimes import RUNTIMES
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
-from planner.answer import check
+from planner.answer import NO_FILES, check
 from planner.exporters import EXPORTERS, LaunchConfig
 from planner.launchers import LAUNCHERS, LaunchFile, hostfile
 from planner.placement import node_order
@@ -77,7 +77,7 @@ def command(
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
     if runtime in RUNTIMES and runtime not in EXPORTERS:
         raise UnsupportedError(
-            f"no launch files are written for {runtime}: `plan export` knows "
+            f"{NO_FILES} {runtime}: `plan export` knows "
             f"{', '.join(EXPORTERS)}; search with that `--runtime`, or set the degrees in your own "
             "script"
         )
