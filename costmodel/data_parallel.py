@@ -16,7 +16,7 @@ from costmodel.comm.collectives import (
 from costmodel.comm.topology import Group, group
 from costmodel.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from costmodel.machine import Machine
-from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
+from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks, sums_whole
 from costmodel.pipeline import LayerSeconds
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules.bounds import RankSeconds
@@ -173,15 +173,27 @@ def step_traffic_seconds(
     gathers, since it reduces in every micro batch; ZeRO-3 does both there. With overlap the
     reduction hides behind the last backward pass and the gather behind the first forward pass of
     the rank class.
-    Source: Rajbhandari et al., arXiv:1910.02054, section 7.
+    Source: Rajbhandari et al., arXiv:1910.02054, section 7; `hides_gradients`.
     """
     traffic = step_traffic(machine, traits, table, params)
     reduce, gather = traffic.reduce, traffic.gather
     if traits.overlaps_gradients:
-        reduce = _tail(machine, reduce, work.backward)
+        beside_pass = hides_gradients(traits, table)
+        reduce = np.where(beside_pass, _tail(machine, reduce, work.backward), reduce)
     if traits.overlaps_parameters:
         gather = _tail(machine, gather, work.forward)
     return reduce + gather
+
+
+def hides_gradients(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Does the reduction of gradients run beside the last backward pass of each row's ranks?
+
+    FSDP that sums whole gradients under a pipeline reduces those of a stage when its last backward
+    pass has ended, one unit after the other, and the stream of the passes waits for each.
+    Source: PyTorch v2.6.0 `distributed/pipelining/stage.py`, run_post_backward (later an op of the
+    schedule, REDUCE_GRAD), and `fsdp/_fully_shard/_fsdp_param_group.py`, post_backward.
+    """
+    return traits.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
 
 
 @dataclass(frozen=True, slots=True)

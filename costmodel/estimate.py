@@ -34,11 +34,13 @@ from costmodel.memory.states import BlockParams, RankParams, block_params, rank_
 from costmodel.pipeline import (
     LayerSeconds,
     RowSeconds,
+    adds_to_a_copy,
     ends_apart,
     layer_seconds,
     pipeline_lower_bound,
     rank_seconds,
     splits_backward,
+    table_sum_seconds,
     waits_for_messages,
 )
 from costmodel.ranks import Ranks, ranks_of
@@ -111,6 +113,8 @@ def price(
     work = rank_seconds(seconds, ranks)
     bound = pipeline_lower_bound(work, ranks, table, microbatches)
     traffic = step_traffic_seconds(machine, traits, table, held, work)
+    one_copy = adds_to_a_copy(ranks.embedding, ranks.head)
+    traffic = traffic + one_copy * table_sum_seconds(job, machine, traits, table)
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
     optimizer = optimizer_seconds(machine, table, held, updated)
     memory = rank_memory(job, traits, table, gathered, ranks=ranks, params=params, held=held)

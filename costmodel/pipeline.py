@@ -11,10 +11,15 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from costmodel.blocks import Block
+from costmodel.blocks.ends import padded_vocab
+from costmodel.comm.collectives import collective_seconds
+from costmodel.comm.topology import group
+from costmodel.machine import Machine
 from costmodel.ranks import Ranks
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.bounds import RankSeconds, Work
+from costmodel.spec.job import Job
 from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 
@@ -79,6 +84,36 @@ class RowSeconds:
     def by_kind(self) -> tuple[LayerSeconds, ...]:
         """Dense, MoE, embedding, head, MTP."""
         return self.dense, self.moe, self.embedding, self.head, self.mtp
+
+
+def table_sum_seconds(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
+    """Seconds in which ranks with a copy of the token table add up its gradients, of each row.
+
+    The first and the last rank do, where the head is the table or a module predicts further tokens:
+    an all-reduce of the whole accumulated gradient, after all others and before the optimizer.
+    Source: Megatron-LM @d98e8a64 `distributed/finalize_model_grads.py`,
+    _allreduce_word_embedding_grads; DeepSpeed `runtime/pipe/engine.py`, _exec_reduce_tied_grads.
+    """
+    model = job.model
+    copied = model.tie_word_embeddings or model.num_nextn_predict_layers > 0
+    stage = table.tp * table.cp * table.dp
+    whole, domain = table.pp * stage, machine.domain_gpus
+    stride = np.where(whole <= domain, stage, np.maximum(domain, whole // 2))
+    links = group(machine, np.full(len(table), 2), stride)
+    weights = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
+    size = max(traits.gradient_bytes, job.training.storage_bytes)
+    seconds = collective_seconds(machine, "all_reduce", size * weights, links)
+    return np.asarray(copied * (table.pp > 1) * seconds)
+
+
+def adds_to_a_copy(embedding: FloatColumn | IntColumn, head: FloatColumn | IntColumn) -> BoolColumn:
+    """Does a rank with so many embeddings and heads hold one copy of the token table of two?
+
+    A rank with both has one table for both. Source: as `table_sum_seconds`.
+    """
+    return np.asarray((embedding > 0) != (head > 0))
 
 
 def splits_backward(table: LayoutTable) -> BoolColumn:

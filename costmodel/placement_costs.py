@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.blocks.context import context_ways
 from costmodel.comm.neighbours import Pairs, Paths, Places, joined
 from costmodel.estimate import Priced, price, with_overhead
 from costmodel.machine import Machine
@@ -173,8 +174,8 @@ def _rank_ends(job: Job, machine: Machine, table: LayoutTable, makespan: float) 
 def _kinds(job: Job, places: Places, rank: int) -> tuple[Pairs, ...]:
     """Pairs of each kind of traffic: tensor, context, expert parallel, sharded states."""
     layout = places.layout
-    ring = traits_of(job).context_exchange != "a2a"
-    context = places.ring if ring else places.everyone
+    heads, _ = context_ways(job.model, traits_of(job).context_exchange, LayoutTable.of([layout]))
+    context = places.everyone if heads.any() else places.ring
     experts = places.everyone(rank, layout.ep, layout.etp), places.ring(rank, layout.etp, 1)
     ways = [(layout.dp * layout.cp, layout.tp)]
     if job.model.moe:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts, usual_layers
-from costmodel.data_parallel import step_traffic
+from costmodel.data_parallel import hides_gradients, step_traffic
 from costmodel.estimate import Priced, with_overhead
 from costmodel.machine import Machine
 from costmodel.memory.states import RankParams
@@ -221,7 +221,7 @@ def _least_traffic(
     held = RankParams(shared, expert, costs.params.has_experts)
     found = step_traffic(machine, traits, priced.table, held)
     first = machine.constants.first_bucket
-    reduce = found.reduce * (first if traits.overlaps_gradients else 1.0)
+    reduce = found.reduce * np.where(hides_gradients(traits, priced.table), first, 1.0)
     gather = found.gather * (first if traits.overlaps_parameters else 1.0)
     return np.asarray(np.broadcast_to(reduce + gather, (1, len(fewest)))[0])
 

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, KINDS, MOE
+from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE
 from costmodel.critical import Paths
-from costmodel.data_parallel import step_traffic
+from costmodel.data_parallel import hides_gradients, step_traffic
 from costmodel.memory.states import RankParams
+from costmodel.pipeline import adds_to_a_copy
 from costmodel.table import FloatColumn, IntColumn
 from costmodel.timeline import FloatMatrix
 from planner.solvers.filling import Filling
@@ -122,10 +123,13 @@ class Master:
         alike = self.row.recomputes_all and not self.by_stage
         passes = one.backward[:, 0] + alike * one.again[:, 0], one.forward[:, 0]
         again = (self._again if self.by_stage else np.zeros(1), np.zeros(1))
-        fixed = (self._partly * one.again[list(self.row.kinds), 0].max(), 0.0)
-        hides = (self.row.traits.overlaps_gradients, self.row.traits.overlaps_parameters)
+        partly = (self._partly * one.again[list(self.row.kinds), 0].max(), 0.0)
+        traits = self.row.traits
+        hides = bool(hides_gradients(traits, self.row.table)[0]), traits.overlaps_parameters
         parts = []
-        for plane, seconds, own, more, hidden in zip(raw, passes, again, fixed, hides, strict=True):
+        for plane, seconds, own, more, hidden in zip(
+            raw, passes, again, partly, hides, strict=True
+        ):
             slope, start = np.resize(plane[0], len(self.ways)), plane[1]
             if not hidden:
                 parts.append([(slope, start)])
@@ -140,7 +144,9 @@ class Master:
                     (slope - window * (seconds[list(self.ways)] + own), start - beside),
                 ]
             )
-        sums = [(a + c, b + d) for a, b in parts[0] for c, d in parts[1]]
+        ends = self.row.ends_of(rank)
+        fixed = float(adds_to_a_copy(ends[EMBEDDING], ends[HEAD])) * self.row.table_sum
+        sums = [(a + c, b + d + fixed) for a, b in parts[0] for c, d in parts[1]]
         here = self.row.of_rank(rank)[:, None]
         return Sums(np.array([here * slope for slope, _ in sums]), np.array([c for _, c in sums]))
 

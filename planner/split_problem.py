@@ -13,6 +13,7 @@ from costmodel.estimate import Priced, price
 from costmodel.machine import Machine
 from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.memory.states import RankParams
+from costmodel.pipeline import adds_to_a_copy, table_sum_seconds
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.bounds import RankSeconds
@@ -141,7 +142,13 @@ class Splittable:
         passes = forward[:, None], backward[:, None]
         work = RankSeconds(*passes, weight=zero, reach=zero, home=zero, apart=zero[0] > 0)
         found = step_traffic_seconds(self.machine, self.traits, self.table, held, work)
-        return np.asarray(np.broadcast_to(found, held.shared.shape)[:, 0])
+        copied = self.table_sum * adds_to_a_copy(blocks[:, EMBEDDING], blocks[:, HEAD])
+        return np.asarray(np.broadcast_to(found, held.shared.shape)[:, 0] + copied)
+
+    @cached_property
+    def table_sum(self) -> float:
+        """Seconds in which a rank adds up two copies of the token table, where it has one."""
+        return float(table_sum_seconds(self.job, self.machine, self.traits, self.table)[0])
 
     @cached_property
     def least_seconds(self) -> tuple[FloatColumn, FloatColumn]:
@@ -154,11 +161,10 @@ class Splittable:
         blocks[:, DENSE], blocks[:, MOE] = dense, total - dense
         backward = blocks @ one.backward[:, 0] + total * float(one.again[:, 0].max())
         traffic = self.traffic(blocks, blocks @ one.forward[:, 0], backward)
-        seconds = blocks @ (one.optimizer + one.offload)[:, 0]
         found = np.full((2, len(ends), layers + 1), np.inf)
         where = np.repeat(np.arange(len(ends)), len(pairs)), total
         np.minimum.at(found[0], where, traffic)
-        np.minimum.at(found[1], where, seconds)
+        np.minimum.at(found[1], where, blocks @ (one.optimizer + one.offload)[:, 0])
         return found[0, kind.ravel()], found[1, kind.ravel()]
 
     @cached_property

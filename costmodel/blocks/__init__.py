@@ -17,7 +17,7 @@ from costmodel.blocks.accumulation import (
     dense_weights,
     moe_weights,
 )
-from costmodel.blocks.attention import all_but_projections, attention_part, norm_module
+from costmodel.blocks.attention import all_but_projections, attention_part
 from costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
 from costmodel.blocks.host import Launches, dense_launches, moe_launches
 from costmodel.blocks.levels import (
@@ -31,6 +31,7 @@ from costmodel.blocks.levels import (
 )
 from costmodel.blocks.mlp import mlp_part
 from costmodel.blocks.moe import moe_part
+from costmodel.blocks.norms import norm_module
 from costmodel.blocks.parts import (
     Module,
     Part,

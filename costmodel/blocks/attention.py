@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from costmodel.blocks.context import context_exchange, context_sums, key_value_columns
+from costmodel.blocks.context import context_exchange, context_sums, core_pieces
 from costmodel.blocks.kept import layer_norms_extra_bytes, query_key_norm_bytes
+from costmodel.blocks.key_values import key_value_columns, key_value_width, shared_heads
+from costmodel.blocks.latent import attention_exchange
 from costmodel.blocks.operations import rotation_operations, separates_rotation
 from costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from costmodel.compute import (
@@ -60,6 +64,8 @@ def attention_part(shapes: Shapes) -> Part:
     moved, rotation = _moved_bytes(shapes), rotation_operations(shapes)
     fixed = KERNELS * shapes.machine.constants.launch_seconds
     exchange, sums = context_exchange(shapes, core), context_sums(shapes)
+    heads, copies = shared_heads(shapes)
+    tensor = attention_exchange(shapes)
     backward_factor = shapes.machine.constants.elementwise_backward
     forward = pass_seconds(
         size,
@@ -68,8 +74,9 @@ def attention_part(shapes: Shapes) -> Part:
         elementwise=elementwise_seconds(shapes.machine, moved)
         + fixed
         + sums.forward
-        + rotation.forward,
-        tp_comm=shapes.tp_exchange,
+        + rotation.forward
+        + copies.forward,
+        tp_comm=tensor.forward + heads.forward,
         cp_comm=exchange.forward,
     )
     backward = pass_seconds(
@@ -80,11 +87,12 @@ def attention_part(shapes: Shapes) -> Part:
         + 1.5 * fixed
         + sums.backward
         + rotation.backward
+        + copies.backward
         + _bias_seconds(shapes),
-        tp_comm=shapes.tp_exchange + shapes.tp_regather,
+        tp_comm=tensor.backward + heads.backward,
         cp_comm=exchange.backward,
     )
-    modules = _modules(shapes, core, ups)
+    modules = _modules(shapes, core.forward + exchange.forward + sums.forward, ups)
     kept, tail = saved_bytes(shapes), pass_seconds(size)
     return Part(forward, backward, projections.weight, kept, modules, tail)
 
@@ -98,9 +106,9 @@ def _bias_seconds(shapes: Shapes) -> FloatColumn:
     return inputs + shapes.bias_seconds(columns, stated=model.attention_output_bias)
 
 
-def _modules(shapes: Shapes, core: ForwardBackward, ups: ForwardBackward) -> tuple[Module, ...]:
-    """The core, whose log-sum-exp is dropped, and the up-projections of MLA."""
-    modules: tuple[Module, ...] = (Module("core_attn", core.forward, core_bytes(shapes)),)
+def _modules(shapes: Shapes, core: FloatColumn, ups: ForwardBackward) -> tuple[Module, ...]:
+    """The core with its exchange, whose log-sum-exp is dropped, and the up-projections of MLA."""
+    modules: tuple[Module, ...] = (Module("core_attn", core, core_bytes(shapes)),)
     if shapes.traits.selects == "torchtitan_selective_op" and shapes.job.model.mla is None:
         modules = (*modules, selected_operations(shapes))
     if shapes.job.model.mla is None:
@@ -167,20 +175,6 @@ def _gathered_rows(shapes: Shapes) -> FloatColumn:
     return np.asarray(rows * footprint.keeps_gathered_inputs)
 
 
-def norm_module(shapes: Shapes, separate_norms: int) -> Module:
-    """Norms of one layer that can be recomputed: those not fused into the product behind them.
-
-    Their output is kept in the precision of that product.
-    Source: Megatron Core gpt_layer_specs.py (MLA's and an expert layer's norms).
-    """
-    machine, hidden = shapes.machine, shapes.job.model.hidden_size
-    element = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
-    normed = separate_norms * shapes.tokens * hidden / shapes.residual_shards
-    moved = elementwise_seconds(machine, 2 * shapes.storage * normed)
-    launch = separate_norms * machine.constants.launch_seconds
-    return Module("layernorm", moved + launch, element * normed)
-
-
 def saved_bytes(shapes: Shapes) -> FloatColumn:
     """Activations of the attention half and of both norms that backward needs.
 
@@ -198,13 +192,14 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.dropout else 0
     residual = residual + shapes.storage * model.hidden_size * _gathered_rows(shapes)
     outputs = value_columns(model) * (1 + reorders_output(shapes))
-    heads = shapes.storage * (query_columns(model) + key_value_columns(model) + outputs)
-    sharded = heads + query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
+    held = (query_columns(model) + outputs) / shapes.table.tp + key_value_width(shapes)
+    sharded = query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
     latent = 0
     if model.mla:
         latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
         latent += model.mla.qk_rope_head_dim
-    per_token = residual + sharded / shapes.table.tp + shapes.storage * latent
+    held = held + latent / shapes.residual_shards
+    per_token = residual + sharded / shapes.table.tp + shapes.storage * held
     return shapes.tokens * (per_token + masks / shapes.residual_shards) + core_bytes(shapes)
 
 
@@ -250,8 +245,9 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
         heads = model.num_attention_heads
         ups = [product(heads * (mla.qk_nope_head_dim + mla.v_head_dim) / tp, mla.kv_lora_rank)]
         ups.append(product(query_columns(model) / tp, mla.q_lora_rank or h))
-        downs = [product(mla.kv_lora_rank + mla.qk_rope_head_dim, h)]
-        downs += [product(mla.q_lora_rank, h)] if mla.q_lora_rank else []
+        own = Product(tokens / shapes.residual_shards, output.n, output.n)  # h columns, h inputs
+        widths = [mla.kv_lora_rank + mla.qk_rope_head_dim, mla.q_lora_rank or 0]
+        downs = [replace(own, n=0 * own.n + width) for width in widths if width]
         products = [*downs, *ups, output]
     return (
         linear_seconds(shapes.machine, rate, products, shapes.gradient_bytes),
@@ -262,11 +258,10 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 def _core(shapes: Shapes) -> ForwardBackward:
     model, table, traits = shapes.job.model, shapes.table, shapes.traits
     seq_length = shapes.job.training.seq_length
-    head_dim = query_columns(model) // model.num_attention_heads
-    value_dim = value_columns(model) // model.num_attention_heads
-    dims = head_dim, value_dim
+    heads = model.num_attention_heads
+    dims = query_columns(model) // heads, value_columns(model) // heads
     if traits.attention == "unfused":
-        rows = shapes.tokens * model.num_attention_heads / table.tp
+        rows = shapes.tokens * heads / table.tp
         return unfused_attention_seconds(
             shapes.machine, rows, seq_length, dims, dropout=traits.dropout
         )
@@ -274,13 +269,10 @@ def _core(shapes: Shapes) -> ForwardBackward:
     speed = 1.0
     if traits.attention == "flash2" and shapes.machine.architecture == "hopper":
         speed = shapes.machine.constants.flash2_on_hopper
-    whole = traits.context_exchange == "a2a"
-    calls = np.ones_like(table.cp) if whole else table.cp
-    shards = table.tp * (table.cp if whole else 1)
-    rows = table.micro_batch_size * model.num_attention_heads / shards
-    return fused_attention_seconds(
-        shapes.machine, flop, seq_length, dims, rows=rows, speed=speed, calls=calls
-    )
+    calls, cut = core_pieces(shapes)
+    rows = table.micro_batch_size * heads / (table.tp * cut)
+    sizes = flop, seq_length, dims
+    return fused_attention_seconds(shapes.machine, *sizes, rows=rows, speed=speed, calls=calls)
 
 
 def _moved_bytes(shapes: Shapes) -> FloatColumn:
@@ -292,8 +284,8 @@ def _moved_bytes(shapes: Shapes) -> FloatColumn:
     legacy = shapes.traits.kernels == "legacy"
     passes = LEGACY_RESIDUAL_PASSES if legacy else RESIDUAL_PASSES
     norms = passes * (1.5 if model.norm_position == "both" else 1.0)
-    rotated = model.num_key_value_heads * model.head_dim + query_columns(model)
+    rotated = (model.num_key_value_heads * model.head_dim + query_columns(model)) / shapes.table.tp
     fused_rope = model.position_embedding == "rope" and not separates_rotation(shapes)
-    rope = fused_rope * ROPE_PASSES * rotated / shapes.table.tp
+    rope = fused_rope * ROPE_PASSES * rotated
     fused = tokens * (norms * model.hidden_size / shapes.residual_shards + rope)
     return shapes.eager * shapes.storage * fused

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.blocks.attention import core_bytes, reorders_output
-from costmodel.blocks.context import key_value_columns
+from costmodel.blocks.key_values import key_value_width
 from costmodel.blocks.parts import Shapes, shapes
 from costmodel.machine import Machine
 from costmodel.params import query_columns, value_columns
@@ -85,10 +85,11 @@ def _attention(columns: Shapes) -> tuple[Offloadable, ...]:
     if model.mla:
         latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
         latent += model.mla.qk_rope_head_dim
-    projected = normed + columns.storage * tokens * latent
+    projected = normed + columns.storage * tokens * latent / columns.residual_shards
     element = columns.storage * tokens / columns.table.tp
     output = element * value_columns(model)
-    inputs = element * (query_columns(model) + key_value_columns(model)) + core_bytes(columns)
+    keys_values = columns.storage * tokens * key_value_width(columns)
+    inputs = element * query_columns(model) + keys_values + core_bytes(columns)
     return (
         Offloadable(projected + (0.0 if model.mla else row), projected, "qkv_linear"),
         Offloadable(inputs + output, inputs + reorders_output(columns) * output, "core_attn"),

@@ -120,6 +120,8 @@ class Shapes:
     reduce-scatter, with what they copy."""
     tp_regather: FloatColumn
     """Seconds of the all-gather that the weight gradient repeats under sequence parallelism."""
+    tp_exposed: FloatColumn
+    """Share of those that nothing hides."""
     added_bytes: FloatColumn
     """Bytes moved to add the gradient of one weight to the accumulated one."""
 
@@ -199,5 +201,6 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
         residual_shards=np.where(parallel, table.tp, 1).astype(np.float64),
         tp_exchange=np.where(parallel, gather + scatter, reduce) * exposed + copies,
         tp_regather=np.where(again, gather, 0.0) * exposed * machine.constants.regather_exposed,
+        tp_exposed=exposed,
         added_bytes=added_bytes(job, traits, table),
     )

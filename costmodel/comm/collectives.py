@@ -116,16 +116,31 @@ def fit_column(group: Group) -> IntColumn:
     return np.asarray(size + len(GROUP_SIZES) * stride_column(group.stride))
 
 
+def across_seconds_per_byte(operation: str, group: Group, bus: FloatColumn) -> FloatColumn:
+    """Seconds for each byte of the full tensor in groups that span domains.
+
+    A ring passes a tensor on by all NICs of the group's members in a domain together. In an
+    all-to-all, whose tensor is that of one rank, every rank sends its own part for all ranks of
+    other domains by its one NIC, beside what stays inside.
+    Source: derived; NCCL v2.19.3 `src/enqueue.cc`, an all-to-all is a send to every rank, and
+    nccl-tests doc/PERFORMANCE.md for the tensors; DeepSeek-V3, arXiv:2412.19437, section 3.2.2.
+    """
+    nic = group.nic_bytes_per_second
+    if operation == "alltoall":
+        inside, outside = group.inside - 1, group.size - group.inside
+        return np.asarray(np.maximum(inside / bus, outside * group.inside / nic) / group.size)
+    wire = np.where(group.inside > 1, np.minimum(bus, nic), nic)
+    return bus_factor(operation, group.size) / wire
+
+
 def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     """Price of a collective in each group; one rank alone pays nothing.
 
-    Source: fits of the machine inside one domain; across nodes the slower of the links inside and
-    the NICs together, and `hops_seconds`.
+    Source: fits of the machine inside one domain; across nodes `across_seconds_per_byte` and
+    `hops_seconds`.
     """
     row, column = OPERATIONS.index(operation), fit_column(group)
     bus = machine.bus_bytes_per_second[row][column]
-    nic = group.nic_bytes_per_second
-    wire = np.where(group.inside > 1, np.minimum(bus, nic), nic)
     many, several = group.nodes > 1, group.size > 1
     start_inside = machine.alpha_seconds[row][column] * (1 + np.maximum(0, group.size - 8) / 16)
     start_across = (
@@ -135,7 +150,11 @@ def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     )
     return Rate(
         start_seconds=np.where(several, np.where(many, start_across, start_inside), 0.0),
-        seconds_per_byte=bus_factor(operation, group.size) / np.where(many, wire, bus),
+        seconds_per_byte=np.where(
+            many,
+            across_seconds_per_byte(operation, group, bus),
+            bus_factor(operation, group.size) / bus,
+        ),
         seconds_per_root_byte=(several & ~many) * machine.sqrt_coefficient[row][column],
     )
 

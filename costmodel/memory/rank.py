@@ -9,6 +9,7 @@ import numpy as np
 from costmodel.blocks.rows import RowBlocks
 from costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
 from costmodel.memory.states import (
+    FP8_WEIGHT_COPY_BYTES,
     BlockParams,
     RankParams,
     expert_shard_ranks,
@@ -106,7 +107,8 @@ def rank_memory(
         weights=held.weighted(
             weight_bytes_per_param(job, traits, table, dense),
             weight_bytes_per_param(job, traits, table, expert),
-        ),
+        )
+        - uncached_bytes(job, traits, table, ranks=ranks, params=params),
         gradients=held.weighted(
             gradient_bytes_per_param(job, traits, table, dense),
             gradient_bytes_per_param(job, traits, table, expert),
@@ -123,6 +125,21 @@ def rank_memory(
         in_transit=in_transit_bytes(blocks, ranks, table),
         outside_bytes=traits.footprint.outside_bytes,
     )
+
+
+def uncached_bytes(
+    job: Job, traits: RuntimeTraits, table: LayoutTable, *, ranks: Ranks, params: BlockParams
+) -> FloatColumn:
+    """Bytes of low-precision copies that `weight_bytes_per_param` counts and the ends have not.
+
+    Embedding and output projection multiply in 16 bits, so nothing is cast.
+    Source: Megatron-LM @d98e8a64 `models/gpt/gpt_model.py`: tensor_parallel.ColumnParallelLinear
+    and VocabParallelEmbedding, no modules of Transformer Engine, which alone keep copies.
+    """
+    cached = job.training.casts and traits.footprint.low_precision == "cached"
+    ends = ranks.embedding * params.embedding + ranks.head * params.head
+    sharded = np.where(table.zero_stage == 3, shard_ranks(table), 1.0)
+    return np.asarray(FP8_WEIGHT_COPY_BYTES * cached * ends / sharded)
 
 
 def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> FloatColumn:

@@ -107,11 +107,17 @@ class RuntimeTraits:
     reorders_sequences: bool = False
     """The sequence is the second dimension, behind the batch: sequence parallelism copies what it
     scatters, and what it gathers where a micro batch has several sequences."""
+    gathers_shared_heads: bool = False
+    """Where tensor ranks outnumber key-value heads, the joint projection of queries, keys and
+    values is cut evenly all the same, and its output gathered."""
     overlaps_experts: bool = False
     """The expert all-to-all runs beside compute, in part."""
     context_exchange: ContextExchange = "p2p"
     """Keys and values travel a ring, heads are exchanged for sequence, or keys and values are
     gathered."""
+    gathers_query_heads: bool = False
+    """Gathered keys and values have as many heads as the queries, and the gradients of both go
+    round a ring in fp32 (torch.distributed); else they go as they are."""
     moe_dispatcher: Dispatcher = "alltoall"
     """Inside one scale-up domain."""
     moe_dispatcher_across: Dispatcher = "alltoall"

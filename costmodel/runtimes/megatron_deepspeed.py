@@ -48,6 +48,19 @@ def sequence_ranks_alone(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.cp > 1) & (table.tp * table.pp > 1))
 
 
+@rule(
+    "sequence_ranks_divide_heads",
+    "tp cp",
+    "context ranks exchange heads: tp * cp must divide num_attention_heads",
+    "microsoft/Megatron-DeepSpeed megatron/model/transformer.py, ParallelAttention: "
+    "DistributedAttention",
+)
+def sequence_ranks_divide_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Each rank gets whole heads."""
+    uneven = job.model.num_attention_heads % (table.tp * table.cp) != 0
+    return np.asarray((table.cp > 1) & uneven)
+
+
 DEVICE_OVERHEAD_BYTES = 4.0 * GIB
 """Context, libraries and the communicators of all process groups.
 
@@ -65,11 +78,16 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     scatters_messages=True,
     waits_for_messages=("1f1b",),
     adds_weight_gradients=True,
+    context_exchange="a2a",  # --ds-sequence-parallel-size: DeepSpeed's DistributedAttention
     gradient_bytes=2,
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["unfused"],
     schedules=("1f1b",),  # runtime/pipe/schedule.py, TrainSchedule
-    rules=(pipeline_engine_shards_no_gradients, sequence_ranks_alone),
+    rules=(
+        pipeline_engine_shards_no_gradients,
+        sequence_ranks_alone,
+        sequence_ranks_divide_heads,
+    ),
     # megatron/model/transformer.py, ParallelMLP: relu and swiglu are torch operations
     autograd=Autograd(activation_output=True),
     footprint=Footprint(outside_bytes=DEVICE_OVERHEAD_BYTES),

@@ -137,6 +137,19 @@ def cp_needs_fused_attention(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "heads_exchange_divides_groups",
+    "tp cp",
+    "cp_comm_type=a2a cuts keys and values too: tp * cp must divide num_key_value_heads",
+    "TE, context_parallel.py:4246",
+)
+def heads_exchange_divides_groups(job: Job, table: LayoutTable) -> BoolColumn:
+    """Each rank gets whole key-value heads; MLA has as many as queries."""
+    uneven = job.model.num_key_value_heads % (table.tp * table.cp) != 0
+    stated = job.options.cp_comm_type == "a2a" and job.model.mla is None
+    return np.asarray((table.cp > 1) & uneven & stated)
+
+
+@rule(
     "experts_need_sequence_parallel",
     "tp sequence_parallel",
     "a mixture of experts with tp > 1 needs sequence_parallel",
@@ -195,6 +208,7 @@ MEGATRON_LM = RuntimeTraits(
     overlaps_gradients=True,  # --overlap-grad-reduce
     overlaps_parameters=True,  # --overlap-param-gather
     overlaps_tensor_parallel=False,  # --tp-comm-overlap needs user buffers: not emitted
+    gathers_shared_heads=True,  # megatron/core/transformer/attention.py:1851
     overlaps_experts=False,  # --overlap-moe-expert-parallel-comm: not emitted
     gradient_bytes=4,  # A:1213, accumulate_allreduce_grads_in_fp32 under bf16
     gradient_message_bytes=4,
@@ -219,6 +233,7 @@ MEGATRON_LM = RuntimeTraits(
         expert_bias_needs_whole_experts,
         sinks_under_context_parallelism,
         cp_needs_fused_attention,
+        heads_exchange_divides_groups,
         fsdp_needs_one_pipeline_rank,
         experts_need_sequence_parallel,
         low_precision_alignment,

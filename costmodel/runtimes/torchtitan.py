@@ -51,6 +51,7 @@ TORCHTITAN = RuntimeTraits(
     whole_under_pipeline=True,
     reorders_sequences=True,  # apply_tp, Shard(1)
     context_exchange="all_gather",  # context_parallel_rotate_method
+    gathers_query_heads=True,
     splits_freely=True,  # pipeline_parallel_split_points
     gradient_bytes=4,
     gradient_message_bytes=4,

@@ -9,15 +9,22 @@ from costmodel.blocks.moe import distinct_destinations
 from costmodel.blocks.parts import pass_seconds
 from costmodel.blocks.power import clock_factor
 from costmodel.catalog.models import preset
+from costmodel.comm.collectives import collective_seconds
+from costmodel.comm.topology import group
+from costmodel.estimate import price
 from costmodel.explicit import explicit
 from costmodel.machine import machine_of
 from costmodel.runtimes import traits_of
 from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
+from costmodel.spec.model import MlaSpec
 from costmodel.spec.options import RuntimeOptions
 from costmodel.spec.training import TrainingSpec
 from costmodel.table import LayoutTable
+
+UNTIED = {"tie_word_embeddings": False}
+MACHINE = machine_of(parse_cluster("4x8:h100-sxm"), "bf16")
 
 
 def job_of(model, cluster, runtime="megatron-lm", precision="bf16", **options):
@@ -106,6 +113,123 @@ def test_fsdp_under_a_pipeline_gathers_once_a_step_in_torchtitan():
     sharded, optimizer_alone = (estimate(job, zero_stage=stage, **layout) for stage in (3, 1))
     assert sharded.terms.fsdp_comm == 0
     assert sharded.step_time_s == optimizer_alone.step_time_s
+
+
+def shared_heads_job(groups):
+    job = job_of("llama3-8b", "1x8:h100-sxm")
+    return job.model_copy(
+        update={"model": job.model.model_copy(update={"num_key_value_heads": groups})}
+    )
+
+
+def test_tensor_ranks_that_share_key_value_heads_gather_queries_keys_and_values():
+    """32 + 2 * 4 heads of 128 on 8 ranks: gathered forward, their gradient scattered backward."""
+    layout = {"tp": 8, "sequence_parallel": True}
+    few, enough = (estimate(shared_heads_job(n), **layout).terms.tp_comm for n in (4, 8))
+    links, tensor = group(MACHINE, np.array([8]), np.array([1])), np.array([2.0 * 40 * 128 * 4096])
+    gather, scatter = (
+        collective_seconds(MACHINE, name, tensor, links)[0]
+        for name in ("all_gather", "reduce_scatter")
+    )
+    assert few - enough == pytest.approx(256 * 32 * (gather + scatter))
+
+
+def test_a_tensor_rank_keeps_whole_key_value_heads():
+    """With 2 heads for 8 ranks each keeps one: as many as of 8 heads."""
+    layout = {"tp": 8, "sequence_parallel": True}
+    kept = [
+        estimate(shared_heads_job(n), **layout).memory.pipeline_ranks[0].activations_bytes
+        for n in (2, 8, 32)
+    ]
+    assert kept[0] == kept[1]
+    assert kept[2] - kept[1] == 32 * 2 * 2 * 3 * 128 * 4096
+
+
+def dense_latent_job(rank=1536):
+    """One dense model whose attention differs from Llama's in its latents alone."""
+    mla = MlaSpec(
+        q_lora_rank=rank,
+        kv_lora_rank=512,
+        qk_nope_head_dim=64,
+        qk_rope_head_dim=64,
+        v_head_dim=128,
+    )
+    job = job_of("llama3-8b", "1x8:h100-sxm")
+    changed = {"mla": mla, "num_key_value_heads": 32}
+    return job.model_copy(update={"model": job.model.model_copy(update=changed)})
+
+
+@pytest.mark.parametrize("rank", [1536, None])
+def test_latent_attention_gathers_latents_over_the_tensor_ranks(rank):
+    """Forward and backward: h gathered as gradients and scattered as outputs; of latents the rest,
+    and half of the gather again for weight gradients. The MLP half exchanges h alone."""
+    job = dense_latent_job(rank)
+    layout = {"tp": 8, "sequence_parallel": True}
+    links = group(MACHINE, np.array([8]), np.array([1]))
+
+    def wire(name, *widths):
+        tensors = [np.array([2.0 * 4096 * width]) for width in widths]
+        return sum(collective_seconds(MACHINE, name, one, links)[0] for one in tensors)
+
+    latents, h, regather = (rank or 4096, 512, 64), 4096, MACHINE.constants.regather_exposed
+    gather, scatter = "all_gather", "reduce_scatter"
+    here = (1 + regather) * wire(gather, *latents) + wire(scatter, *latents)
+    here += wire(gather, h) + wire(scatter, h)
+    mlp = (2 + regather) * wire(gather, h) + 2 * wire(scatter, h)
+    ends = 2 * (wire(gather, h) + wire(scatter, h)) + regather * wire(gather, h)
+    found = estimate(job, **layout).terms.tp_comm
+    assert found == pytest.approx(256 * (32 * (here + mlp) + ends))
+
+
+def test_latents_are_kept_for_a_rank_s_own_tokens():
+    layout = {"tp": 8, "sequence_parallel": True}
+    kept = [
+        estimate(dense_latent_job(rank), **layout).memory.pipeline_ranks[0].activations_bytes
+        for rank in (512, 1536)
+    ]
+    assert kept[1] - kept[0] == 32 * 2 * 2 * 1024 * 4096 / 8
+
+
+def test_a_core_that_runs_again_exchanges_its_sequence_again():
+    job = job_of("llama3-8b", "1x8:h100-sxm", cp_comm_type="a2a")
+    again = {"recompute": "selective", "recompute_modules": ("core_attn",)}
+    plain, repeated = (estimate(job, cp=8, **more).terms for more in ({}, again))
+    assert repeated.recompute == pytest.approx(
+        256 * core_forward(job) + plain.cp_comm / 2, rel=0.02
+    )
+
+
+def core_forward(job):
+    machine = machine_of(job.cluster, "bf16")
+    table = LayoutTable.of([Layout(cp=8)])
+    found = price(job, machine, traits_of(job), table)
+    return 32 * float(found.blocks.dense.forward.attention[0])
+
+
+@pytest.mark.parametrize(("pp", "nodes"), [(4, 4), (4, 1), (1, 4)])
+def test_stages_that_share_the_token_table_add_up_its_gradients_in_fp32(pp, nodes):
+    """First and last rank all-reduce 128256 x 2048 gradients, unless one rank holds both ends."""
+    job = job_of("llama3.2-1b", f"{nodes}x8:h100-sxm")
+    apart = job.model_copy(update={"model": job.model.model_copy(update=UNTIED)})
+    tied, two = (estimate(one, pp=pp, dp=nodes * 8 // pp).terms.dp_comm for one in (job, apart))
+    if pp == 1:
+        assert tied <= two
+        return
+    links = group(MACHINE, np.array([2]), np.array([8 if nodes > 1 else 2]))
+    gradients = np.array([128256.0 * 2048 * 4])
+    (added,) = collective_seconds(MACHINE, "all_reduce", gradients, links)
+    assert tied - two == pytest.approx(added, rel=0.05)
+
+
+def test_a_head_that_predicts_further_tokens_shares_the_token_table_too():
+    job = job_of("deepseek-v3", "16x8:h100-sxm")
+    plain = job.model.model_copy(update={"num_nextn_predict_layers": 0})
+    layout = {"pp": 4, "dp": 32, "ep": 32}
+    with_module, without = (
+        estimate(job.model_copy(update={"model": model}), **layout).terms.dp_comm
+        for model in (job.model, plain)
+    )
+    assert with_module - without > 129280 * 7168 * 4 / 50e9
 
 
 def test_both_ways_of_context_parallelism_cost_something_that_differs():

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from costmodel.compute import elementwise_seconds
+from costmodel.data_parallel import step_traffic
 from costmodel.estimate import price
 from costmodel.explicit import explicit
 from costmodel.machine import machine_of
+from costmodel.memory.states import rank_params
 from costmodel.params import num_parameters
 from costmodel.runtimes import traits_of
 from costmodel.spec.cluster import parse_cluster
@@ -213,6 +215,21 @@ def test_a_gathered_context_waits_for_more_than_a_ring_between_nodes(job_of):
         estimate(job, traits, dp=2, cp=8, zero_stage=3).terms.cp_comm for traits in (None, ring)
     )
     assert gathered > passed
+
+
+def test_gradients_summed_whole_under_a_pipeline_hide_behind_no_pass(job_of):
+    """The last reduce-scatters begin when the backward pass has ended: all their seconds show."""
+    job = job_of("4x8:h100-sxm", global_batch_size=256)
+    machine = machine_of(job.cluster, job.training.precision)
+    table = LayoutTable.of([Layout(pp=4, dp=8, zero_stage=1)])
+    priced = price(job, machine, traits_of(job), table, merged=False)
+    held = rank_params(priced.ranks, priced.params)
+    wire = step_traffic(machine, traits_of(job), table, held)
+    beside = price(
+        job, machine, replace(traits_of(job), whole_under_pipeline=False), table, merged=False
+    )
+    assert (priced.traffic > wire.reduce).all()
+    assert (beside.traffic < 0.2 * wire.reduce).all()
 
 
 @pytest.mark.parametrize("stated", ["fused", None])

@@ -55,7 +55,7 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
         *model_arguments(job.model, job.training),
         *attention_arguments(job.model),
         *moe_arguments(job.model),
-        *layout_arguments(job.model, layout),
+        *layout_arguments(job, layout),
         *recompute_arguments(layout),
         *optimizer_arguments(layout),
         *training_arguments(job, layout),

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from costmodel.blocks.context import context_ways
 from costmodel.errors import UnsupportedError
+from costmodel.runtimes import traits_of
+from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
-from costmodel.spec.model import ModelSpec
+from costmodel.spec.options import ContextExchange
+from costmodel.table import LayoutTable
 from planner.exporters.config import Argument, option, switch
 from planner.exporters.megatron_lm.pipeline import pipeline_arguments
 
 
-def layout_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
+def layout_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     """Degrees of every axis; data parallelism is what is left of the world."""
+    model = job.model
     yield option("layout", "--tensor-model-parallel-size", layout.tp)
     if layout.sequence_parallel and layout.tp > 1:
         yield switch("layout", "--sequence-parallel")
     yield from pipeline_arguments(model, layout)
     yield option("layout", "--context-parallel-size", layout.cp)
     if layout.cp > 1:
-        yield option("layout", "--cp-comm-type", context_exchange(model, layout))
+        yield option("layout", "--cp-comm-type", context_exchange(job, layout))
     if model.moe:
         # Said even where it is 1: the runtime would otherwise cut experts like dense layers.
         yield option("layout", "--expert-model-parallel-size", layout.ep)
@@ -32,25 +37,24 @@ def layout_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
     yield option("layout", "--micro-batch-size", layout.micro_batch_size)
 
 
-def context_exchange(model: ModelSpec, layout: Layout) -> str:
-    """How the pieces of a sequence meet: a ring, except where attention needs another way.
+def context_exchange(job: Job, layout: Layout) -> ContextExchange:
+    """How the pieces of a sequence meet: as the cost model prices it.
 
-    Source: Transformer Engine, commit d0067d0d, `context_parallel.py`, lines 5054-5068: windows
-    need a2a or all_gather, sinks need a2a; a2a cuts the heads of one rank.
+    Source: `costmodel.blocks.context.context_ways`.
 
     Raises:
         UnsupportedError: Sinks, and heads that cannot be cut.
     """
+    model = job.model
     groups = model.num_attention_heads if model.mla else model.num_key_value_heads
-    heads_divide = groups % (layout.tp * layout.cp) == 0
-    if model.attention_sinks and not heads_divide:
+    if model.attention_sinks and groups % (layout.tp * layout.cp):
         raise UnsupportedError(
             "Transformer Engine runs attention sinks with cp > 1 only if tp * cp divides the "
             f"key-value heads; {groups} heads and tp * cp = {layout.tp * layout.cp}: lower cp"
         )
-    if model.attention_sinks or (model.num_sliding_window_layers and heads_divide):
-        return "a2a"
-    return "all_gather" if model.num_sliding_window_layers else "p2p"
+    exchange = traits_of(job).context_exchange
+    heads, gathered = context_ways(model, exchange, LayoutTable.of([layout]))
+    return "a2a" if heads.any() else "all_gather" if gathered.any() else "p2p"
 
 
 def recompute_arguments(layout: Layout) -> Iterator[Argument]:

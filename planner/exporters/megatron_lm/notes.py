@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.spec.model import ModelSpec
@@ -59,7 +60,7 @@ def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
         yield "fused gradient accumulation with Megatron-FSDP needs Transformer Engine 2.10"
     if layout.tp > 1 or layout.cp > 1:
         yield "CUDA_DEVICE_MAX_CONNECTIONS is not needed on Blackwell and later GPUs"
-    if layout.cp > 1 and context_exchange(job.model, layout) != "p2p":
+    if layout.cp > 1 and context_exchange(job, layout) != traits_of(job).context_exchange:
         yield "windows or sinks: context parallelism exchanges heads or gathers, instead of a ring"
     if layout.sequence_parallel and layout.tp == 1:
         yield "sequence_parallel has no effect with tp = 1 and is left out"
