@@ -15,8 +15,9 @@ from costmodel.comm.collectives import (
 )
 from costmodel.comm.topology import Group, group
 from costmodel.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
+from costmodel.hiding import gather_hiding, reduction_hiding
 from costmodel.machine import Machine
-from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks, sums_whole
+from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
 from costmodel.pipeline import LayerSeconds
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules.bounds import RankSeconds
@@ -171,29 +172,15 @@ def step_traffic_seconds(
 
     ZeRO-0 all-reduces gradients; ZeRO-1 reduce-scatters them and gathers parameters; ZeRO-2 only
     gathers, since it reduces in every micro batch; ZeRO-3 does both there. With overlap the
-    reduction hides behind the last backward pass and the gather behind the first forward pass of
-    the rank class.
-    Source: Rajbhandari et al., arXiv:1910.02054, section 7; `hides_gradients`.
+    reduction hides behind backward passes and the gather behind forward passes of the rank class.
+    Source: Rajbhandari et al., arXiv:1910.02054, section 7; `costmodel.hiding`.
     """
     traffic = step_traffic(machine, traits, table, params)
-    reduce, gather = traffic.reduce, traffic.gather
-    if traits.overlaps_gradients:
-        beside_pass = hides_gradients(traits, table)
-        reduce = np.where(beside_pass, _tail(machine, reduce, work.backward), reduce)
-    if traits.overlaps_parameters:
-        gather = _tail(machine, gather, work.forward)
-    return reduce + gather
-
-
-def hides_gradients(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
-    """Does the reduction of gradients run beside the last backward pass of each row's ranks?
-
-    FSDP that sums whole gradients under a pipeline reduces those of a stage when its last backward
-    pass has ended, one unit after the other, and the stream of the passes waits for each.
-    Source: PyTorch v2.6.0 `distributed/pipelining/stage.py`, run_post_backward (later an op of the
-    schedule, REDUCE_GRAD), and `fsdp/_fully_shard/_fsdp_param_group.py`, post_backward.
-    """
-    return traits.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
+    reduction = reduction_hiding(machine, traits, table)
+    gather = gather_hiding(machine, traits, table)
+    return reduction.exposed(traffic.reduce, work.backward) + gather.exposed(
+        traffic.gather, work.forward
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +199,7 @@ def step_traffic(
     Source: as `step_traffic_seconds`.
     """
     reduce, gather = np.zeros((2, 1, 1))
+    weight_bytes = traits.weight_message_bytes or machine.storage_bytes
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
     some = table.take(one)
@@ -220,7 +208,7 @@ def step_traffic(
     for count, links in held if params.has_experts else held[:1]:
         reduction, gathering = (rate.take(key) for rate in _step_rates(machine, some, links))
         reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
-        gather = gather + gathering.seconds(machine.storage_bytes * count)
+        gather = gather + gathering.seconds(weight_bytes * count)
     return StepTraffic(reduce, gather)
 
 
@@ -240,14 +228,6 @@ def _step_rates(machine: Machine, table: LayoutTable, links: StateGroups) -> tup
     gathers = sharded | (table.zero_stage == 2)
     reduction = links.reduction(machine, sharded=sharded, whole=replicated)
     return reduction, only(gathers, collective_rate(machine, "all_gather", links.shard))
-
-
-def _tail(machine: Machine, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
-    """Seconds of bucketed traffic that outlast `compute`. Source: the two constants."""
-    constants = machine.constants
-    return np.maximum(
-        constants.first_bucket * traffic, traffic - constants.overlap_window * compute
-    )
 
 
 def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts, usual_layers
-from costmodel.data_parallel import hides_gradients, step_traffic
+from costmodel.data_parallel import step_traffic
 from costmodel.estimate import Priced, with_overhead
+from costmodel.hiding import gather_hiding, reduction_hiding
 from costmodel.machine import Machine
 from costmodel.memory.states import RankParams
 from costmodel.runtimes.base import RuntimeTraits
@@ -209,8 +210,8 @@ def _least_traffic(
 ) -> FloatColumn:
     """Seconds by which the traffic of any rank outlasts its passes, at least.
 
-    A rank holds what the others cannot run. Source: `step_traffic_seconds`, as if all but the first
-    bucket could hide.
+    A rank holds what the others cannot run. Source: `step_traffic_seconds`, as if all that can hide
+    did.
     """
     kind, count = usual_layers(job)
     fewest = np.maximum(0, count - (priced.table.pp - 1) * most)
@@ -220,9 +221,8 @@ def _least_traffic(
     shared = (costs.params.shared[kind] * fewest)[None, :]
     held = RankParams(shared, expert, costs.params.has_experts)
     found = step_traffic(machine, traits, priced.table, held)
-    first = machine.constants.first_bucket
-    reduce = found.reduce * np.where(hides_gradients(traits, priced.table), first, 1.0)
-    gather = found.gather * (first if traits.overlaps_parameters else 1.0)
+    reduce = found.reduce * reduction_hiding(machine, traits, priced.table).least
+    gather = found.gather * gather_hiding(machine, traits, priced.table).least
     return np.asarray(np.broadcast_to(reduce + gather, (1, len(fewest)))[0])
 
 

@@ -23,7 +23,8 @@ import numpy as np
 
 from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE
 from costmodel.critical import Paths
-from costmodel.data_parallel import hides_gradients, step_traffic
+from costmodel.data_parallel import step_traffic
+from costmodel.hiding import gather_hiding, reduction_hiding
 from costmodel.memory.states import RankParams
 from costmodel.pipeline import adds_to_a_copy
 from costmodel.table import FloatColumn, IntColumn
@@ -119,31 +120,25 @@ class Master:
         and the sum of two maxima is the largest sum of a pair.
         """
         raw = self._raw_traffic(rank, least, most)
-        one, constants = self.row.costs, self.row.machine.constants
+        one, of_row = self.row.costs, (self.row.machine, self.row.traits, self.row.table)
         alike = self.row.recomputes_all and not self.by_stage
         passes = one.backward[:, 0] + alike * one.again[:, 0], one.forward[:, 0]
         again = (self._again if self.by_stage else np.zeros(1), np.zeros(1))
         partly = (self._partly * one.again[list(self.row.kinds), 0].max(), 0.0)
-        traits = self.row.traits
-        hides = bool(hides_gradients(traits, self.row.table)[0]), traits.overlaps_parameters
+        hiding = reduction_hiding(*of_row), gather_hiding(*of_row)
         parts = []
-        for plane, seconds, own, more, hidden in zip(
-            raw, passes, again, partly, hides, strict=True
+        for plane, seconds, own, more, hides in zip(
+            raw, passes, again, partly, hiding, strict=True
         ):
             slope, start = np.resize(plane[0], len(self.ways)), plane[1]
-            if not hidden:
-                parts.append([(slope, start)])
+            always, window = float(hides.least[0]), float(hides.window[0])
+            parts.append([(always * slope, always * start)])
+            if always >= 1:
                 continue
-            window = constants.overlap_window
             beside = window * (
                 float(self.row.ends_of(rank) @ seconds) + more * len(self.row.stage_of[0])
             )
-            parts.append(
-                [
-                    (constants.first_bucket * slope, constants.first_bucket * start),
-                    (slope - window * (seconds[list(self.ways)] + own), start - beside),
-                ]
-            )
+            parts[-1].append((slope - window * (seconds[list(self.ways)] + own), start - beside))
         ends = self.row.ends_of(rank)
         fixed = float(adds_to_a_copy(ends[EMBEDDING], ends[HEAD])) * self.row.table_sum
         sums = [(a + c, b + d + fixed) for a, b in parts[0] for c, d in parts[1]]

@@ -170,7 +170,7 @@ def _measured_shapes(
 ) -> Shapes:
     """Blocks as they are measured: one backward pass, whose gradients meet no others."""
     columns = shapes(job, machine, traits, keys)
-    return replace(columns, added_bytes=np.zeros(len(keys)))
+    return replace(columns, added_bytes=np.zeros(len(keys)), table_added_bytes=0)
 
 
 def _scaled(block: Block, found: Levels, sizes: Sequence[FloatColumn]) -> Block:

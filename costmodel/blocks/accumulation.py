@@ -49,6 +49,18 @@ def added_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatCol
     return moved * (1 - (accumulated == gradient) / first)
 
 
+def table_added_bytes(job: Job, traits: RuntimeTraits) -> int:
+    """As `added_bytes`, of the token table where products of weight gradients add theirs in place.
+
+    Its gradient is no product. Buffers are zeroed before a step, so the first one is added too.
+    Source: derived; Megatron-LM @d98e8a64 `core/tensor_parallel/layers.py`, VocabParallelEmbedding
+    (F.embedding), and `core/distributed/distributed_data_parallel.py:578`, param.main_grad.add_.
+    """
+    gradient = job.training.storage_bytes
+    accumulated = max(traits.gradient_bytes, gradient)
+    return (2 * accumulated + gradient) * traits.products_accumulate
+
+
 def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Is the gradient of every weight a tensor of its own, added whole to the accumulated one?
 

@@ -41,14 +41,18 @@ def padded_vocab(vocab_size: int, tp: IntColumn) -> FloatColumn:
 def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     """Forward, backward and weight-gradient seconds of the token embedding.
 
-    A gather of rows, then one exchange.
+    A gather of rows, then one exchange; backward the rows are added up in a gradient of the whole
+    table, which starts from zeros.
 
-    Source: Shoeybi et al., arXiv:1909.08053, section 3 (vocabulary-parallel embedding).
+    Source: Shoeybi et al., arXiv:1909.08053, section 3 (vocabulary-parallel embedding); PyTorch
+    `aten/src/ATen/native/cuda/Embedding.cu`, embedding_dense_backward_cuda; `table_added_bytes`.
     """
     moved = 2 * shapes.storage * shapes.tokens * shapes.job.model.hidden_size
     seconds = elementwise_seconds(shapes.machine, moved) + shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange
-    added = shapes.accumulation_seconds(_table_weights(shapes))
+    weights = _table_weights(shapes)
+    whole = (shapes.storage + shapes.table_added_bytes) * weights
+    added = shapes.accumulation_seconds(weights) + elementwise_seconds(shapes.machine, whole)
     return (
         pass_seconds(shapes.size, elementwise=seconds, tp_comm=exchange / 2),
         pass_seconds(shapes.size, elementwise=2 * seconds + added, tp_comm=exchange / 2),

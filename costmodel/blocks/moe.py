@@ -180,7 +180,8 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
 
     Source: derived; every token goes to top-k experts at random. A plain all-to-all sends a copy
     for each of them, DeepEP and HybridEP one for each distinct rank, and between nodes one for
-    each distinct node (DeepSeek-V3, arXiv:2412.19437, section 3.2.2).
+    each distinct node (DeepSeek-V3, arXiv:2412.19437, section 3.2.2), whose tensor ranks are
+    destinations too: Megatron-LM @d98e8a64 `moe/token_dispatcher.py:1837`, tp_ep_group.
     """
     machine, table, constants = shapes.machine, shapes.table, shapes.machine.constants
     links = group(machine, table.ep, table.etp)
@@ -200,7 +201,7 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     alpha = constants.alltoall_alpha + (links.nodes > 1) * across
     exchange = np.where(table.ep > 1, alpha + np.maximum(inside, outside), 0.0)
     one = np.ones(shapes.size, dtype=np.int64)
-    sent = token * top_k * table.etp
+    sent = token * ranks * table.etp
     gather = collective_seconds(machine, "all_gather", sent, group(machine, table.etp, one))
     return 2 * (exchange + gather)
 

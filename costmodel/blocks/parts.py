@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from costmodel.blocks.accumulation import added_bytes, product_bytes
+from costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
 from costmodel.comm.collectives import collective_seconds
 from costmodel.comm.topology import group
 from costmodel.compute import elementwise_seconds
@@ -124,6 +124,8 @@ class Shapes:
     """Share of those that nothing hides."""
     added_bytes: FloatColumn
     """Bytes moved to add the gradient of one weight to the accumulated one."""
+    table_added_bytes: int
+    """As above of the token table, where products add theirs in place."""
 
     @property
     def size(self) -> int:
@@ -203,4 +205,5 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
         tp_regather=np.where(again, gather, 0.0) * exposed * machine.constants.regather_exposed,
         tp_exposed=exposed,
         added_bytes=added_bytes(job, traits, table),
+        table_added_bytes=table_added_bytes(job, traits),
     )

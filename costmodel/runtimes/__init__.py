@@ -10,6 +10,7 @@ from costmodel.errors import unknown_name
 from costmodel.runtimes.attention import attention_on
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.runtimes.fms_fsdp import FMS_FSDP
+from costmodel.runtimes.footprint import PRIMARY_MESSAGE_BYTES
 from costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
 from costmodel.runtimes.maxtext import MAXTEXT
 from costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
@@ -76,5 +77,8 @@ def traits_of(job: Job) -> RuntimeTraits:
     traits, moe = runtime(job.runtime), job.model.moe
     if traits.separate_operations and moe and moe.expert_bias and not job.training.casts:
         traits = replace(traits, graphs_hybridep=False)
+    if traits.footprint.low_precision == "primary":
+        gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
+        traits = replace(traits, weight_message_bytes=gathered)
     traits = replace(traits, attention=attention_on(job, traits.attention))
     return traits.with_options(job.options)

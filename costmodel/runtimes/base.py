@@ -98,10 +98,22 @@ class RuntimeTraits:
     adds_weight_gradients: bool = False
     """Every weight gradient of a micro batch is a tensor of its own, whole on the rank, which is
     then added to the accumulated one; else its product adds it, or it is sharded first."""
+    products_accumulate: bool = False
+    """Products of weight gradients add to the accumulated ones in place; the gradient of the token
+    table, which is none, is a tensor of its own that is added."""
     overlaps_gradients: bool = False
     """Gradient reduction runs beside the backward pass."""
     overlaps_parameters: bool = False
     """The gather of updated weights runs beside the forward pass."""
+    weight_message_bytes: float | None = None
+    """Bytes of one gathered weight in the precision of a job; null: as stored."""
+    whole_stages: bool = False
+    """Under a pipeline, gradients of a virtual stage are reduced in one piece after its last
+    backward pass, and its weights gathered in one piece before its first forward pass; only a first
+    rank without virtual stages has buckets."""
+    gathers_apart: bool = False
+    """Where `whole_stages` has no virtual stages to hide gathers behind, weights are gathered after
+    the optimizer step, whatever `overlaps_parameters` says, unless a run states otherwise."""
     overlaps_tensor_parallel: bool = False
     """Gathers and scatters of sequence parallelism run beside matrix products, in part."""
     reorders_sequences: bool = False
@@ -190,6 +202,7 @@ class RuntimeTraits:
             cuda_graph=_or(options.cuda_graph, graph),
             overlaps_gradients=_or(options.overlap_grad_reduce, self.overlaps_gradients),
             overlaps_parameters=_or(options.overlap_param_gather, self.overlaps_parameters),
+            gathers_apart=self.gathers_apart and options.overlap_param_gather is None,
             overlaps_tensor_parallel=_or(options.overlap_tp_comm, self.overlaps_tensor_parallel),
             context_exchange=_or(options.cp_comm_type, self.context_exchange),
             overlaps_experts=_or(options.overlap_moe_a2a, beside),

@@ -8,6 +8,16 @@ from typing import Literal
 from costmodel.units import BYTES_FP32, GB
 
 LowPrecision = Literal["cached", "primary", "cast"]
+PRIMARY_MESSAGE_BYTES = {"fp8": 1.0, "nvfp4": 0.5}
+"""Bytes of one gathered weight of those that exist in low precision only; of others, as stored.
+
+mxfp8 is gathered in 16 bits and cast by every rank, since its two copies have scales of their own.
+Embedding and head stay in 16 bits, but are counted alike: a little too few bytes.
+Source: Megatron-LM @d98e8a64 `distributed/param_and_grad_buffer.py:923` (uint8), 1163 (mxfp8 in
+bf16) and 1183 (packed nvfp4); Megatron-Bridge @067f987d `training/mixed_precision.py`
+(fp8_param_gather of delayed and current scaling, fp4_param_gather, of mxfp8 with
+reuse_grad_buf_for_mxfp8_param_ag); NeMo @0a07447c `llm/recipes/precision/mixed_precision.py`.
+"""
 
 CONTEXT_BYTES = 0.55 * GB
 """CUDA context and libraries of one process.

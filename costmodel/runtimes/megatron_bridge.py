@@ -20,6 +20,7 @@ MEGATRON_BRIDGE = replace(
     overlaps_tensor_parallel=True,
     moe_dispatcher_across="deepep",
     graphs_hybridep=True,
+    gathers_apart=False,  # comm_overlap.py:579, overlap_param_gather wherever replicas are
     routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
     gradient_bytes=2,
     gradient_message_bytes=2,

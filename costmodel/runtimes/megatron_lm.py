@@ -205,8 +205,12 @@ MEGATRON_LM = RuntimeTraits(
     dropout=False,
     kernels="fused",
     host="fused",
+    products_accumulate=True,  # gradient_accumulation_fusion
     overlaps_gradients=True,  # --overlap-grad-reduce
     overlaps_parameters=True,  # --overlap-param-gather
+    # training.py:2512 (no buckets) and :4356, pipeline_parallel/schedules.py:1219, 1350 and 1454
+    whole_stages=True,
+    gathers_apart=True,  # as exported; else distributed_data_parallel.py:517 waits in each rank
     overlaps_tensor_parallel=False,  # --tp-comm-overlap needs user buffers: not emitted
     gathers_shared_heads=True,  # megatron/core/transformer/attention.py:1851
     overlaps_experts=False,  # --overlap-moe-expert-parallel-comm: not emitted

@@ -41,6 +41,7 @@ MEGATRON_ZERO_BUBBLE = replace(
     version="2023-11",
     footprint=PLAIN,
     autograd=FUSED_KERNELS,
+    products_accumulate=True,
     adds_weight_gradients=False,  # zbpp_utils.py requires --gradient-accumulation-fusion
     gradient_bytes=4,
     gradient_message_bytes=4,

@@ -17,6 +17,7 @@ NEMO = replace(
     name="nemo",
     version="25.04",
     overlaps_tensor_parallel=True,
+    gathers_apart=False,  # as Megatron-Bridge, which took it over
     offload_modules=(),  # Megatron Core learnt it later
     offloads=no_offloads,
     gradient_bytes=2,

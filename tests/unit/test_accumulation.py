@@ -66,6 +66,27 @@ def test_adding_streams_the_weights_of_the_rank(job_of):
     assert head[0] - head[3] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("runtime", "moved"), [("megatron-lm", 2 + 4 + 4 + 2), ("torchtitan", 2)])
+def test_the_gradient_of_the_token_table_is_a_whole_one(job_of, runtime, moved):
+    """Zeros are written; products that accumulate leave it to be added to the others."""
+    job = job_of(runtime)
+    machine = machine_for(job)
+    one, wide = (
+        blocks(changed, machine, traits_of(job), TABLE).embedding
+        for changed in (job, with_vocabulary(job, 64_000))
+    )
+    more = 32_000 / 2 * job.model.hidden_size
+    longer = wide.backward.elementwise - one.backward.elementwise
+    assert longer == pytest.approx(moved * more / streaming_bytes_per_second(machine))
+    assert wide.weight - one.weight == pytest.approx(longer)
+    assert (wide.forward.total == one.forward.total).all()
+
+
+def with_vocabulary(job, rows):
+    model = job.model.model_copy(update={"vocab_size": rows})
+    return job.model_copy(update={"model": model})
+
+
 def test_nearly_all_parameters_of_a_layer_are_added(job_of):
     for model, weights in (("small-dense", dense_weights), ("small-moe", moe_weights)):
         job = job_of("megatron-deepspeed", "fp16", model)

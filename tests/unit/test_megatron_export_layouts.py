@@ -87,6 +87,16 @@ def test_the_zero_stage_picks_the_sharding(stage, present, absent):
     assert not written & absent
 
 
+@pytest.mark.parametrize(
+    ("layout", "beside"),
+    [({"pp": 2}, False), ({"pp": 2, "vpp": 2, "schedule": "interleaved"}, True), ({}, True)],
+)
+def test_weights_are_gathered_beside_passes_where_ranks_do_not_wait_in_turn(layout, beside):
+    written = flags(export(zero_stage=1, **layout))
+    assert ("--overlap-param-gather" in written) == beside
+    assert "--overlap-grad-reduce" in written
+
+
 def test_fsdp_names_its_strategy_checkpoint_format_and_queues():
     config = export(zero_stage=3, tp=2, sequence_parallel=True, dp_replicate=2)
     assert values(config, "--data-parallel-sharding-strategy") == ("optim_grads_params",)

@@ -69,6 +69,18 @@ def test_a_dispatcher_that_sends_a_token_once_is_faster():
     assert once < 0.8 * plain
 
 
+def test_cut_experts_are_sent_no_token_twice_by_a_dispatcher_that_sends_it_once():
+    """Eight experts on two ranks: most tokens go to both, once to each of their tensor ranks."""
+    job = "deepseek-v3", "1x8:h100-sxm"
+    cut, whole = ({"dp": 8, "ep": ep, "etp": 8 // ep, "micro_batch_size": 4} for ep in (2, 8))
+    plain, once = (
+        estimate(job_of(*job, moe_dispatcher=name), **cut).terms.ep_comm
+        for name in ("alltoall", "deepep")
+    )
+    assert once < 0.4 * plain
+    assert once > estimate(job_of(*job, moe_dispatcher="deepep"), **whole).terms.ep_comm
+
+
 def test_a_graph_of_the_whole_step_leaves_no_waiting_for_the_host():
     job, layout = ("qwen3-30b-a3b", "1x8:h100-sxm"), {"dp": 8, "ep": 8}
     waits = [
