@@ -164,8 +164,10 @@ def stage_codes(table: LayoutTable) -> tuple[IntColumn, list[tuple[StageSpec, ..
     if (table.stages == None).all():  # noqa: E711 - elementwise
         return np.zeros(len(table), dtype=np.int64), [None]
     numbers: dict[tuple[StageSpec, ...] | None, int] = {None: 0}
-    codes = [numbers.setdefault(stages, len(numbers)) for stages in table.stages.tolist()]
-    return np.array(codes, dtype=np.int64), list(numbers)
+    every = table.stages.tolist()
+    once = {id(stages): stages for stages in every}  # to hash a split takes long
+    code = {one: numbers.setdefault(stages, len(numbers)) for one, stages in once.items()}
+    return np.array([code[id(stages)] for stages in every], dtype=np.int64), list(numbers)
 
 
 def evenly(table: LayoutTable) -> BoolColumn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from costmodel.calibrated import machine_for
@@ -9,8 +11,9 @@ from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from planner.constraints import legality_rules, rules_of_grid
-from planner.found import Found
-from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeFound, FreeSplits
+from planner.found import Found, FreeFound
+from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeSplits
+from planner.likely_splits import try_likely
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
 from planner.pool import Pool
@@ -54,10 +57,12 @@ def faster_splits(
     *,
     may_open: int = OPENED_WITHOUT_LIMIT,
     any_answer: bool = False,
+    one_of_many: bool = False,
 ) -> FreeFound:
     """What uneven stages give below some seconds and the best even ones.
 
-    Where no time is left, that no split beats the floor.
+    Where no time is left, that no split beats the floor. One of many searches stops where its work
+    ends, others try what looks fast then.
     """
     best_s = min(found.value, below_s)
     if prober.budget.spent() or not found.complete:
@@ -65,7 +70,8 @@ def faster_splits(
     splits = splits_below(prober, job, best_s, roots=found.roots)
     if found.finalists is not None:
         splits.try_first(found.finalists)
-    return splits.run(may_open, any_answer=any_answer)
+    at_last = None if one_of_many else partial(try_likely, answer=found.finalists)
+    return splits.run(may_open, any_answer=any_answer, at_last=at_last)
 
 
 def proof_of(found: Found, free: FreeFound) -> UnevenStages:

@@ -50,3 +50,18 @@ class Found:
     def bounded(self) -> int:
         """Legal layouts that a bound alone, their own or their branch's, shows to be no faster."""
         return self.space.size - sum(self.refused.values()) - self.evaluated
+
+
+@dataclass(frozen=True, slots=True)
+class FreeFound:
+    """What is known when the second half of a search ends: that for uneven stages."""
+
+    table: LayoutTable | None
+    """The best layout with its stages; None where no split beats the even ones."""
+    step_time_s: float
+    lower_bound_s: float
+    """No split of any layout is faster."""
+    judged: int
+    """Splits whose schedule was run."""
+    opened: int = 0
+    """Layouts opened."""

@@ -11,8 +11,8 @@ Best first, as in `planner.search`; a layout is opened only where its bound is b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -29,6 +29,7 @@ from costmodel.table import (
     LayoutTable,
 )
 from planner.budget import Budget
+from planner.found import FreeFound
 from planner.lean import LeanSieve, ends, policies_of
 from planner.path_pool import PathPool
 from planner.policy_columns import takes_longer
@@ -66,21 +67,6 @@ TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
 OPENED_WITHOUT_LIMIT = 240
 """Layouts opened where no time limit says when to stop: some seconds, and always the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class FreeFound:
-    """What is known when the second half ends."""
-
-    table: LayoutTable | None
-    """The best layout with its stages; None where no split beats the even ones."""
-    step_time_s: float
-    lower_bound_s: float
-    """No split of any layout is faster."""
-    judged: int
-    """Splits whose schedule was run."""
-    opened: int = 0
-    """Layouts opened."""
 
 
 def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
@@ -148,19 +134,38 @@ class FreeSplits:
             self.skeletons = self.skeletons.below(self.best_s)
             self.layouts = self.layouts.below(self.best_s)
 
-    def run(self, may_open: int = OPENED_WITHOUT_LIMIT, *, any_answer: bool = False) -> FreeFound:
+    def run(
+        self,
+        may_open: int = OPENED_WITHOUT_LIMIT,
+        *,
+        any_answer: bool = False,
+        at_last: Callable[[FreeSplits], None] | None = None,
+    ) -> FreeFound:
         """Open branches until none can win, the budget is spent, or, without one, work is done.
 
-        Any answer may be enough.
+        Any answer may be enough. `at_last` may split some more where the work leaves a gap; with a
+        time limit it comes then too, and the rest of the time goes to what is left.
         """
         limited = self.budget.seconds_left() < np.inf
+        self._open(may_open, any_answer=any_answer)
+        done = self._bound() == self.best_s or (any_answer and self.table is not None)
+        if at_last is not None and not done and not self.budget.spent():
+            at_last(self)
+        if limited:
+            self._open(None, any_answer=any_answer)
+        return FreeFound(self.table, self.best_s, self._bound(), self.judged, self.opened)
+
+    def _open(self, may_open: int | None, *, any_answer: bool) -> None:
+        """Open branches until none can win, or so many layouts are opened."""
         while self._smallest() < self.best_s and not (any_answer and self.table is not None):
-            if self.budget.spent() or (not limited and self.opened >= may_open):
+            if self.budget.spent() or (may_open is not None and self.opened >= may_open):
                 break
             self._open_some()
             self.budget.report(1.0, min(self._smallest(), self.best_s))
-        bound = min(self._smallest(), self.left, self.best_s)
-        return FreeFound(self.table, self.best_s, bound, self.judged, self.opened)
+
+    def _bound(self) -> float:
+        """No layout is faster, by what is known."""
+        return min(self._smallest(), self.left, self.best_s)
 
     def _smallest(self) -> float:
         return min(self.nodes.smallest, self.skeletons.smallest, self.layouts.smallest)
@@ -205,7 +210,7 @@ class FreeSplits:
 
         Of each it is enough to know that none is faster than some time.
         """
-        rows = self._rows(table)
+        rows = self.rows(table)
         tasks = [
             BestSplit(row, self.best_s, self.pool.alone(row.pipeline), enough)
             for row, enough in zip(rows, enough_s.tolist(), strict=True)
@@ -259,7 +264,7 @@ class FreeSplits:
         every = LayoutTable.concat(
             plain.replaced(offload_optimizer=np.full(len(plain), one)) for one in fractions
         )
-        legal = self._legal(every)
+        legal = self.legal(every)
         every, skeleton = every.take(legal), np.tile(skeleton, len(fractions))[legal]
         bound = np.maximum(batch.bound[skeleton], self._bounded(BoundLayouts, every))
         waiting = Pool(every, bound, skeleton + self.families)
@@ -280,11 +285,13 @@ class FreeSplits:
             self.pool.learn(pool)
         return bound
 
-    def _legal(self, table: LayoutTable) -> BoolColumn:
+    def legal(self, table: LayoutTable) -> BoolColumn:
+        """Which rows break no rule."""
         broken = [rule.broken(self.of.job, table) for rule in self.rules]
         return np.asarray(~np.any(broken, axis=0))
 
-    def _rows(self, table: LayoutTable) -> list[Splittable]:
+    def rows(self, table: LayoutTable) -> list[Splittable]:
+        """The layouts of a table, one by one."""
         return self.of.rows(table) if len(table) else []
 
     def _pool(self, table: LayoutTable, bound: FloatColumn) -> Pool:

@@ -14,8 +14,8 @@ from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from costmodel.units import SECONDS_PER_DAY
 from planner.any_stages import faster_splits, joined, proof_of, splits_freely
-from planner.found import Found
-from planner.free_splits import TRIED_FIRST, FreeFound
+from planner.found import Found, FreeFound
+from planner.free_splits import TRIED_FIRST
 from planner.headroom import leanest
 from planner.plan import UnevenStages
 from planner.probes import Prober

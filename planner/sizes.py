@@ -18,8 +18,8 @@ from costmodel.price import longest_step_seconds, price_per_second, run_steps
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.job import Job
 from planner.any_stages import faster_splits, splits_freely
-from planner.found import Found
-from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeFound
+from planner.found import Found, FreeFound
+from planner.free_splits import OPENED_WITHOUT_LIMIT
 from planner.probes import Figure, Prober
 from planner.search import Search
 from planner.target import Tried
@@ -171,7 +171,13 @@ class _Splits:
         if not self._wanted or not splits_freely(job, self._prober.options):
             return None
         free = faster_splits(
-            self._prober, job, found, below_s, may_open=self._may_open, any_answer=any_answer
+            self._prober,
+            job,
+            found,
+            below_s,
+            may_open=self._may_open,
+            any_answer=any_answer,
+            one_of_many=True,
         )
         self._may_open -= free.opened
         return free

@@ -19,8 +19,10 @@ from planner.any_stages import (
     splits_freely,
     wants_uneven,
 )
-from planner.free_splits import FreeFound, FreeSplits
+from planner.found import FreeFound
+from planner.free_splits import FreeSplits
 from planner.goals import Reached, step_target
+from planner.likely_splits import try_likely
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
 from planner.probes import Prober
@@ -80,7 +82,7 @@ def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
     """The best layout with uneven stages where even ones need too much memory; maybe none."""
     if not reached.found.complete:
         return reached
-    free = splits_below(prober, reached.job, np.inf).run()
+    free = splits_below(prober, reached.job, np.inf).run(at_last=try_likely)
     if free.table is None:
         return reached
     return _changed(prober, reached, free, free.lower_bound_s, free.table)
@@ -102,7 +104,7 @@ def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStage
     splits = splits_below(prober, job, below, OnlyUneven)
     if found.finalists is not None:
         splits.try_first(found.finalists)
-    free = splits.run()
+    free = splits.run(at_last=try_likely)
     late = prober.budget.spent()
     if free.table is None and found.finalists is None and not late:
         return reached, None
@@ -120,5 +122,6 @@ def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStage
 class OnlyUneven(FreeSplits):
     """A run that takes no even split for an answer."""
 
-    def _rows(self, table: LayoutTable) -> list[Splittable]:
-        return [replace(row, even_too=False) for row in super()._rows(table)]
+    def rows(self, table: LayoutTable) -> list[Splittable]:
+        """The layouts of a table, one by one; none is to be split evenly."""
+        return [replace(row, even_too=False) for row in super().rows(table)]

@@ -15,6 +15,7 @@ from planner.budget import Unlimited
 from planner.constraints import legality_rules, parse_choice
 from planner.found import Limits
 from planner.free_splits import FreeSplits
+from planner.likely_splits import try_likely
 from planner.search import Search
 from planner.split_tasks import Question
 from tests.budgets import Steps
@@ -145,3 +146,20 @@ def test_a_search_cut_short_says_so_and_its_bound_still_holds(small, steps):
         assert found.step_time_s == pytest.approx(truth, rel=1e-9)
     if steps == 0:
         assert found.table is None
+
+
+@pytest.mark.parametrize("may_open", [1, 2, 3])
+@pytest.mark.parametrize("share", SHARES)
+def test_what_is_tried_at_last_is_a_layout_and_leaves_the_bound_true(small, share, may_open):
+    memory = small.memory(share)
+    of = Question(*small.surroundings, traits_of(small.job), memory)
+    run = FreeSplits(of, small.rules, np.inf, Unlimited())
+    found, truth = run.run(may_open, at_last=try_likely), best(small, memory)
+    assert found.lower_bound_s <= truth * ROUNDING
+    assert truth <= found.step_time_s * ROUNDING
+    if found.table is not None:
+        again = step_seconds(*small.surroundings, traits_of(small.job), found.table)
+        assert again == pytest.approx([found.step_time_s], rel=1e-12)
+        used = price(*small.surroundings, traits_of(small.job), found.table).memory.used
+        assert used <= memory
+        assert not any(rule.broken(small.job, found.table).any() for rule in small.rules)
