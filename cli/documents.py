@@ -13,11 +13,15 @@ import yaml
 from pydantic import ValidationError
 
 from cli.files import FileError, read_text
-from costmodel.complaints import first_complaint
+from costmodel.complaints import MISSING, UNKNOWN, complaints
 from costmodel.spec.base import Spec
 
 LARGEST_NUMBER, LARGEST_WHOLE = 1e30, 10**18
 """Beyond them a number is a slip, and its products overflow."""
+OTHERS = {MISSING: "is missing", UNKNOWN: "is unknown"}
+"""Slips that are told beside the first one."""
+LISTED = 4
+"""So many of them."""
 NESTED_TOO_DEEPLY = "nested too deeply"
 SpecT = TypeVar("SpecT", bound=Spec)
 
@@ -49,8 +53,13 @@ class Document:
         try:
             return spec.model_validate(self.values)
         except ValidationError as error:
-            first = first_complaint(error)
-            raise self.error(first.reason, first.place) from error
+            first, *others = complaints(error)
+            names = [
+                f"'{one.field}' {OTHERS[one.reason]}" for one in others if one.reason in OTHERS
+            ]
+            more = f"; also {', '.join(names[:LISTED])}" if names else ""
+            more += f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+            raise self.error(f"{first.reason}{more}", first.place) from error
 
 
 def read_document(path: Path, *, entries: str = "") -> Document:

@@ -15,6 +15,8 @@ from costmodel.errors import PlanError
 LARGEST_FILE_BYTES = 10 * 1000 * 1000
 """No configuration comes near it: a larger file is a slip."""
 LARGEST_LOG_BYTES = 500 * 1000 * 1000
+GZIP = b"\x1f\x8b"
+"""First bytes of a compressed file."""
 
 
 class FileError(PlanError):
@@ -78,6 +80,8 @@ def _content(path: Path, limit: int, too_large: FileError) -> bytes:
         raise FileError(f"{path}: cannot be read: {_reason(error)}") from error
     if len(content) > limit:
         raise too_large
+    if content.startswith(GZIP):
+        raise FileError(f"{path}: compressed: unpack it first (gunzip)")
     return content
 
 

@@ -17,7 +17,8 @@ import numpy as np
 from costmodel.calibrated import profile_digest, with_scalars
 from costmodel.errors import SpecError
 from costmodel.explicit import step_seconds
-from costmodel.machine import Machine
+from costmodel.flops import model_flop_per_step
+from costmodel.machine import Machine, machine_of
 from costmodel.profiled import measured_machine
 from costmodel.runtimes import traits_of
 from costmodel.scalars import (
@@ -165,6 +166,24 @@ def _check_magnitude(observations: Sequence[Observation], steps: Steps) -> None:
                 f"{run.id}: the measured step of {run.step_time_s:.4g} s is {1 / factor:.3g} times "
                 "the predicted one: check its unit, its batch and what ran"
             )
+        _check_speed(run)
+
+
+def _check_speed(run: Observation) -> None:
+    """Is it no faster than its GPUs can multiply?
+
+    Raises:
+        SpecError: Not even at the datasheet's peak.
+    """
+    machine = machine_of(run.job.cluster, run.job.training.precision)
+    peak = machine.peak_flop_per_second * run.job.cluster.num_gpus
+    mfu = model_flop_per_step(run.job) / run.step_time_s / peak
+    if mfu > 1:
+        raise SpecError(
+            f"{run.id}: a step of {run.step_time_s:.4g} s takes {mfu:.3g} times the peak FLOP/s of "
+            f"{run.job.cluster.num_gpus} GPUs: check its unit (tokens_per_s_per_gpu is of one), "
+            "its batch and what ran"
+        )
 
 
 def _steps(observations: Sequence[Observation], profile: Profile | None) -> Steps:

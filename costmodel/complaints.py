@@ -14,6 +14,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 Limits = Mapping[str, object]
+MISSING = "is missing: add it"
+UNKNOWN = "unknown field; remove it or correct its name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,8 @@ def _reason(error: ErrorDetails) -> str:
 
 PLAIN: Mapping[str, str] = MappingProxyType(
     {
-        "missing": "is missing: add it",
-        "extra_forbidden": "unknown field; remove it or correct its name",
+        "missing": MISSING,
+        "extra_forbidden": UNKNOWN,
         "invalid_key": "a field name must be a word",
         "recursion_loop": "contains itself",
     }

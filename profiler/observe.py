@@ -10,7 +10,8 @@ Megatron-LM (and what is built on it) prints the mean time of the iterations sin
 Source: NVIDIA/Megatron-LM megatron/training/training.py `training_log` and utils.py `report_memory`
 (a MB is 1024 * 1024 bytes; Megatron Bridge and NeMo print `mem-max-reserved-gigabytes`, 10^9).
 
-torchtitan prints tokens per second of one GPU since its last line, and the peak reserved:
+torchtitan prints tokens per second of one GPU since its last line, and the peak reserved (also
+after `validate step:`, which is no training step):
 
     step: 10  loss:  8.1  memory: 45.21GiB(57.1%)  tps: 5,762  mfu: 33.1%
 
@@ -40,7 +41,7 @@ MEGATRON_MEMORY = re.compile(
 )
 GIGABYTES = re.compile(r"mem-max-(?P<kind>allocated|reserved)-gigabytes:\s*(?P<size>\d+(?:\.\d+)?)")
 TORCHTITAN_STEP = re.compile(
-    r"step:\s*(?P<number>\d+)\s.*?memory:\s*(?P<gib>\d+(?:\.\d+)?)GiB.*?"
+    r"(?<!validate )step:\s*(?P<number>\d+)\s.*?memory:\s*(?P<gib>\d+(?:\.\d+)?)GiB.*?"
     r"\b(?:tps|wps):\s*(?P<tokens>[\d,]+)"
 )
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

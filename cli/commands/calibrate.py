@@ -214,7 +214,7 @@ def _from_files(files: Sequence[Path], chosen: Chosen) -> tuple[Observation, ...
             f"{files[0]}: no run of that kind; there are runs of {', '.join(sorted(others))}"
         )
     if not found:
-        raise SpecError(f"{files[0]}: no run to calibrate on: a run needs a measured step time")
+        raise SpecError(f"{files[0]}: no run to calibrate on: mend what the line above says")
     kinds = kinds_of(found)
     if len(kinds) > 1:
         listed = ", ".join(f"{kind} ({len(group)})" for kind, group in kinds.items())

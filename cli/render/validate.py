@@ -59,6 +59,13 @@ class Shown:
     worst: int
 
 
+NOTHING_COMPARED = (
+    "A record is compared where it states its cluster.gpu and measured.step_time_s or "
+    "measured.tokens_per_s_per_gpu (or a peak memory, or fits), and is neither suspect nor "
+    "`strict`: false; --all takes those too."
+)
+
+
 def headline_text(scores: Scores) -> str:
     """The first line."""
     found = scores.headline
@@ -83,6 +90,8 @@ def validate_page(
     if scores.skipped:
         yield skipped_table(scores)
         yield from _odd_records(predictions)
+    elif not scores.rows and not scores.memory.by_kind and not scores.verdicts.labels:
+        yield NOTHING_COMPARED
     if shown.worst and scores.rows:
         yield Group("Runs that are most off", *_worst_rows(worst(scores.rows, shown.worst)))
 
@@ -229,15 +238,13 @@ def skipped_table(scores: Scores) -> Table:
 
 
 def _odd_records(predictions: Iterable[Prediction]) -> Iterator[str]:
-    """Which records do not follow the schema, and why: only their writer can mend them."""
-    odd = [
-        f"  {one.run.id}: {one.skipped.detail}"
-        for one in predictions
-        if one.skipped and one.skipped.reason in ("invalid_record", "model_error")
-    ]
+    """Which records are not priced, and why: those first that only their writer can mend."""
+    skipped = [one.skipped for one in predictions if one.skipped]
+    skipped.sort(key=lambda one: one.reason not in ("invalid_record", "model_error"))
+    odd = [f"  {one.run.id}: {one.detail}" for one in skipped]
     if odd:
         left = [f"  and {len(odd) - LISTED} more (--json lists all)"] if len(odd) > LISTED else []
-        yield "\n".join(("Odd records", *odd[:LISTED], *left))
+        yield "\n".join(("Records not priced", *odd[:LISTED], *left))
 
 
 def _worst_rows(rows: Iterable[TimedRow]) -> Iterator[RenderableType]:

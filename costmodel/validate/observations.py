@@ -16,14 +16,21 @@ def observation_of(run: MeasuredRun) -> Observation | str:
     case, seconds = case_of(run), measured_step_seconds(run)
     if isinstance(case, Skipped):
         return case.detail
-    if seconds is None or not has_comparable_step(run, everything=False):
-        return "no step time that can be compared"
-    if run.suspect:
-        return "marked suspect"
-    reason = _not_priced(case)
+    if seconds is None:
+        return "neither measured.step_time_s nor measured.tokens_per_s_per_gpu is stated"
+    reason = _not_compared(run) or _not_priced(case)
     if reason:
         return reason
     return Observation(run.id, run.source_group, case.job, case.layout, seconds)
+
+
+def _not_compared(run: MeasuredRun) -> str:
+    """Why a measured step does not count; empty where it does."""
+    if run.suspect:
+        return "marked suspect"
+    if not run.strict:
+        return "marked as not strict"
+    return "" if has_comparable_step(run, everything=False) else "its use is not step_time"
 
 
 def _not_priced(case: Case) -> str:

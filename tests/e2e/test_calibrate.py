@@ -1,5 +1,6 @@
 """`plan calibrate` and `--profile`."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from cli.calibrations import calibration_json
 from cli.profiles import load_measured
 from costmodel.spec.measured_run import MeasuredRun
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
-from tests.e2e.measured_runs import sample
+from tests.e2e.measured_runs import own_run, sample, write_runs
 
 LAYOUT = ("--layout", "tp=2,sp=true")
 RUNS = Path(__file__).parents[2] / "examples" / "accuracy" / "runs.jsonl"
@@ -240,3 +241,43 @@ def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path):
     assert "no regular file" in refused.err
     assert link.is_symlink()
     assert target.read_text() == "keep"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"layout": {"tp": 3, "pp": 1, "micro_batch_size": 1}}, "is not 8 GPUs"),
+        ({"measured": {}}, "neither measured.step_time_s nor measured.tokens_per_s_per_gpu"),
+        ({"suspect": "a full disk"}, "marked suspect"),
+        ({"strict": False}, "marked as not strict"),
+        ({"use": ["memory"]}, "its use is not step_time"),
+    ],
+)
+def test_where_no_run_is_left_each_says_why_and_the_error_does_not_blame_the_time(
+    tmp_path: Path, changes: dict[str, object], says: str
+):
+    runs = write_runs(tmp_path / "runs.jsonl", [own_run(**changes)])
+    done = plan("calibrate", runs)
+    assert done.code == 2
+    assert says in done.err
+    assert "no run to calibrate on: mend what the line above says" in done.err
+
+
+def test_a_step_faster_than_the_peak_of_its_gpus_is_refused(tmp_path: Path):
+    """Tokens per second of all GPUs as those of one: 8 times too fast, and not 50."""
+    own = own_run(measured={"tokens_per_s_per_gpu": 8 * 12000.0})
+    runs = write_runs(tmp_path / "runs.jsonl", [own])
+    refused(plan("calibrate", runs), "times the peak FLOP/s of 8 GPUs", "is of one")
+
+
+def test_one_run_that_stays_off_is_no_odd_run(tmp_path: Path):
+    run = own_run(measured={"step_time_s": 17.5})
+    page = plan("calibrate", write_runs(tmp_path / "runs.jsonl", [run])).out
+    assert "one run is believed in part; measure another layout" in " ".join(page.split())
+    assert "was it disturbed" not in page
+
+
+def test_a_compressed_log_is_told_to_be_unpacked(tmp_path: Path):
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(gzip.compress(log(tmp_path / "train.log", 100.0).read_bytes()))
+    refused(plan("calibrate", *TINY, "--log", path, *LAYOUT), "train.log.gz: compressed", "gunzip")

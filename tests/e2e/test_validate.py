@@ -91,6 +91,20 @@ def test_a_label_without_a_memory_size_is_judged_on_its_gpu(tmp_path):
     assert row["predicted_fits"] is False
 
 
+def test_a_page_without_a_comparison_says_what_is_compared(tmp_path):
+    for odd in ({"measured": {}}, {"suspect": True}, {"strict": False}):
+        page = plan("validate", write_runs(tmp_path / "runs.jsonl", [own_run(**odd)])).out
+        assert "no run could be compared" in page
+        assert "measured.step_time_s or measured.tokens_per_s_per_gpu" in " ".join(page.split())
+
+
+def test_a_run_that_is_not_priced_says_why_in_its_own_numbers(tmp_path):
+    run = own_run(layout={"tp": 3, "pp": 1, "micro_batch_size": 1})
+    page = plan("validate", write_runs(tmp_path / "runs.jsonl", [run])).out
+    assert "Records not priced" in page
+    assert "tp 3 * pp 1 * cp 1 * dp 2 is not 8 GPUs" in page
+
+
 def test_rows_that_are_not_strict_count_only_on_request(tmp_path):
     path = write_runs(tmp_path / "runs.jsonl", [own_run(strict=False)])
     assert "no run could be compared" in plan("validate", path).out

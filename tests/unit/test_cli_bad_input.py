@@ -126,6 +126,7 @@ def test_more_experts_per_token_than_experts_is_refused(tmp_path: Path):
         (b'{"model_type": "llama", "hid', [":1:25: not JSON"]),
         (b"", [":1:1: not JSON"]),
         (b"PK\x03\x04\x00\x00", [":1: binary file"]),
+        (b"\x1f\x8b\x08\x08", ["compressed", "gunzip"]),
         (b'{\n"model_type": "\xff"}', [":2:16: not UTF-8"]),
         (b"[1, 2]", ["a list"]),
         (b'{"hidden_size": NaN}', ["NaN"]),
@@ -245,3 +246,13 @@ def test_a_baseline_that_is_illegal_is_refused():
 
 def test_an_unknown_command_is_refused_with_the_nearest():
     refused(plan("serch"), "did you mean 'search'")
+
+
+def test_all_fields_that_are_missing_or_unknown_are_told_at_once(tmp_path: Path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text("groups:\n  - gpu: h100-sxm\n    nodes: 2\n")
+    refused(
+        searched("--cluster", str(path)),
+        "'groups.0.num_nodes': is missing: add it",
+        "also 'groups.0.gpus_per_node' is missing, 'groups.0.nodes' is unknown",
+    )

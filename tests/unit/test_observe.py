@@ -93,6 +93,18 @@ def test_a_torchtitan_log_gives_a_step_time_and_the_reserved_memory(version):
     assert seen.peak_allocated_bytes is None
 
 
+def test_a_validation_of_torchtitan_is_no_training_step():
+    line = TITAN["2026"]
+    text = "\n".join(
+        f"{line.format(n, 5762)}\n{line.format(n, 20000).replace('step:', 'validate step:')}"
+        for n in range(1, 6)
+    )
+    seen = observe(text, ASKED)
+    assert seen.num_lines == 4
+    assert seen.highest_s == pytest.approx(128 * 8192 / (5762 * 8))
+    assert seen.lowest_s == seen.highest_s
+
+
 def test_several_ranks_of_one_step_count_once():
     line = TITAN["2026"]
     text = "\n".join(line.format(n, t) for n in (1, 2, 3) for t in (1000 * n, 1000 * n, 1))
