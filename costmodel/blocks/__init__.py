@@ -98,10 +98,10 @@ def distinct_keys(
 def blocks(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable) -> Blocks:
     """Price every kind of block of the model for each key."""
     columns = shapes(job, machine, traits, keys)
-    model = job.model
-    dense = moe = _at_level(columns, _dense(columns), moe=False)
+    model, attention = job.model, attention_part(columns)
+    dense = moe = _at_level(columns, _dense(columns, attention), moe=False)
     if model.moe:
-        moe = _at_level(columns, _moe(columns), moe=True)
+        moe = _at_level(columns, _moe(columns, attention), moe=True)
     head = _end_at_level(columns, head=True)
     layer_input = columns.storage * columns.tokens * model.hidden_size / columns.residual_shards
     return Blocks(
@@ -114,20 +114,20 @@ def blocks(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable)
     )
 
 
-def _dense(columns: Shapes) -> Block:
+def _dense(columns: Shapes, attention: Part) -> Block:
     model = columns.job.model
     mlp = mlp_part(columns, model.intermediate_size, "mlp")
     norms = norm_module(columns, 1 if model.mla else 0)
     added = columns.accumulation_seconds(dense_weights(model, columns.table))
-    part = (attention_part(columns) + mlp).accumulating(added)
+    part = (attention + mlp).accumulating(added)
     return _layer(columns, part, norms, dense_launches(columns))
 
 
-def _moe(columns: Shapes) -> Block:
+def _moe(columns: Shapes, attention: Part) -> Block:
     model = columns.job.model
     norms = norm_module(columns, 2 if model.mla else 1)
     added = columns.accumulation_seconds(moe_weights(model, columns.table))
-    part = (attention_part(columns) + moe_part(columns)).accumulating(added)
+    part = (attention + moe_part(columns)).accumulating(added)
     return _layer(columns, part, norms, moe_launches(columns))
 
 
@@ -139,7 +139,7 @@ def _at_level(columns: Shapes, block: Block, *, moe: bool) -> Block:
 
     def parts(job: Job, keys: LayoutTable) -> Passes:
         one = _measured_shapes(job, machine, traits, keys)
-        layer = _moe(one) if moe else _dense(one)
+        layer = (_moe if moe else _dense)(one, attention_part(one))
         return Passes(layer.forward, layer.backward)
 
     found = levels(job, machine, traits, parts, moe=moe)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from costmodel.blocks.parts import Shapes
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import Group, group
+from costmodel.comm.collectives import Collective, collective
+from costmodel.comm.topology import group
 from costmodel.compute import ForwardBackward, sum_columns
 from costmodel.table import FloatColumn
 
@@ -29,36 +29,33 @@ def attention_exchange(shapes: Shapes) -> ForwardBackward:
         return ForwardBackward(shapes.tp_exchange, backward, zero)
     latents = (model.mla.q_lora_rank or model.hidden_size, model.mla.kv_lora_rank)
     gathered = (*latents, model.mla.qk_rope_head_dim)
-    whole = (model.hidden_size,)
-    links = group(shapes.machine, shapes.table.tp, np.ones_like(shapes.table.tp))
-    gather = _seconds(shapes, "all_gather", gathered, links)
+    machine = shapes.machine
+    links = group(machine, shapes.table.tp, np.ones_like(shapes.table.tp))
+    operations = ("all_gather", "reduce_scatter", "all_reduce")
+    gather, scatter, reduce = (collective(machine, name, links) for name in operations)
+    column = shapes.storage * shapes.tokens
+    cast = column * machine.linear.element_bytes / machine.storage_bytes  # as products take them
+    fetched = _seconds(gather, cast, gathered)
     parallel = shapes.table.sequence_parallel == 1
     forward = np.where(
         parallel,
-        gather + _seconds(shapes, "reduce_scatter", whole, links),
-        _seconds(shapes, "all_reduce", whole, links),
+        fetched + scatter.seconds(column * model.hidden_size),
+        reduce.seconds(column * model.hidden_size),
     )
-    scattered = _seconds(shapes, "reduce_scatter", gathered, links)
     backward = np.where(
         parallel,
-        _seconds(shapes, "all_gather", whole, links) + scattered,
-        _seconds(shapes, "all_reduce", latents, links),
+        gather.seconds(cast * model.hidden_size) + _seconds(scatter, column, gathered),
+        _seconds(reduce, column, latents),
     )
     again = parallel & (not shapes.traits.footprint.keeps_gathered_inputs)
-    repeated = again * shapes.machine.constants.regather_exposed * gather
+    repeated = again * machine.constants.regather_exposed * fetched
     exposed = shapes.tp_exposed
     return ForwardBackward(forward * exposed, (backward + repeated) * exposed, zero)
 
 
-def _seconds(shapes: Shapes, operation: str, widths: Sequence[int], links: Group) -> FloatColumn:
-    """Collectives over tensors of so many columns, gathered as products take them.
+def _seconds(one: Collective, column_bytes: FloatColumn, widths: Sequence[int]) -> FloatColumn:
+    """A collective for each of several tensors of so many columns.
 
-    Source: as `costmodel.blocks.parts.shapes`.
+    Source: as `attention_exchange`.
     """
-    machine = shapes.machine
-    element = machine.linear.element_bytes / machine.storage_bytes
-    element = shapes.storage * (element if operation == "all_gather" else 1.0)
-    return sum_columns(
-        collective_seconds(machine, operation, element * shapes.tokens * width, links)
-        for width in widths
-    )
+    return sum_columns(one.seconds(column_bytes * width) for width in widths)

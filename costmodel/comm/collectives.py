@@ -9,6 +9,7 @@ import numpy as np
 from costmodel.comm.topology import Group
 from costmodel.hardware import GROUP_SIZES, OPERATIONS, stride_column
 from costmodel.machine import Machine
+from costmodel.residuals import Residuals
 from costmodel.spec.constants import Constants
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
 
@@ -159,22 +160,48 @@ def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective in each group, for tensors of any size."""
+
+    rate: Rate
+    near: tuple[tuple[BoolColumn, Residuals], ...]
+    """Groups inside one domain that were measured, and what sizes near measured ones took."""
+
+    def seconds(self, tensor_bytes: FloatColumn) -> FloatColumn:
+        """Seconds over the full tensor of `tensor_bytes` in each group.
+
+        Source: `Rate`; `Residuals`.
+        """
+        seconds = self.rate.seconds(tensor_bytes)
+        for groups, residuals in self.near:
+            seconds = np.where(groups, seconds * residuals.factor(tensor_bytes), seconds)
+        return seconds
+
+
+def collective(machine: Machine, operation: str, group: Group) -> Collective:
+    """Price of a collective in each group, whatever its size.
+
+    Inside one domain, sizes near measured ones take as long as those did.
+    Source: as `collective_rate`.
+    """
+    row, column = OPERATIONS.index(operation), fit_column(group)
+    near = tuple(
+        ((column == measured_column) & (group.nodes == 1), residuals)
+        for (measured_row, measured_column), residuals in machine.collective_residuals.items()
+        if measured_row == row and measured_column in column
+    )
+    return Collective(collective_rate(machine, operation, group), near)
+
+
 def collective_seconds(
     machine: Machine, operation: str, tensor_bytes: FloatColumn, group: Group
 ) -> FloatColumn:
     """Seconds of a collective over the full tensor of `tensor_bytes` in each group.
 
-    Inside one domain, sizes near measured ones take as long as those did.
-    Source: as `Rate` and `collective_rate`.
+    Source: as `collective`.
     """
-    seconds = collective_rate(machine, operation, group).seconds(tensor_bytes)
-    row, column = OPERATIONS.index(operation), fit_column(group)
-    for (measured_row, measured_column), residuals in machine.collective_residuals.items():
-        if measured_row != row or measured_column not in column:
-            continue
-        near = (column == measured_column) & (group.nodes == 1)
-        seconds = np.where(near, seconds * residuals.factor(tensor_bytes), seconds)
-    return seconds
+    return collective(machine, operation, group).seconds(tensor_bytes)
 
 
 def message_seconds(
