@@ -150,6 +150,30 @@ def heads_exchange_divides_groups(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "sinks_exchange_heads",
+    "cp",
+    "attention sinks with cp > 1 run on an exchange of heads: leave cp_comm_type=all_gather out",
+    "TE, context_parallel.py:5066",
+)
+def sinks_exchange_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Cores over gathered keys and values know no sinks."""
+    stated = job.options.cp_comm_type == "all_gather"
+    return np.asarray((table.cp > 1) & (stated and job.model.attention_sinks))
+
+
+@rule(
+    "windows_leave_the_ring",
+    "cp",
+    "windows and attention sinks with cp > 1 run on no ring: leave cp_comm_type=p2p out",
+    "TE, context_parallel.py:5057",
+)
+def windows_leave_the_ring(job: Job, table: LayoutTable) -> BoolColumn:
+    """Heads are exchanged there, or keys and values gathered."""
+    other = job.model.attention_sinks or job.model.num_sliding_window_layers > 0
+    return np.asarray((table.cp > 1) & (other and job.options.cp_comm_type == "p2p"))
+
+
+@rule(
     "experts_need_sequence_parallel",
     "tp sequence_parallel",
     "a mixture of experts with tp > 1 needs sequence_parallel",
@@ -238,6 +262,8 @@ MEGATRON_LM = RuntimeTraits(
         sinks_under_context_parallelism,
         cp_needs_fused_attention,
         heads_exchange_divides_groups,
+        sinks_exchange_heads,
+        windows_leave_the_ring,
         fsdp_needs_one_pipeline_rank,
         experts_need_sequence_parallel,
         low_precision_alignment,

@@ -107,6 +107,32 @@ def test_an_exchange_of_heads_cuts_keys_and_values_too(tp, refused):
     assert not rule.broken(job_of(), table)[0]
 
 
+@pytest.mark.parametrize(
+    ("model", "way", "refused"),
+    [
+        ("gpt-oss-20b", "all_gather", True),
+        ("gpt-oss-20b", "a2a", False),
+        ("gemma3-27b", "all_gather", False),
+    ],
+)
+def test_gathered_keys_and_values_are_refused_where_there_are_sinks(model, way, refused):
+    rules = {rule.name: rule for rule in RUNTIMES["megatron-lm"].rules}
+    broken = rules["sinks_exchange_heads"].broken
+    table = LayoutTable.of([Layout(cp=4, dp=8), Layout(dp=32)])
+    assert broken(job_of(model, cp_comm_type=way), table).tolist() == [refused, False]
+
+
+@pytest.mark.parametrize(
+    ("model", "refused"), [("gpt-oss-20b", True), ("gemma3-27b", True), ("llama3-8b", False)]
+)
+def test_a_ring_that_is_asked_for_is_refused_where_there_are_windows(model, refused):
+    rules = {rule.name: rule for rule in RUNTIMES["megatron-lm"].rules}
+    broken = rules["windows_leave_the_ring"].broken
+    table = LayoutTable.of([Layout(cp=4, dp=8), Layout(dp=32)])
+    assert broken(job_of(model, cp_comm_type="p2p"), table).tolist() == [refused, False]
+    assert not broken(job_of(model), table).any()
+
+
 @pytest.mark.parametrize(("cp", "refused"), [(8, False), (16, True)])
 def test_deepspeed_exchanges_heads_and_cuts_no_head(cp, refused):
     """Eight heads are cut over 8 ranks and not over 16."""
