@@ -260,6 +260,6 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
         found.append(
             "mixture of experts: every layer pass waits for eager launches, "
             f"{machine.constants.host_moe * 1e3:.2g} ms of host time; with CUDA graphs "
-            "(`--option cuda_graph=full_iteration`) steps are up to a third shorter"
+            "(`plan estimate --option cuda_graph=full_iteration`) steps are up to a third shorter"
         )
     return tuple(found)

@@ -40,6 +40,25 @@ class Within:
         return self._deadline.seconds_left()
 
 
+class Before:
+    """A budget that ends some seconds before another."""
+
+    def __init__(self, whole: Budget, kept_s: float) -> None:
+        self._whole, self._kept_s = whole, kept_s
+
+    def spent(self) -> bool:
+        """Is no more left than what is kept?"""
+        return self._whole.spent() or self.seconds_left() <= 0
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Tell the other."""
+        self._whole.report(done, bound_s)
+
+    def seconds_left(self) -> float:
+        """Until what is kept begins."""
+        return self._whole.seconds_left() - self._kept_s
+
+
 class Unlimited:
     """No limit, no listener."""
 

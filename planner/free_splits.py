@@ -20,17 +20,15 @@ import numpy as np
 from costmodel.floor import floor_seconds
 from costmodel.proof import EQUALS
 from costmodel.rules import Rule
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules import SCHEDULES
-from costmodel.spec.layout import SCHEDULE_NAMES
 from costmodel.table import (
     BoolColumn,
     FloatColumn,
     LayoutTable,
 )
-from planner.budget import Budget
+from planner.budget import Before, Budget
 from planner.found import FreeFound
 from planner.lean import LeanSieve, ends, policies_of
+from planner.may_split import may_split
 from planner.path_pool import PathPool
 from planner.policy_columns import takes_longer
 from planner.pool import Pool
@@ -65,19 +63,11 @@ TRIED_FIRST = 10
 alternatives is listed, for one answer."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
+SHARE_AT_LAST, LEAST_AT_LAST_S = 0.2, 1.0
+"""Of a time limit kept for what is tried at last, if that is long enough to find something.
+Source: measured; what is tried takes 0.3 to 3 s."""
 OPENED_WITHOUT_LIMIT = 240
 """Layouts opened where no time limit says when to stop: some seconds, and always the same."""
-
-
-def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
-    """Rows whose layers may be split freely.
-
-    The order of the pipeline ignores durations, and its ranks do not wait for messages: the length
-    of a path is the seconds of its passes and messages alone.
-    """
-    other = {*traits.unsynchronised, *traits.waits_for_messages}
-    fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
-    return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule])
 
 
 def roots_of(of: Question, rules: Sequence[Rule]) -> Pool:
@@ -144,10 +134,14 @@ class FreeSplits:
         """Open branches until none can win, the budget is spent, or, without one, work is done.
 
         Any answer may be enough. `at_last` may split some more where the work leaves a gap; with a
-        time limit it comes then too, and the rest of the time goes to what is left.
+        time limit it comes then too, while there is time, and the rest goes to what is left.
         """
-        limited = self.budget.seconds_left() < np.inf
+        whole, left_s = self.budget, self.budget.seconds_left()
+        limited = left_s < np.inf
+        if limited and at_last is not None and left_s * SHARE_AT_LAST >= LEAST_AT_LAST_S:
+            self.budget = Before(whole, left_s * SHARE_AT_LAST)
         self._open(may_open, any_answer=any_answer)
+        self.budget = whole
         done = self._bound() == self.best_s or (any_answer and self.table is not None)
         if at_last is not None and not done and not self.budget.spent():
             at_last(self)

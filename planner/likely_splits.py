@@ -15,8 +15,9 @@ import numpy as np
 from costmodel.estimate import Priced, price
 from costmodel.spec.layout import Layout, split
 from costmodel.table import FloatColumn, IntColumn, LayoutTable, ObjectColumn, distinct, objects
-from planner.free_splits import TRIED_FIRST, FreeSplits, may_split
+from planner.free_splits import TRIED_FIRST, FreeSplits
 from planner.lean import ends, fastest
+from planner.may_split import may_split
 from planner.policy_columns import POLICY_COLUMNS
 from planner.pool import Pool
 from planner.space import FAMILY, policies, skeletons

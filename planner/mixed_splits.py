@@ -16,7 +16,7 @@ from costmodel.schedules.program import IntMatrix
 from costmodel.spec.job import Job
 from costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
 from planner.budget import Budget
-from planner.free_splits import may_split
+from planner.may_split import may_split
 from planner.mixed_bounds import InGroups, room
 from planner.mixed_pools import uneven
 from planner.mixed_problem import MixedRow, mixed_rows

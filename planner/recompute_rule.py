@@ -28,7 +28,7 @@ from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from planner.any_stages import splits_freely
 from planner.budget import Deadline
 from planner.constraints import legality_rules
-from planner.free_splits import may_split
+from planner.may_split import may_split
 from planner.path_pool import PathPool
 from planner.pool import Pool
 from planner.recompute_bounds import EvenLayouts

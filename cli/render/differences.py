@@ -100,8 +100,7 @@ def differences_table(
 
 def signed(value: float, whole: float) -> str:
     """Seconds with their sign."""
-    text = seconds_like(value, whole)
-    return text if text.startswith("-") else f"+{text}"
+    return f"{'-' if value < 0 else '+'}{seconds_like(abs(value), whole)}"
 
 
 def gain(fraction: float) -> str:

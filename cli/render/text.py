@@ -49,8 +49,8 @@ def seconds_like(value: float, whole: float) -> str:
     """Seconds with as many digits as `seconds` gives the whole, so that columns align."""
     digits = len(seconds(whole).split()[0].partition(".")[2])
     if seconds(whole).endswith("ms"):
-        return f"{value * 1000:.{digits}f} ms"
-    return f"{value:,.{digits}f} s"
+        return f"{round(value * 1000, digits) + 0.0:.{digits}f} ms"  # 0.0: no negative zero
+    return f"{round(value, digits) + 0.0:,.{digits}f} s"
 
 
 def gib(value_bytes: float) -> str:

@@ -16,7 +16,7 @@ from costmodel.spec.cluster import parse_cluster
 from costmodel.spec.layout import SCHEDULE_NAMES, split
 from costmodel.table import LayoutTable, objects
 from planner.constraints import legality_rules
-from planner.free_splits import may_split
+from planner.may_split import may_split
 from planner.space import Sieve, Space, nodes, policies, skeletons
 from planner.split_problem import Splittable, splittables
 

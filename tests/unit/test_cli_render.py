@@ -35,6 +35,12 @@ def test_parts_have_the_digits_of_their_whole():
     assert seconds_like(0.0005, 0.0174) == "0.50 ms"
 
 
+def test_seconds_that_round_to_nothing_have_no_sign():
+    assert seconds_like(-4e-16, 2.67) == "0.00 s"
+    assert seconds_like(-4e-16, 0.0174) == "0.00 ms"
+    assert seconds_like(-0.05, 16.6) == "-0.05 s"
+
+
 def test_counts_are_short():
     assert parameters(70_553_706_496) == "70.6 B"
     assert parameters(768) == "768"

@@ -32,6 +32,13 @@ def leaders_job(make_job):
     return make_job("deepseek-v3", "32x8:h100-sxm", 512, 4096)
 
 
+class Ticks(Steps):
+    """Seconds that go by only when somebody asks whether they are over."""
+
+    def seconds_left(self) -> float:
+        return max(0.0, self.steps)
+
+
 FEW = tuple(parse_choice(text, excluded=False) for text in ("cp=1", "micro_batch_size=1", "etp=1"))
 
 
@@ -89,3 +96,23 @@ def test_nothing_more_is_tried_after_a_proof(make_job):
     prober = Prober(SearchOptions(), NOTHING, Unlimited())
     found = splits_below(prober, job, np.inf).run(at_last=fail)
     assert found.lower_bound_s == found.step_time_s
+
+
+def tried_at_last(job, seconds):
+    """Seconds left whenever something is tried at last, of so many, and what is known then."""
+    whole = Prober(SearchOptions(), NOTHING, Unlimited())
+    found = whole.search(job, top=10).run(whole.budget)
+    prober, left = Prober(SearchOptions(), NOTHING, Ticks(seconds)), []
+    splits = splits_below(prober, job, found.value, roots=found.roots)
+    free = splits.run(at_last=lambda some: left.append(some.budget.seconds_left()))
+    assert free.lower_bound_s < free.step_time_s
+    return left
+
+
+def test_a_limit_of_time_leaves_some_for_what_is_tried_at_last(siblings_job):
+    (left,) = tried_at_last(siblings_job, 10)
+    assert left >= 1
+
+
+def test_a_short_limit_of_time_goes_to_the_proof_alone(siblings_job):
+    assert tried_at_last(siblings_job, 4) == []

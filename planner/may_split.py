@@ -1,0 +1,21 @@
+"""Which layouts may have their layers split freely."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.runtimes.base import RuntimeTraits
+from costmodel.schedules import SCHEDULES
+from costmodel.spec.layout import SCHEDULE_NAMES
+from costmodel.table import BoolColumn, LayoutTable
+
+
+def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Rows whose layers may be split freely.
+
+    The order of the pipeline ignores durations, and its ranks do not wait for messages: the length
+    of a path is the seconds of its passes and messages alone.
+    """
+    other = {*traits.unsynchronised, *traits.waits_for_messages}
+    fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
+    return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule])
