@@ -16,6 +16,14 @@ from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from costmodel.units import BYTES_FP32
 
 
+def heads_to_cut(model: ModelSpec) -> int:
+    """Key-value heads that an exchange of heads deals out; latent attention has as many as queries.
+
+    Source: Transformer Engine @d0067d0d `context_parallel.py:4246`.
+    """
+    return model.num_attention_heads if model.mla else model.num_key_value_heads
+
+
 def context_ways(
     model: ModelSpec, exchange: ContextExchange, table: LayoutTable
 ) -> tuple[BoolColumn, BoolColumn]:
@@ -26,9 +34,8 @@ def context_ways(
     Source: Transformer Engine @d0067d0d `context_parallel.py`, attn_forward_func_with_cp.
     """
     windows, sinks = model.num_sliding_window_layers > 0, model.attention_sinks
-    groups = model.num_attention_heads if model.mla else model.num_key_value_heads
     instead = exchange == "p2p" and (windows or sinks)
-    cut = (groups % (table.tp * table.cp) == 0) | sinks
+    cut = (heads_to_cut(model) % (table.tp * table.cp) == 0) | sinks
     heads = cut if instead else np.full(len(table), exchange == "a2a")
     gathered = ~cut if instead else np.full(len(table), exchange == "all_gather")
     return heads & (table.cp > 1), gathered & (table.cp > 1)

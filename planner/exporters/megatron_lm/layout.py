@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.blocks.context import context_ways
+from costmodel.blocks.context import context_ways, heads_to_cut
 from costmodel.errors import UnsupportedError
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
@@ -46,7 +46,7 @@ def context_exchange(job: Job, layout: Layout) -> ContextExchange:
         UnsupportedError: Sinks, and heads that cannot be cut.
     """
     model = job.model
-    groups = model.num_attention_heads if model.mla else model.num_key_value_heads
+    groups = heads_to_cut(model)
     if model.attention_sinks and groups % (layout.tp * layout.cp):
         raise UnsupportedError(
             "Transformer Engine runs attention sinks with cp > 1 only if tp * cp divides the "
