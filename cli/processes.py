@@ -19,6 +19,7 @@ from typing import Self, TypeVar, cast
 import click
 
 from planner.budget import Deadline
+from planner.solvers import linear
 from planner.workers import Task
 
 Result = TypeVar("Result")
@@ -199,6 +200,7 @@ def _work(line: Connection) -> None:
     """Do tasks as they come; control-C is for the search, which ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_search, daemon=True).start()
+    linear.load()
     line.send(_Answer(None))
     while True:
         try:

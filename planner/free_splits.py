@@ -26,6 +26,7 @@ from costmodel.table import (
     LayoutTable,
 )
 from planner.budget import Before, Budget
+from planner.dealing import Dealer
 from planner.found import FreeFound
 from planner.lean import LeanSieve, ends, policies_of
 from planner.may_split import may_split
@@ -44,8 +45,6 @@ from planner.split_tasks import (
     BoundPolicies,
     BoundSkeletons,
     Question,
-    dealt,
-    shared,
 )
 from planner.workers import ALONE, Workers
 
@@ -93,6 +92,7 @@ class FreeSplits:
     ) -> None:
         self.of, self.rules, self.best_s = of, rules, best_s
         self.budget, self.workers = budget, workers
+        self.dealer = Dealer(workers.parts)
         self.space, self.sieve = Space(of.job), Sieve(of.job, rules)
         roots = (roots or roots_of(of, rules)).below(best_s)
         self.nodes = roots.take(roots.table.pp > 1)
@@ -209,7 +209,7 @@ class FreeSplits:
             BestSplit(row, self.best_s, self.pool.alone(row.pipeline), enough)
             for row, enough in zip(rows, enough_s.tolist(), strict=True)
         ]
-        parts = shared(table, self.workers.parts)
+        parts = self.dealer.shared(table)
         some = [BestSplits(tuple(tasks[i] for i in part)) for part in parts]
         answers = chain(*self.workers.run(some, self.budget))
         done = dict(zip(chain(*(part.tolist() for part in parts)), answers, strict=True))
@@ -267,7 +267,7 @@ class FreeSplits:
 
     def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
         """Bound of every row of a table, however many workers share it."""
-        parts = dealt(table, min(self.workers.parts, max(1, len(table) // bounds.fewest_rows)))
+        parts = self.dealer.dealt(table, bounds.fewest_rows)
         known = self.pool.means
         tasks = [
             bounds(self.of, table.take(rows), self.best_s, PathPool(means=dict(known)))

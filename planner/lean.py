@@ -8,7 +8,6 @@ and one that takes least time; a class is priced one by one only where both let 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,7 +41,6 @@ from costmodel.table import (
     module_bits,
 )
 from planner.constraints import MEMORY
-from planner.pool import Pool
 from planner.space import (
     FIRST_KNOWN,
     NODE_COLUMNS,
@@ -168,41 +166,6 @@ def _states(job: Job, traits: RuntimeTraits, table: LayoutTable, held: RankParam
         for one in (weight_bytes_per_param, gradient_bytes_per_param, optimizer_bytes_per_param)
     )
     return weights + gradients + optimizer
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a policy must do to be an answer."""
-
-    memory_bytes: float
-    below: float
-    """Objective it must beat."""
-    bound: Callable[[Priced], FloatColumn]
-    """Objective of priced layouts, from below."""
-
-
-def classes(
-    space: Space,
-    price: Callable[[LayoutTable], Priced],
-    skeletons: Pool,
-    most_offload: FloatColumn,
-    wanted: Wanted,
-) -> Pool:
-    """The classes of policies of some skeletons that may fit and win, each as a row of its own.
-
-    Source: derived. The more layers or modules are recomputed, the fewer activations are kept and
-    the longer the step; what a layer needs for a moment is least where least is recomputed.
-    """
-    fast, lean = ends(space, skeletons.table)
-    size, times = len(lean), len(lean) // len(most_offload)
-    most = np.tile(most_offload, times)
-    both = price(LayoutTable.concat([fast, lean]))
-    memory, bound = both.memory, wanted.bound(both)[:size]
-    states = (memory.weights + memory.gradients)[:, :size] + (1 - most) * memory.optimizer[:, :size]
-    fullest = states + memory.activations[:, size:] + memory.transients[:, :size]
-    used = fullest.max(axis=0) * RESERVE_FACTOR + memory.outside_bytes
-    rows = np.flatnonzero((used <= wanted.memory_bytes) & (bound < wanted.below))
-    return Pool(lean.take(rows), bound[rows], np.tile(skeletons.family, times)[rows])
 
 
 CLASSES = ((SELECTIVE, 0), (FULL, UNIFORM), (FULL, BLOCK))

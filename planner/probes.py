@@ -75,7 +75,7 @@ class Prober:
         if figure == "energy":
             objective = StepEnergy(energy_of(job, machine, traits_of(job)), most_seconds)
         limits = Limits(min(self.usable_bytes(job), memory_bytes), top)
-        return Search(job, machine, rules, limits, objective)
+        return Search(job, machine, rules, limits, objective, workers=self.workers)
 
     def best(self, search: Search, below: float = np.inf) -> Found:
         """The best answer of a search whose objective is less than `below`."""

@@ -13,34 +13,42 @@ cost model, tested in tests/properties.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from costmodel.estimate import Priced, price
+from costmodel.estimate import Priced
 from costmodel.explicit import step_seconds
 from costmodel.floor import floor_seconds
 from costmodel.machine import Machine
 from costmodel.rules import Rule
 from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from planner.budget import Budget
+from costmodel.table import BoolColumn, IntColumn, LayoutTable
+from planner.budget import Budget, Unlimited
 from planner.constraints import MEMORY
+from planner.dealing import Dealer
 from planner.found import Found, Limits
 from planner.lean import (
     KNOWN_COLUMNS,
     LeanSieve,
-    Wanted,
-    classes,
+    ends,
     leanest_layout,
     most_offload,
     policies_of,
 )
 from planner.objectives import Objective, StepTime
 from planner.pool import Pool
+from planner.price_tasks import (
+    FEWEST_ROWS,
+    Asked,
+    BoolMatrix,
+    PriceClasses,
+    PricePolicies,
+    PriceSkeletons,
+)
 from planner.space import Sieve, Space, nodes, skeletons
+from planner.workers import ALONE, Workers
 
-CHUNK_ROWS = 8_192
-"""Rows priced at once: columns of this length stay in the processor's cache."""
 NODES_AT_ONCE, MOST_NODES = 256, 4096
 """Nodes opened first, and at most: twice as many each time, for pricing few rows costs much."""
 LEANEST = 64
@@ -61,11 +69,14 @@ class Search:
         limits: Limits,
         objective: Objective | None = None,
         *,
+        workers: Workers = ALONE,
         thorough: bool = False,
     ) -> None:
         self.job, self.machine, self.limits = job, machine, limits
         self.objective = objective or StepTime()
+        self.workers, self.dealer = workers, Dealer(workers.parts)
         self.space = Space(job)
+        self.asked = Asked(job, machine, self.space.traits, self.objective, limits.memory_bytes)
         self.rules, self.thorough = rules, thorough
         lean = LeanSieve(self.space, machine, rules, limits.memory_bytes)
         self.sieve = Sieve(job, rules) if thorough else lean
@@ -81,6 +92,7 @@ class Search:
         self.best: dict[int, tuple[float, LayoutTable]] = {}
         self.priced = self.evaluated = 0
         self.below = np.inf
+        self.budget: Budget = Unlimited()
         self.leanest = self.layouts
 
     def run(self, budget: Budget, below: float = np.inf) -> Found:
@@ -88,7 +100,7 @@ class Search:
 
         Only answers whose objective is less than `below` are looked for.
         """
-        self.below = below
+        self.below, self.budget = below, budget
         relaxed, total = self._node_bound(), max(1, len(self.nodes.bound))
         complete = True
         while self._smallest() < self._threshold():
@@ -101,7 +113,8 @@ class Search:
             self._dive()
         if complete and not self.best and np.isinf(below) and not self.thorough:
             asked = self.job, self.machine, self.rules, self.limits, self.objective
-            return Search(*asked, thorough=True).run(budget)  # tells of every layout why
+            again = Search(*asked, workers=self.workers, thorough=True)
+            return again.run(budget)  # tells of every layout why
         ranked = sorted(self.best.values(), key=lambda pair: pair[0])[: self.limits.top]
         incumbent = ranked[0][0] if ranked else np.inf
         return Found(
@@ -155,64 +168,67 @@ class Search:
     def _open_nodes(self, batch: Pool) -> None:
         """Price the skeletons below nodes; those that fit as they are need no policy."""
         rows = skeletons(self.space, self.sieve, batch.table)
-        for start in range(0, len(rows), CHUNK_ROWS):
-            part = rows.take(np.arange(start, min(start + CHUNK_ROWS, len(rows))))
-            priced = self._price(part.table)
-            bound = self.objective.bound(priced)
-            pool = Pool(part.table, bound, self.space.families(part.table))
-            least = priced.memory.least_used(
-                most_offload(self.space, self.policy_rules, part.table)
-            )
-            hopeless = least > self.limits.memory_bytes
-            lean = Pool(part.table, least, pool.family)
-            self.leanest = self.leanest.joined(lean.split(LEANEST)[0]).split(LEANEST)[0]
-            self.sieve.refused[MEMORY] += int(part.weight[hopeless].sum())
-            wins = ~hopeless & (bound < self._threshold())
-            plain = priced.memory.used <= self.limits.memory_bytes
-            plain &= self._allowed(part.table)
-            self.layouts = self.layouts.joined(pool.take(wins & plain))
-            self.skeletons = self.skeletons.joined(pool.take(wins & ~plain))
+        table, fits = rows.table, np.zeros(len(rows), dtype=bool)
+        bound, least = np.zeros((2, len(rows)))
+        most = most_offload(self.space, self.policy_rules, table)
+        parts = self.dealer.dealt(table, FEWEST_ROWS)
+        tasks = [PriceSkeletons(self.asked, table.take(part), most[part]) for part in parts]
+        for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
+            bound[part], least[part], fits[part] = found.bound, found.least, found.fits
+        pool = Pool(table, bound, self.space.families(table))
+        self.priced += len(rows)
+        hopeless = least > self.limits.memory_bytes
+        self.leanest = self.leanest.joined(replace(pool, bound=least)).split(LEANEST)[0]
+        self.sieve.refused[MEMORY] += int(rows.weight[hopeless].sum())
+        wins = ~hopeless & (bound < self._threshold())
+        plain = fits & self._allowed(table)
+        self.layouts = self.layouts.joined(pool.take(wins & plain))
+        self.skeletons = self.skeletons.joined(pool.take(wins & ~plain))
 
     def _open_classes(self, batch: Pool) -> None:
-        """Price every recomputation of skeletons, with the least offload that makes it fit.
-
-        More offload than that only adds time, less does not fit.
-        """
+        """Price every recomputation of skeletons, with the least offload that makes it fit."""
         table, owner = policies_of(self.space, batch.table)
-        for start in range(0, len(table), CHUNK_ROWS):
-            pick = np.arange(start, min(start + CHUNK_ROWS, len(table)))
-            plain = self._price(table.take(pick))
-            chosen = self._least_offload(plain)
-            fits = np.flatnonzero(chosen >= 0)
-            without = self.objective.bound(plain)
-            fits = fits[without[fits] < self._threshold()]
-            rows = plain.table.take(fits).replaced(offload_optimizer=chosen[fits])
-            offloads = chosen[fits].any()
-            bound = self.objective.bound(self._price(rows)) if offloads else without[fits]
-            pool = Pool(rows, bound, batch.family[owner[pick[fits]]])
-            self.layouts = self.layouts.joined(pool.below(self._threshold()))
+        offload, bound = np.zeros((2, len(table)))
+        parts, legal = self.dealer.dealt(table, FEWEST_ROWS), self._legal_offloads(table)
+        tasks = [
+            PricePolicies(self.asked, table.take(part), legal[:, part], self._threshold())
+            for part in parts
+        ]
+        for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
+            offload[part], bound[part] = found.offload, found.bound
+            self.priced += found.priced
+            self.sieve.refused[MEMORY] += found.refused
+        pool = Pool(table.replaced(offload_optimizer=offload), bound, batch.family[owner])
+        self.layouts = self.layouts.joined(pool.below(self._threshold()))
 
     def _classes(self, skeletons: Pool) -> Pool:
         """Classes of policies of skeletons that may win; where all is counted, every policy."""
         if self.thorough or not len(skeletons.bound):
             return skeletons
-        wanted = Wanted(self.limits.memory_bytes, self._threshold(), self.objective.bound)
-        most = most_offload(self.space, self.policy_rules, skeletons.table)
-        return classes(self.space, self._price, skeletons, most, wanted)
+        fast, lean = ends(self.space, skeletons.table)
+        times, bound = len(lean) // len(skeletons.bound), np.zeros(len(lean))
+        most = np.tile(most_offload(self.space, self.policy_rules, skeletons.table), times)
+        parts = self.dealer.dealt(lean, FEWEST_ROWS)
+        tasks = [
+            PriceClasses(self.asked, fast.take(part), lean.take(part), most[part]) for part in parts
+        ]
+        for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
+            bound[part] = found
+        self.priced += 2 * len(lean)
+        return Pool(lean, bound, np.tile(skeletons.family, times)).below(self._threshold())
 
-    def _least_offload(self, plain: Priced) -> FloatColumn:
-        """Smallest legal offload fraction with which each row fits; -1 where none does.
-
-        Counts what the rules and the memory refuse.
-        """
-        chosen = np.full(len(plain.table), -1.0)
-        for fraction in self.space.traits.offload_fractions:
-            rows = plain.table.replaced(offload_optimizer=np.full(len(chosen), fraction))
-            legal = self._allowed(rows, np.ones(len(chosen), dtype=np.int64))
-            fits = plain.memory.used_with_offload(fraction) <= self.limits.memory_bytes
-            self.sieve.refused[MEMORY] += int((legal & ~fits).sum())
-            chosen = np.where((chosen < 0) & legal & fits, fraction, chosen)
-        return chosen
+    def _legal_offloads(self, table: LayoutTable) -> BoolMatrix:
+        """Which rows may offload each fraction; counts the others. Shape (fraction, row)."""
+        size = len(table)
+        return np.array(
+            [
+                self._allowed(
+                    table.replaced(offload_optimizer=np.full(size, fraction)),
+                    np.ones(size, dtype=np.int64),
+                )
+                for fraction in self.space.traits.offload_fractions
+            ]
+        )
 
     def _simulate(self, batch: Pool) -> None:
         """Run the schedules of layouts; drop their slower siblings."""
@@ -252,7 +268,7 @@ class Search:
 
     def _price(self, table: LayoutTable) -> Priced:
         self.priced += len(table)
-        return price(self.job, self.machine, self.space.traits, table)
+        return self.asked.price(table)
 
     def _allowed(self, table: LayoutTable, weight: IntColumn | None = None) -> BoolColumn:
         """Which rows break no rule on recomputation and offload; counts the others if weighed."""

@@ -255,12 +255,22 @@ def nodes(space: Space, sieve: Sieve) -> Rows:
 
 
 def skeletons(space: Space, sieve: Sieve, parents: LayoutTable) -> Rows:
-    """Legal skeletons of some nodes."""
-    table = _with_stages(space, parents)
-    pairs = list(zip(table.pp.tolist(), table.vpp.tolist(), strict=True))
-    sizes = {pair: space.num_policies(*pair) for pair in set(pairs)}
-    weight = np.array([sizes[pair] for pair in pairs], dtype=np.int64)
-    return sieve(Rows(table, weight), NODE_COLUMNS, SKELETON_COLUMNS)
+    """Legal skeletons of some nodes: every node with every staging of its pp."""
+    degrees, number = np.unique(parents.pp, return_inverse=True)
+    values = [space.stagings(pp) for pp in degrees.tolist()]
+    each = np.array([len(stagings) for stagings in values], dtype=np.int64)
+    counts, starts = each[number], (np.cumsum(each) - each)[number]
+    rows = np.repeat(np.arange(len(parents)), counts)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - starts, counts)
+    every = [
+        (*staging, space.num_policies(pp, staging.vpp))
+        for pp, stagings in zip(degrees.tolist(), values, strict=True)
+        for staging in stagings
+    ]
+    *columns, weight = np.array(every, dtype=np.int64).reshape(-1, len(Staging._fields) + 1).T
+    staged = dict(zip(Staging._fields, (column[place] for column in columns), strict=True))
+    found = Rows(parents.take(rows).replaced(**staged), weight[place])
+    return sieve(found, NODE_COLUMNS, SKELETON_COLUMNS)
 
 
 def policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
@@ -287,16 +297,3 @@ def _cross(rows: Rows, names: tuple[str, ...], values: IntColumn) -> Rows:
     pick = np.tile(np.arange(count), len(rows))
     columns = {name: values[i][pick] for i, name in enumerate(names)}
     return Rows(rows.table.take(parent).replaced(**columns), rows.weight[parent] // count)
-
-
-def _with_stages(space: Space, table: LayoutTable) -> LayoutTable:
-    """Every row with every staging of its pp."""
-    degrees, number = np.unique(table.pp, return_inverse=True)
-    values = [space.stagings(pp) for pp in degrees.tolist()]
-    each = np.array([len(stagings) for stagings in values], dtype=np.int64)
-    counts, starts = each[number], (np.cumsum(each) - each)[number]
-    rows = np.repeat(np.arange(len(table)), counts)
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - starts, counts)
-    every = [staging for stagings in values for staging in stagings]
-    columns = np.array(every, dtype=np.int64).reshape(-1, len(Staging._fields))[place].T
-    return table.take(rows).replaced(**dict(zip(Staging._fields, columns, strict=True)))

@@ -13,7 +13,7 @@ from costmodel.estimate import Priced, price, without_overhead
 from costmodel.machine import Machine
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
-from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+from costmodel.table import FULL, UNIFORM, FloatColumn, LayoutTable
 from planner.budget import Deadline
 from planner.lean import fastest
 from planner.path_pool import PathPool
@@ -21,11 +21,6 @@ from planner.shape_bounds import split_bound, states_bound
 from planner.split import Split, best_split
 from planner.split_memory import Limits
 from planner.split_problem import Splittable, splittables
-
-PARTS_OF_EACH = 2
-"""Parts of the layouts that each worker splits, for some take longer than others."""
-CHUNK_ROWS = 8_192
-"""Of a table that is bounded at once, by one worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +116,7 @@ class BoundSkeletons(Bound):
 class BoundClasses(Bound):
     """Classes of policies, each given by what keeps least, whatever they offload."""
 
-    fewest_rows = 256
+    fewest_rows = 128
 
     def costs(self) -> tuple[Priced, BlockCosts]:
         """What the layouts take at least."""
@@ -139,43 +134,11 @@ class BoundPolicies(Bound):
 class BoundLayouts(Bound):
     """As they are."""
 
-    fewest_rows = 256
+    fewest_rows = 128
 
     def costs(self) -> tuple[Priced, BlockCosts]:
         """What the layouts take."""
         return self.of.costs(self.table)
-
-
-def dealt(table: LayoutTable, hands: int) -> list[IntColumn]:
-    """Rows for some workers, by `hand_of`, not too many at once."""
-    hand = hand_of(table, hands)
-    order = np.argsort(hand, kind="stable")
-    ends = np.searchsorted(hand[order], np.arange(1, hands))
-    return [
-        part[start : start + CHUNK_ROWS]
-        for part in np.split(order, ends)
-        for start in range(0, len(part), CHUNK_ROWS)
-    ]
-
-
-def hand_of(table: LayoutTable, hands: int) -> IntColumn:
-    """A worker for each row: always the same one for equal stages, whose paths it then knows.
-
-    Source: Knuth, The Art of Computer Programming 3, section 6.4, multiplicative hashing.
-    """
-    mixed = np.zeros(len(table), dtype=np.uint32)
-    for column in (table.schedule, table.pp, table.vpp):
-        mixed = (mixed + column.astype(np.uint32)) * np.uint32(2_654_435_769)
-    return np.asarray((mixed >> np.uint32(16)) % np.uint32(hands), dtype=np.int64)
-
-
-def shared(table: LayoutTable, hands: int) -> list[IntColumn]:
-    """Rows in small parts, those of the first and of the last worker in turn."""
-    order = np.argsort(hand_of(table, hands), kind="stable")
-    parts = [part for part in np.array_split(order, PARTS_OF_EACH * hands) if len(part)]
-    number = np.arange(len(parts))
-    turns = np.argsort(np.minimum(number, number[::-1]), kind="stable")
-    return [parts[i] for i in turns]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ from costmodel.calibrated import machine_for
 from costmodel.estimate import price
 from costmodel.runtimes import traits_of
 from costmodel.table import LayoutTable
+from planner.budget import Unlimited
 from planner.constraints import legality_rules
-from planner.lean import CLASSES, Wanted, classes, policies_of, skeleton_bytes, states_bytes
+from planner.lean import CLASSES, ends, policies_of, skeleton_bytes, states_bytes
+from planner.objectives import StepTime
 from planner.policy_columns import POLICY_COLUMNS
 from planner.pool import Pool
+from planner.price_tasks import Asked, PriceClasses
 from planner.space import Sieve, Space, nodes, policies, skeletons
 
 CASES = (
@@ -71,20 +74,21 @@ def test_no_layout_uses_less_than_its_skeleton_is_said_to_need(case, least):
 
 def test_a_class_that_is_left_out_holds_no_layout_that_fits_and_wins(case):
     used, seconds = case.priced.memory.used, case.priced.step_seconds
-    own = np.arange(len(case.skeletons))
+    fast, lean = ends(case.space, case.skeletons)
+    own = np.tile(np.arange(len(case.skeletons)), case.num_classes)
     fractions = np.full(len(own), max(case.space.traits.offload_fractions))
-    pool = Pool(case.skeletons, np.zeros(len(own)), own)
     left_out = 0
     for share in (0.05, 0.3, 0.8):
         memory, below = np.quantile(used, share), np.quantile(seconds, share)
-        wanted = Wanted(float(memory), float(below), lambda priced: priced.step_seconds)
-        kept = classes(case.space, case.price, pool, fractions, wanted)
+        asked = Asked(case.job, case.machine, case.traits, StepTime(), float(memory))
+        bound = PriceClasses(asked, fast, lean, fractions)(Unlimited())
+        kept = Pool(lean, bound, own).below(float(below))
         table, row = policies_of(case.space, kept.table)
         known = {key(table, i, kept.family[row[i]]): kept.bound[row[i]] for i in range(len(table))}
         for i in np.flatnonzero((used <= memory) & (seconds < below)).tolist():
             bound = known[key(case.table, i, case.owner[i])]
             assert bound <= seconds[i] * ROUNDING
-        left_out += len(own) * case.num_classes - len(kept.bound)
+        left_out += len(own) - len(kept.bound)
     assert left_out
 
 
