@@ -19,6 +19,8 @@ CONFIG = "config.json"
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
 LONGEST_COUNT = 9
 """Digits of a count in the short form."""
+LONGEST_NAME = 100
+"""Characters of a name that a message repeats."""
 
 
 def load_model(text: str) -> ModelSpec:
@@ -102,7 +104,7 @@ def _unknown_model(text: str) -> NoReturn:
                 "(`plan catalog models` lists presets)"
             )
     hint = "`plan catalog models` lists presets; a Hugging Face config.json or its folder works too"
-    raise unknown_name("model", name, preset_names(), hint)
+    raise unknown_name("model", text[:LONGEST_NAME], preset_names(), hint, alike=name)
 
 
 def _is_folder(text: str) -> bool:

@@ -92,8 +92,13 @@ def _data_parallel(text: str, values: Mapping[str, object], cluster: ClusterSpec
 
 def _whole(name: str, value: str) -> int:
     digits = value.lstrip("0")
-    if not (value.isascii() and value.isdigit()) or len(digits) > LONGEST_NUMBER:
+    if not (value.isascii() and value.isdigit()):
         raise SpecError(f"layout field {name}={value[:40]}: expected a whole number")
+    if len(digits) > LONGEST_NUMBER:
+        raise SpecError(
+            f"layout field {name}={value[:40]}: expected a whole number of at most "
+            f"{LONGEST_NUMBER} digits"
+        )
     return int(digits or "0")
 
 

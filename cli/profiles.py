@@ -57,6 +57,8 @@ def profile_of(document: Document) -> Profile:
     """
     values = dict(document.values)
     schema = values.pop("schema", None)
+    if schema is None and "groups" in values:
+        raise document.error("a cluster file is YAML: name it .yaml, and JSON in it is read")
     if schema is None:
         raise document.error(
             "neither a profile nor a calibration: the key 'schema' is missing; `plan profile` and "

@@ -57,7 +57,8 @@ def shown(value: object) -> str:
         return str(value) if abs(value) < 10**30 else f"an integer of {value.bit_length()} bits"
     if isinstance(value, str):
         return repr(value) if len(value) <= 60 else repr(value[:60]) + "..."
-    return "an object" if isinstance(value, Mapping) else "a list"
+    kind = "an object" if isinstance(value, Mapping) else "a list"
+    return kind if value else f"an empty {kind.split()[1]}"
 
 
 def _reason(error: ErrorDetails) -> str:

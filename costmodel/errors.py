@@ -28,10 +28,15 @@ class CatalogError(PlanError):
     """A name that is in no catalog."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> CatalogError:
-    """Error for a name that is not in a catalog, with the nearest names that are."""
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], hint: str = "", *, alike: str = ""
+) -> CatalogError:
+    """Error for a name that is not in a catalog, with the nearest names that are.
+
+    `alike` is what is compared with them, where the name as typed holds more than a name.
+    """
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches((alike or name).lower(), names, n=3, cutoff=0.5)
     nearest = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
     text = " ".join(part for part in (f"unknown {kind} {name!r}:", nearest, hint) if part)
     return CatalogError(text)

@@ -12,7 +12,7 @@ from costmodel.price import run_steps
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
-from costmodel.units import SECONDS_PER_DAY
+from costmodel.units import SECONDS_PER_DAY, long_unit
 from planner.any_stages import faster_splits, joined, proof_of, splits_freely
 from planner.found import Found, FreeFound
 from planner.free_splits import TRIED_FIRST
@@ -184,13 +184,19 @@ def _none(prober: Prober, job: Job) -> Reached:
 
 def too_late(prober: Prober, job: Job, step_s: float, *, even: bool = False) -> SpecError:
     """The fastest layout found, maybe of those with even stages, misses the deadline."""
-    days = step_s * (run_steps(job) or 1) / SECONDS_PER_DAY
-    wanted, gpus = prober.options.deadline_days or 0.0, job.cluster.num_gpus
+    taken = step_s * (run_steps(job) or 1)
+    wanted = (prober.options.deadline_days or 0.0) * SECONDS_PER_DAY
     stages = " with even stages" if even else ""
     return SpecError(
-        f"no layout that was found ends the run in {wanted:g} days: the fastest{stages} on all "
-        f"{gpus} GPUs takes {days:.1f} days: raise --deadline, lower --tokens, or give more nodes"
+        f"no layout that was found ends the run in {_long(wanted)}: the fastest{stages} on all "
+        f"{job.cluster.num_gpus} GPUs takes {_long(taken)}: raise --deadline, lower --tokens, "
+        "or give more nodes"
     )
+
+
+def _long(value_seconds: float) -> str:
+    size, unit = long_unit(value_seconds)
+    return f"{value_seconds / size:.4g} {unit}"
 
 
 def _first(chosen: LayoutTable, others: LayoutTable, most: int) -> LayoutTable:

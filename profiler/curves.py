@@ -142,6 +142,8 @@ def left_out(
 ) -> float:
     """Median of |predicted / measured - 1|, each point predicted without itself and its fold.
 
+    NaN where too few points are left to predict any.
+
     Source: derived; folds in place of single points keep it under a second.
     """
     errors: list[float] = []
@@ -151,7 +153,7 @@ def left_out(
         asked = [p for i, p in enumerate(points) if i % count == fold]
         if len(kept) >= LEAST_POINTS:
             errors += list(np.abs(predict(kept, asked) / _seconds(asked) - 1))
-    return float(np.median(errors)) if errors else 0.0
+    return float(np.median(errors)) if errors else float("nan")
 
 
 def _seconds(points: Sequence[ProductPoint] | Sequence[CollectivePoint]) -> FloatColumn:

@@ -135,10 +135,12 @@ def _products(found: _Found, points: Sequence[ProductPoint]) -> None:
             )
             continue
         found.gemm[precision] = curve
-        found.scatter[f"{precision} products"] = left_out(
+        scatter = left_out(
             mine,
             lambda kept, asked, p=precision: predict_products(kept, found.spec, p, asked),  # type: ignore[misc]
         )
+        if np.isfinite(scatter):
+            found.scatter[f"{precision} products"] = scatter
 
 
 def _attention(found: _Found, points: Sequence[AttentionPoint]) -> None:
@@ -183,7 +185,8 @@ def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
                 )
                 continue
             found.collectives[name] = curve
-            found.scatter[name] = scatter
+            if np.isfinite(scatter):
+                found.scatter[name] = scatter
 
 
 def _curve(found: _Found, name: str, mine: Sequence[CollectivePoint]) -> CollectiveFit | None:

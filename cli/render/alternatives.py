@@ -120,12 +120,12 @@ def legend(plan: Plan) -> Iterator[str]:
         close = percent(near_tie_fraction())
         yield f"~ within {close}, less than the model can tell apart: ordered by free memory"
     used = {m for candidate in plan.candidates for m in candidate.layout.recompute_modules}
-    if used:
-        names = (f"{SHORT_MODULES[m]} = {m}" for m in SHORT_MODULES if m in used)
+    names = [f"{short} = {m}" for m, short in SHORT_MODULES.items() if m in used and m != short]
+    if names:
         yield "recompute: " + ", ".join(names)
     away = {m for candidate in plan.candidates for m in candidate.layout.offload_modules}
     if away:
-        names = (f"{SHORT_OFFLOADED[m]} = {m}" for m in SHORT_OFFLOADED if m in away)
+        names = [f"{short} = {m}" for m, short in SHORT_OFFLOADED.items() if m in away]
         yield "on host: " + ", ".join(names)
 
 

@@ -22,7 +22,7 @@ from costmodel.params import num_active_parameters, num_parameters
 from costmodel.spec.cluster import ClusterSpec
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
-from costmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from costmodel.units import SECONDS_PER_HOUR, long_unit
 
 
 def headline(job: Job, layout: Layout, estimate: Estimate, *after: str) -> Text:
@@ -69,14 +69,16 @@ def run_line(job: Job, estimate: Estimate, length: int) -> str:
     steps = math.ceil(length / job.training.tokens_per_step)
     total = steps * estimate.step_time_s
     interval = estimate.uncertainty
+    size, unit = long_unit(total)
     low, high = (
-        _days(steps * bound) for bound in (interval.step_time_low_s, interval.step_time_high_s)
+        _count(steps * bound / size)
+        for bound in (interval.step_time_low_s, interval.step_time_high_s)
     )
     hours = total / SECONDS_PER_HOUR * job.cluster.num_gpus
     return DOT.join(
         (
-            f"{tokens(length)} tokens in {_days(total)} days ({low} to {high})",
-            f"{hours:,.0f} GPU-hours",
+            f"{tokens(length)} tokens in {_count(total / size)} {unit} ({low} to {high})",
+            f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.2g} GPU-hours",
             _money(job.cluster, total),
         )
     )
@@ -94,9 +96,8 @@ def job_line(job: Job) -> str:
     return what + "\n" + DOT.join((batch, training.precision, job.runtime))
 
 
-def _days(value_seconds: float) -> str:
-    days = value_seconds / SECONDS_PER_DAY
-    return f"{days:,.0f}" if days >= 100 else f"{days:.1f}"
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def _money(cluster: ClusterSpec, value_seconds: float) -> str:

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cli.render.grid import Column, grid
-from cli.render.text import gib, percent, seconds
+from cli.render.text import gib, percent, plural, seconds
 from costmodel.runtimes import traits_of
-from costmodel.units import SECONDS_PER_DAY
+from costmodel.units import long_unit
 from planner.plan import Plan
 from planner.target import Target, Tried
 
@@ -57,14 +57,17 @@ def objective_lines(plan: Plan) -> Iterator[str]:
     even = " with even stages" if only_even(plan) else ""
     proof = f"; {_proof(target)}{even}"
     over = "the whole run" if target.per == "run" else "one step"
-    size = f"{plan.job.cluster.num_gpus:,} GPUs"
+    size = plural(plan.job.cluster.num_gpus, "GPU")
     if target.name == "memory":
         free = gib(plan.best.estimate.memory.capacity_bytes - target.value)
         limit = seconds(target.step_time_limit_s or 0.0)
         yield f"{free} GiB free, the most of all layouts that step in {limit} or less{proof}"
     elif target.name == "gpus":
-        days = _run_days(plan)
-        yield f"{size} are the fewest that end the run in time: in {days:.1f} days{proof}"
+        run = _run_seconds(plan)
+        unit, name = long_unit(run)
+        one = plan.job.cluster.num_gpus == 1
+        fewest = "1 GPU is the fewest that ends" if one else f"{size} are the fewest that end"
+        yield f"{fewest} the run in time: in {run / unit:.1f} {name}{proof}"
     else:
         yield f"{amount(target.value, target.unit)} for {over} on {size}{proof}"
 
@@ -75,10 +78,10 @@ def only_even(plan: Plan) -> bool:
     return other and traits_of(plan.job).splits_freely
 
 
-def _run_days(plan: Plan) -> float:
+def _run_seconds(plan: Plan) -> float:
     training = plan.job.training
     steps = -(-(training.tokens or 0) // training.tokens_per_step)
-    return steps * plan.best.estimate.step_time_s / SECONDS_PER_DAY
+    return steps * plan.best.estimate.step_time_s
 
 
 def _proof(target: Target) -> str:

@@ -45,5 +45,6 @@ def refusal(model_type: str, known: Iterable[str]) -> UnsupportedError:
             f"model_type {model_type!r} {NOT_MODELLED[model_type]}, which is not modelled; "
             f"give a decoder-only transformer ({listed})"
         )
-    text = str(unknown_name("model_type", model_type[:60], names, hint=f"({listed})"))
+    hint = f"a decoder of another family goes into a YAML file with its sizes ({listed})"
+    text = str(unknown_name("model_type", model_type[:60], names, hint=hint))
     return UnsupportedError(text)

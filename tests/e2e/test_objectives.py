@@ -125,3 +125,15 @@ def test_a_job_that_fits_nowhere_is_infeasible_whatever_the_objective():
     outcome = plan("search", *job, "--objective", "energy", "--time-limit", "5")
     assert outcome.code == 2
     assert "Nothing fits" in outcome.out
+
+
+def test_a_short_run_is_told_in_hours_or_minutes_and_one_gpu_is_one():
+    job = with_value(with_value(TINY, "--cluster", "2x1:h100-sxm"), "--global-batch-size", "16")
+    run = ("--tokens", "100M", "--deadline", "3h")
+    lines = plan("search", *job, "--objective", "gpus", *run).out.splitlines()
+    assert lines[1].startswith("1 GPU is the fewest that ends the run in time: in ")
+    assert lines[1].endswith(" minutes; proved")
+    assert " minutes (" in lines[3]
+    assert " 0 GPU-hours" not in lines[3]
+    late = plan("search", *job, "--tokens", "1T", "--deadline", "1h")
+    assert "ends the run in 60 minutes: the fastest" in late.err

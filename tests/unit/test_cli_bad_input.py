@@ -69,6 +69,8 @@ def test_a_cluster_that_is_none_is_refused(text: str, words: list[str]):
         ("google/flan-t5-xxl", ["encoder-decoder", "not modelled"]),
         ("bert-large", ["encoder", "not modelled"]),
         ("llama3-71b", ["did you mean 'llama3-70b'"]),
+        ("llama3-8B", ["unknown model 'llama3-8B'", "did you mean 'llama3-8b'"]),
+        ("mine/config.jsn", ["unknown model 'mine/config.jsn'"]),
         ("meta-llama/Llama-3.1-70B", ["llama3.1-70b"]),
         ("missing/config.json", ["no such file"]),
         ("", ["unknown model"]),
@@ -104,6 +106,7 @@ def changed_config(folder: Path, **changes: object) -> Path:
         ({"model_type": "vit"}, ["vision"]),
         ({"model_type": "t5"}, ["encoder-decoder"]),
         ({"model_type": "lama"}, ["llama"]),
+        ({"model_type": "bloom"}, ["'bloom'", "YAML file"]),
         ({"is_encoder_decoder": True}, ["encoder-decoder"]),
     ],
 )
@@ -184,7 +187,10 @@ GROUP = "groups:\n  - gpu: h100-sxm\n    num_nodes: 1\n    gpus_per_node: 8\n"
         (GROUP + "name: !own x\n", [":5:7", "tags are refused"]),
         (GROUP + "name: 1" + ":0" * 400 + ".5\n", ["not YAML"]),
         ("0x" + "f" * 5000 + ": 1\n", ["not YAML"]),
-        ("groups: []\n", [":1:", "'groups'"]),
+        (GROUP.replace("num_nodes: 1", "num_nodes: true"), [":3:", "'groups.0.num_nodes'", "true"]),
+        (GROUP.replace("num_nodes: 1", "num_nodes: yes"), [":3:", "must be a number"]),
+        (GROUP + "    nic: {per_node: on, gb_per_s: 50}\n", [":5:", "'groups.0.nic.per_node'"]),
+        ("groups: []\n", [":1:", "'groups'", "an empty list"]),
         ("", ["an empty file"]),
         ("- 1\n", ["a list"]),
         ("1: 2\n", ["not a word"]),
@@ -195,6 +201,13 @@ def test_a_cluster_file_is_refused_with_line_and_field(tmp_path: Path, text: str
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     refused(searched("--cluster", str(path)), str(path), *words)
+
+
+def test_a_cluster_file_in_json_is_told_how_it_is_read(tmp_path: Path):
+    group = {"gpu": "h100-sxm", "num_nodes": 1, "gpus_per_node": 8}
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"groups": [group]}))
+    refused(searched("--cluster", str(path)), str(path), "cluster file is YAML", ".yaml")
 
 
 def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path):
@@ -214,7 +227,7 @@ def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path):
         ("", ["FIELD=VALUE"]),
         ("tp=0", ["at least 1"]),
         ("tp=-2", ["whole number"]),
-        ("tp=" + "9" * 5000, ["whole number"]),
+        ("tp=" + "9" * 5000, ["at most 9 digits"]),
         ("tp=" + "0" * 12 + "9" * 5000, ["whole number"]),
         ("tp=" + "0" * 5000, ["at least 1"]),
         ("tp=3", ["does not divide"]),

@@ -5,12 +5,13 @@ import io
 import pytest
 from rich.console import Console
 
+from cli.render.alternatives import legend
 from cli.render.infeasible import infeasible_page
 from cli.render.memory_bar import MOST_ROWS, memory_table
 from cli.render.plan import certificate_text
 from cli.render.text import gib, parameters, plural, seconds, seconds_like, tokens
 from costmodel.explicit import Memory, RankMemory
-from costmodel.units import GIB
+from costmodel.units import GIB, long_unit
 from planner.answer import SearchOptions, search
 from planner.plan import Infeasible, Plan, UnevenStages
 
@@ -39,6 +40,14 @@ def test_seconds_that_round_to_nothing_have_no_sign():
     assert seconds_like(-4e-16, 2.67) == "0.00 s"
     assert seconds_like(-4e-16, 0.0174) == "0.00 ms"
     assert seconds_like(-0.05, 16.6) == "-0.05 s"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(90_000.0, (86_400, "days")), (7200.0, (3600, "hours")), (90.0, (60, "minutes"))],
+)
+def test_a_run_is_told_in_a_unit_that_shows_it(value: float, told: tuple[int, str]):
+    assert long_unit(value) == told
 
 
 def test_counts_are_short():
@@ -155,3 +164,18 @@ def test_changes_that_were_not_tried_are_no_changes_that_do_not_help(
         Console(file=page, width=100).print(part)
     assert expected in page.getvalue()
     assert ("time limit" in page.getvalue()) != all_tried
+
+
+def test_a_legend_explains_short_names_alone(make_job):
+    found = search(make_job("gpt2", "1x1:h100-sxm", 8, 1024), SearchOptions(top=1))
+    assert isinstance(found, Plan)
+    lines = [
+        list(legend(with_modules(found, modules))) for modules in (("mlp",), ("layernorm", "mlp"))
+    ]
+    assert lines == [[], ["recompute: norm = layernorm"]]
+
+
+def with_modules(plan: Plan, modules: tuple[str, ...]) -> Plan:
+    layout = plan.best.layout.model_copy(update={"recompute_modules": modules})
+    only = plan.candidates[0].model_copy(update={"layout": layout, "near_tie": False})
+    return plan.model_copy(update={"candidates": (only,)})

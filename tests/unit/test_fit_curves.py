@@ -311,9 +311,13 @@ def test_a_prediction_without_a_curve_is_the_median():
     )
 
 
-def test_nothing_left_out_is_no_error():
-    assert left_out(collectives()[:2], predict_collective) == 0.0
+def test_an_error_is_told_only_where_points_were_left_out():
+    assert np.isnan(left_out(collectives()[:2], predict_collective))
     assert left_out(collectives(), predict_collective) < 1e-3
+    assert fitted(profile(*collectives()), H100).scatter_fraction["all_reduce_8"] < 1e-3
+    few = fitted(profile(*collectives()[-5::2]), H100)
+    assert few.fitted.collectives["all_reduce_8"].bus_gb_per_s > 0
+    assert few.scatter_fraction == {}
 
 
 def test_messages_between_two_gpus_give_a_link_and_a_start():
