@@ -41,7 +41,8 @@ SHORT = """\
   and by the second GPT-39.1B would run best with pp=8, which took 16 % longer than pp=4.
 * **Mist** recomputes single operations, another share on each stage; a layout knows one set of
   modules for all stages, so peaks of these runs are off by a tenth and more.
-* **torchtitan at 405B**: peaks are 5 to 17 % low. Hybrid sharding is in no published run here."""
+* **torchtitan at 405B**: read as one micro batch for every pipeline rank, peaks are 5 to 16 % low.
+  Hybrid sharding is in no published run here."""
 
 PEERS = """\
 ## Other tools on the same runs

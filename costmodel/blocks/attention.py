@@ -8,7 +8,12 @@ import numpy as np
 
 from costmodel.blocks.context import context_exchange, context_sums, core_pieces
 from costmodel.blocks.kept import layer_norms_extra_bytes, query_key_norm_bytes
-from costmodel.blocks.key_values import key_value_columns, key_value_width, shared_heads
+from costmodel.blocks.key_values import (
+    kept_key_value_width,
+    key_value_columns,
+    key_value_width,
+    shared_heads,
+)
 from costmodel.blocks.latent import attention_exchange
 from costmodel.blocks.operations import rotation_operations, separates_rotation
 from costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
@@ -120,7 +125,7 @@ def _modules(shapes: Shapes, core: FloatColumn, ups: ForwardBackward) -> tuple[M
 def selected_operations(shapes: Shapes) -> Module:
     """What torchtitan's policy repeats of the attention half: keys, output projection, norms.
 
-    Every second product of a layer is repeated, the core is kept.
+    Every second product of a layer is repeated, the core is kept, but not its inputs.
     Source: pytorch/torchtitan `parallelize_llama.py`, `_apply_ac_to_transformer_block`.
     """
     model, tp, zero = shapes.job.model, shapes.table.tp, np.zeros(shapes.size)
@@ -130,7 +135,9 @@ def selected_operations(shapes: Shapes) -> Module:
     products = linear_seconds(shapes.machine, shapes.machine.linear, [keys, output])
     moved = elementwise_seconds(shapes.machine, _moved_bytes(shapes))
     rows = 4 / shapes.residual_shards + _gathered_rows(shapes) - selected_rows(shapes)
-    dropped = shapes.storage * shapes.tokens * (rows * model.hidden_size + width / tp)
+    copies = kept_key_value_width(shapes) - key_value_width(shapes)
+    columns = rows * model.hidden_size + width / tp + copies
+    dropped = shapes.storage * shapes.tokens * columns
     return Module("torchtitan_selective_op", products.forward + moved, dropped)
 
 
@@ -192,7 +199,7 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.dropout else 0
     residual = residual + shapes.storage * model.hidden_size * _gathered_rows(shapes)
     outputs = value_columns(model) * (1 + reorders_output(shapes))
-    held = (query_columns(model) + outputs) / shapes.table.tp + key_value_width(shapes)
+    held = (query_columns(model) + outputs) / shapes.table.tp + kept_key_value_width(shapes)
     sharded = query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
     latent = 0
     if model.mla:

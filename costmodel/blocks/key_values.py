@@ -35,6 +35,18 @@ def key_value_width(shapes: Shapes) -> FloatColumn:
     return key_value_columns(shapes.job.model) * _replicas(shapes) / shapes.table.tp
 
 
+def kept_key_value_width(shapes: Shapes) -> FloatColumn:
+    """Width of the keys and values that attention keeps on one tensor rank.
+
+    Source: `Footprint.repeats_key_values`; tests/oracles/test_repeated_heads.py, where a compiler
+    keeps them repeated too, since the backward pass of attention reads them from memory.
+    """
+    model, width = shapes.job.model, key_value_width(shapes)
+    if model.mla or not shapes.traits.footprint.repeats_key_values:
+        return width
+    return np.maximum(width, 2 * query_columns(model) / shapes.table.tp)
+
+
 def _replicas(shapes: Shapes) -> FloatColumn:
     """Tensor ranks that hold the same key-value head. Source: as `key_value_width`."""
     model, tp = shapes.job.model, shapes.table.tp

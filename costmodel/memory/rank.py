@@ -220,13 +220,15 @@ def weight_buffer_bytes(
 ) -> FloatColumn:
     """Buffers of the shape of weights: gradients of a layer, or gathered layers under ZeRO.
 
-    Source: `dummy_gradient_bytes`, `added_gradient_bytes` and `sharded_unit_bytes`.
+    Source: `dummy_gradient_bytes`, `added_gradient_bytes`, `sharded_unit_bytes` and
+    `Footprint.reduce_bucket_elements`.
     """
     whole = table.zero_stage < 2
     buffers = np.zeros(held.shared.shape) + added_gradient_bytes(job, traits, table, params)
     if traits.caches_dummy_weight_gradients:
         head = whole * job.training.storage_bytes * params.head
         buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head
+    buffers += ~whole * job.training.storage_bytes * traits.footprint.reduce_bucket_elements
     rows = np.flatnonzero(~whole)
     if len(rows):
         some = params.take(rows)

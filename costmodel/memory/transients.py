@@ -17,6 +17,7 @@ from costmodel.memory.states import (
     shard_ranks,
     sums_whole,
 )
+from costmodel.params import query_columns
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, LayoutTable
@@ -25,6 +26,15 @@ GATHERED_UNITS = 2
 """Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.
 
 Source: Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 4.2; torchtitan runs agree.
+"""
+
+
+RING_TENSORS = 22
+"""16-bit tensors of the width of the queries in the backward pass of torch's ring attention, beside
+what was gathered: sums of three gradients in fp32, those of one step, and what travels.
+
+Source: torch.distributed.tensor.experimental `_attention.py`, _templated_ring_attention_backward,
+with convert_to_f32; counted in tests/oracles/test_ring_attention.py.
 """
 
 
@@ -49,9 +59,9 @@ def layer_backward_bytes(
 ) -> FloatColumn:
     """Largest gradient inside a layer, and the gathered layer input under sequence parallelism.
 
-    Source: derived: the gradient of the first MLP product's output, or of unfused attention's
-    scores; Megatron-LM `scaled_masked_softmax_backward` works in place; arXiv:2205.05198, section
-    4.2.2 for the gather.
+    Source: derived: the gradient of the first MLP product's output, of unfused attention's scores,
+    or what attention over context ranks makes when the MLP is done; Megatron-LM
+    `scaled_masked_softmax_backward` works in place; arXiv:2205.05198, section 4.2.2 for the gather.
     """
     model, moe = job.model, job.model.moe
     if traits.autograd.weight_gradients:
@@ -68,8 +78,36 @@ def layer_backward_bytes(
         heads = model.num_attention_heads / table.tp
         score_gradients = 1 + traits.dropout  # softmax runs backward in place, dropout does not
         widest = np.maximum(widest, score_gradients * heads * job.training.seq_length)
-    columns: FloatColumn = widest + model.hidden_size + gathered
+    ring = ring_columns(job, traits, table) - mlp_columns(job, table)
+    columns: FloatColumn = np.maximum(widest + gathered, ring) + model.hidden_size
     return job.training.storage_bytes * tokens * columns
+
+
+def ring_columns(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
+    """Columns in the backward pass of attention where torch rotates repeated keys and values.
+
+    It gathers them from all context ranks at once.
+    Source: RING_TENSORS; `_attention.py`, _AllGatherRotater.
+    """
+    width = query_columns(job.model) / table.tp
+    tensors = (RING_TENSORS + 2 * table.cp) * (table.cp > 1)
+    return np.asarray(tensors * width * traits.gathers_query_heads)
+
+
+def mlp_columns(job: Job, table: LayoutTable) -> FloatColumn:
+    """Columns that the MLP of a layer kept, free again when its attention runs backward.
+
+    Source: derived; the second half of a layer runs backward first. Of two kinds of layers, the
+    one that frees less.
+    """
+    model, moe = job.model, job.model.moe
+    tensors = 3 if model.gated_mlp else 2
+    widths = [model.intermediate_size / table.tp] if model.num_dense_layers else []
+    if moe:
+        cut = np.where(table.sequence_parallel == 1, table.tp, 1)
+        routed = moe.num_experts_per_tok * moe.moe_intermediate_size / cut
+        widths.append(routed + moe.shared_expert_intermediate_size / table.tp)
+    return np.asarray(tensors * np.min(widths, axis=0))
 
 
 def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> FloatColumn:

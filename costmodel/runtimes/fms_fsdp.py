@@ -17,4 +17,6 @@ FMS_FSDP = replace(
     version="2024",
     kernels="fused",
     head_bytes_per_logit=EAGER_HEAD_BYTES,
+    # foundation-model-stack fms/modules/attention.py: keys_e, values_e
+    footprint=replace(LLM_FOUNDRY_FSDP.footprint, repeats_key_values=True),
 )

@@ -45,11 +45,16 @@ class Footprint:
     keeps_gathered_inputs: bool = False
     """The input that sequence parallelism gathers in front of a product is kept, not gathered
     again."""
+    repeats_key_values: bool = False
+    """Keys and values are repeated for every query head before attention, which keeps them so."""
     batch_first_attention: bool = False
     """Attention works on another order of dimensions, so its output is kept in both orders where a
     micro batch has several sequences."""
     weighted_experts: bool = False
     """Routing weights multiply inside the expert, so its output need not be kept."""
+    reduce_bucket_elements: int = 0
+    """Gradients that are copied into one buffer before they are reduced, under ZeRO-2 and 3; the
+    buffer has its full size however small the model is."""
     workspaces: int = 0
     """Libraries that take scratch memory for matrix products from the allocator."""
     outside_bytes: float = OUTSIDE_BYTES

@@ -68,6 +68,14 @@ Source: fitted on the 18 runs of examples/accuracy/runs.jsonl that print whole-d
 steps of 0.25 GiB: mean, median and squared error are least at 4.
 """
 
+REDUCE_BUCKET_ELEMENTS = 500_000_000
+"""Elements of the buffer gradients are reduced from, in the precision of the model.
+
+Source: deepspeedai/DeepSpeed `runtime/zero/config.py`, defaults of reduce_bucket_size and
+contiguous_gradients; `runtime/zero/stage_1_and_2.py`, backward, and `stage3.py`,
+ipg_bucket_flat_buffer; `runtime/engine.py` turns it off in stage 1.
+"""
+
 MEGATRON_DEEPSPEED = RuntimeTraits(
     name="megatron-deepspeed",
     version="2023",
@@ -90,5 +98,9 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     ),
     # megatron/model/transformer.py, ParallelMLP: relu and swiglu are torch operations
     autograd=Autograd(activation_output=True),
-    footprint=Footprint(outside_bytes=DEVICE_OVERHEAD_BYTES),
+    footprint=Footprint(
+        repeats_key_values=True,  # megatron/model/transformer.py, repeat_kv
+        reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS,
+        outside_bytes=DEVICE_OVERHEAD_BYTES,
+    ),
 )

@@ -58,6 +58,9 @@ TORCHTITAN = RuntimeTraits(
     head_bytes_per_logit=HEAD_BYTES,
     schedules=SCHEDULES,
     footprint=Footprint(
-        low_precision="cast", sharded_weights_are_master=True, keeps_gathered_inputs=True
+        low_precision="cast",
+        sharded_weights_are_master=True,
+        keeps_gathered_inputs=True,
+        repeats_key_values=True,  # models/llama/model.py, repeat_kv
     ),
 )

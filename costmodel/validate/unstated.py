@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 from costmodel.spec.measured_run import MeasuredRun, RunModel
 from costmodel.spec.model import Activation, ModelSpec, RopeScaling
@@ -74,15 +73,19 @@ def offloaded_layers(run: MeasuredRun) -> int | None:
 def layers_by_cost(model: ModelSpec, pp: int) -> tuple[int, ...]:
     """Layers of every pipeline rank where ranks get equal shares of the weights in products.
 
-    The output projection counts and is the last block, so the last rank holds fewest layers.
+    The block in which a rank's share is passed still belongs to it. The output projection counts
+    and is the last block, so the last rank holds fewest layers.
     Source: huggingface/nanotron `src/nanotron/models/base.py`, build_model, and `models/llama.py`,
     get_block_compute_costs.
     """
     heads = 4 * model.num_attention_heads * model.head_dim
     layer = model.hidden_size * (heads + 3 * model.intermediate_size)
     total = model.num_hidden_layers * layer + model.vocab_size * model.hidden_size
-    ends = [min(model.num_hidden_layers, total * rank // (pp * layer)) for rank in range(pp + 1)]
-    return tuple(end - start for start, end in pairwise([*ends[:-1], model.num_hidden_layers]))
+    layers, rank = [0] * pp, 0
+    for number in range(1, model.num_hidden_layers + 1):
+        layers[rank] += 1
+        rank += number * layer * pp > total * (rank + 1)
+    return tuple(layers)
 
 
 def other_task(run: MeasuredRun) -> str | None:

@@ -201,3 +201,13 @@ def test_tensor_parallelism_cuts_as_many_kept_numbers_as_the_program_that_ran_co
         return price(job, machine, traits_of(job), table).blocks.dense.saved_bytes[0]
 
     assert kept(1) - kept(2) == 4 * cut
+
+
+@pytest.mark.parametrize(("stage", "buffers"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_deepspeed_reduces_sharded_gradients_from_a_buffer_of_its_own(job_of, stage, buffers):
+    """500 million elements of 16 bits, whatever the model: DeepSpeed's default."""
+    job, layout = job_of("megatron-deepspeed"), Layout(tp=8, dp=8, zero_stage=stage)
+    traits = traits_of(job)
+    none = replace(traits, footprint=replace(traits.footprint, reduce_bucket_elements=0))
+    more = memory_of(job, layout).transients - memory_of(job, layout, none).transients
+    assert more == pytest.approx(buffers * 2 * 500e6)

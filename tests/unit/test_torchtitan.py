@@ -11,6 +11,7 @@ from costmodel.estimate import price
 from costmodel.explicit import explicit
 from costmodel.machine import machine_of
 from costmodel.memory.states import rank_params
+from costmodel.memory.transients import layer_backward_bytes
 from costmodel.params import num_parameters
 from costmodel.runtimes import traits_of
 from costmodel.spec.cluster import parse_cluster
@@ -240,3 +241,46 @@ def test_a_record_may_say_how_the_loss_is_computed(stated):
         {"id": "one", **parts, "layout": layout, "runtime": "torchtitan"}
     )
     assert options_of(run).cross_entropy == stated
+
+
+@pytest.mark.parametrize(
+    ("runtime", "tp"),
+    [("torchtitan", 1), ("torchtitan", 8), ("fms-fsdp", 1), ("megatron-deepspeed", 8)],
+)
+def test_every_repeated_head_of_keys_and_values_is_kept(job_of, runtime, tp):
+    """24 heads of 128 are copies of another, keys and values of 2 bytes, in each of 32 layers."""
+    job, plain = job_of(), {"tp": tp, "dp": 16 // tp, "zero_stage": 3}
+    copies = 2 * 2 * 4096 * 32 * 24 * 128 / tp
+    found = _without_copies(job.model_copy(update={"runtime": runtime}), **plain)
+    assert found == pytest.approx(-copies)
+
+
+def test_what_repeats_products_repeats_heads_again(job_of):
+    """Copies are kept of no layer, and are there when one runs backward."""
+    job, selected = job_of(), {"dp": 16, "zero_stage": 3, **SELECTED}
+    small = job.model.model_copy(update={"vocab_size": 1024})  # the loss is not the fullest moment
+    job = job.model_copy(update={"model": small})
+    assert _without_copies(job, **selected) == 0
+    copies = 2 * 2 * 4096 * 24 * 128
+    assert _without_copies(job, "transients", **selected) == pytest.approx(-copies)
+
+
+def _without_copies(job, term="activations", **layout):
+    """What a term takes more where keys and values are not repeated."""
+    traits = traits_of(job)
+    plain = replace(traits, footprint=replace(traits.footprint, repeats_key_values=False))
+    with_copies, without = (memory_of(job, made, **layout) for made in (traits, plain))
+    return (getattr(without, term) - getattr(with_copies, term)).item()
+
+
+def test_attention_is_the_fullest_moment_of_a_layer_over_many_context_ranks(job_of):
+    """22 tensors of its sums and 2 of each rank's, 4096 wide, less 3 of 14336 that are free again,
+    stand against two of the latter."""
+    tokens, more = 2 * 4096 / 16, (22 + 2 * 16) * 4096 - 3 * 14336 - 2 * 14336
+    job, table = job_of(), LayoutTable.of([Layout(cp=16, micro_batch_size=2, zero_stage=3)])
+    one = LayoutTable.of([Layout(dp=16, micro_batch_size=2, zero_stage=3)])
+    many, few = (
+        layer_backward_bytes(job, traits_of(job), made, np.array([tokens]))[0]
+        for made in (table, one)
+    )
+    assert many - few == 2 * tokens * more

@@ -99,9 +99,13 @@ def test_torchtitan_knows_operations_only_whatever_the_record_calls_them():
 
 
 def test_nanotron_gives_every_rank_an_equal_share_of_the_weights_in_products():
-    """A layer weighs 41.9 million, the output projection 102.9: 26.45 layers on two ranks."""
+    """A layer weighs 41.9 million, the output projection 102.9: 26.45 layers on two ranks.
+
+    The layer in which a rank's share ends is its own, so the first of two ranks has 14.
+    """
     model = case("nanotron").job.model
     assert layers_by_cost(model, 1) == (24,)
-    assert layers_by_cost(model, 2) == (13, 11)
-    assert layers_by_cost(model, 4) == (6, 7, 6, 5)
-    assert case("nanotron", layout={"pp": 2}).layout.stages == split((13, 11))
+    assert layers_by_cost(model, 2) == (14, 10)
+    assert layers_by_cost(model, 4) == (7, 7, 6, 4)
+    assert layers_by_cost(model, 8) == (4, 3, 3, 4, 3, 3, 4, 0)
+    assert case("nanotron", layout={"pp": 2}).layout.stages == split((14, 10))
