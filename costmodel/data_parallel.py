@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from costmodel.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from costmodel.hiding import gather_hiding, reduction_hiding
 from costmodel.machine import Machine
 from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
-from costmodel.pipeline import LayerSeconds
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules.bounds import RankSeconds
 from costmodel.table import BoolColumn, FloatColumn, LayoutTable, distinct
@@ -47,13 +45,15 @@ class StateGroups:
         """Price of reducing a gradient: scattered and then summed over replicas, or summed whole.
 
         Scatter and sum use other links and run for different layers at one time, so the slower
-        of both counts; no published run in `examples/accuracy` shards in groups.
+        of both counts, as of both sums of what is whole; no published run in `examples/accuracy`
+        shards in groups.
         Source: Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 3.2.2 (hybrid sharding).
         """
         scatter = only(sharded, collective_rate(machine, "reduce_scatter", self.shard))
         across = collective_rate(machine, "all_reduce", self.replica).of_part(self.shards)
         together = collective_rate(machine, "all_reduce", self.shard)
-        return choose(whole, together, scatter.beside(only(sharded, across)))
+        both = together.beside(collective_rate(machine, "all_reduce", self.replica))
+        return choose(whole, both, scatter.beside(only(sharded, across)))
 
 
 def gradient_message_bytes(machine: Machine, traits: RuntimeTraits) -> int:
@@ -82,83 +82,6 @@ def state_groups(machine: Machine, table: LayoutTable) -> tuple[StateGroups, Sta
             )
         )
     return result[0], result[1]
-
-
-@dataclass(frozen=True, slots=True)
-class PassTraffic:
-    """Seconds on the wire in each pass of one micro batch, hidden or not."""
-
-    forward: FloatColumn
-    backward: FloatColumn
-
-
-def sharded_traffic(
-    machine: Machine, traits: RuntimeTraits, table: LayoutTable, blocks: Sequence[RankParams]
-) -> list[PassTraffic]:
-    """Gathers and reductions of each block's states under ZeRO-2 and ZeRO-3.
-
-    `blocks` are parameters on one rank. ZeRO-3 gathers weights in both passes; both stages
-    reduce-scatter gradients in every backward pass.
-    Source: Rajbhandari et al., arXiv:1910.02054, section 7.
-    """
-    degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
-    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
-    some = table.take(one)
-    groups = state_groups(machine, some)
-    never, reduces = np.zeros(len(one), dtype=bool), some.zero_stage >= 2
-    gathers = [
-        only(some.zero_stage == 3, collective_rate(machine, "all_gather", g.shard)) for g in groups
-    ]
-    reductions = [g.reduction(machine, sharded=reduces, whole=never) for g in groups]
-    result = []
-    for block in blocks:
-        forward, backward = np.zeros((2, len(one)))
-        held = (block.shared[one], block.expert[one])
-        for count, gather, reduction in zip(held, gathers, reductions, strict=True):
-            forward += gather.seconds(machine.storage_bytes * count)
-            backward += reduction.seconds(gradient_message_bytes(machine, traits) * count)
-        result.append(PassTraffic(forward[key], (forward + backward)[key]))
-    return result
-
-
-def beside(
-    contention: float, layer: LayerSeconds, traffic: PassTraffic, window: LayerSeconds
-) -> LayerSeconds:
-    """A layer with what its traffic exposes while it runs beside the passes of `window`.
-
-    One layer is prefetched, so only what exceeds the window is exposed, and what is hidden still
-    takes bandwidth from compute.
-    Source: Zhao et al., arXiv:2304.11277, section 3.3.
-    """
-    forward = _exposed(contention, traffic.forward, window.forward)
-    backward = _exposed(contention, traffic.backward, window.backward)
-    return LayerSeconds(
-        layer.forward + forward,
-        layer.backward + backward,
-        weight=layer.weight,
-        again=layer.again,
-        recompute=layer.recompute,
-        traffic=forward + backward,
-        waiting=layer.waiting,
-    )
-
-
-def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
-    """Half the time of a decoder layer that its own traffic does not use: what one end may use.
-
-    Source: derived; halves, because the two ends may lie beside one layer.
-    """
-    return replace(
-        layer,
-        forward=np.maximum(0.0, layer.forward - traffic.forward) / 2,
-        backward=np.maximum(0.0, layer.backward - traffic.backward) / 2,
-    )
-
-
-def _exposed(contention: float, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
-    """Seconds that traffic beside `compute` adds to it. Source: `fsdp_contention`."""
-    hidden = np.minimum(traffic, compute)
-    return traffic - hidden + contention * hidden
 
 
 def step_traffic_seconds(
@@ -206,7 +129,9 @@ def step_traffic(
     dense, expert = state_groups(machine, some)
     held = ((params.shared, dense), (params.expert, expert))
     for count, links in held if params.has_experts else held[:1]:
-        reduction, gathering = (rate.take(key) for rate in _step_rates(machine, some, links))
+        reduction, gathering = (
+            rate.take(key) for rate in _step_rates(machine, traits, some, links)
+        )
         reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
         gather = gather + gathering.seconds(weight_bytes * count)
     return StepTraffic(reduce, gather)
@@ -222,11 +147,14 @@ def exposed_seconds(makespan: FloatColumn, ends: FloatColumn, traffic: FloatColu
     return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
 
 
-def _step_rates(machine: Machine, table: LayoutTable, links: StateGroups) -> tuple[Rate, Rate]:
+def _step_rates(
+    machine: Machine, traits: RuntimeTraits, table: LayoutTable, links: StateGroups
+) -> tuple[Rate, Rate]:
     """Price of the gradient reduction and of the parameter gather that each row's stage pays."""
     replicated, sharded = table.zero_stage == 0, table.zero_stage == 1
-    gathers = sharded | (table.zero_stage == 2)
-    reduction = links.reduction(machine, sharded=sharded, whole=replicated)
+    gathers = sharded | ((table.zero_stage == 2) & (not traits.gathers_every_pass))
+    whole = replicated | (sharded & traits.reduces_whole_gradients)
+    reduction = links.reduction(machine, sharded=sharded, whole=whole)
     return reduction, only(gathers, collective_rate(machine, "all_gather", links.shard))
 
 

@@ -19,18 +19,16 @@ from costmodel.blocks.rows import RowBlocks, row_blocks
 from costmodel.comm.collectives import collective_seconds, message_seconds
 from costmodel.comm.topology import group, link_speed, pipeline_neighbour
 from costmodel.data_parallel import (
-    beside,
     exposed_seconds,
-    free_window,
     offload_seconds,
     optimizer_seconds,
-    sharded_traffic,
     step_traffic_seconds,
     updated_params,
 )
 from costmodel.machine import Machine
 from costmodel.memory.rank import MemoryTable, rank_memory
 from costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
+from costmodel.pass_traffic import Unit, beside, free_window, sharded_traffic
 from costmodel.pipeline import (
     LayerSeconds,
     RowSeconds,
@@ -175,14 +173,7 @@ def row_seconds(
         layer_seconds(kinds.mtp, key, blocks.mtp.seconds),
     ]
     if (table.zero_stage >= 2).any():
-        weights = [
-            RankParams(params.dense_layer, nothing),
-            RankParams(params.moe_layer, params.expert_layer),
-            RankParams(params.embedding, nothing),
-            RankParams(params.head, nothing),
-            RankParams(params.mtp, params.expert_layer),
-        ]
-        traffic = sharded_traffic(machine, traits, table, weights)
+        traffic = sharded_traffic(machine, traits, table, _units(traits, params, nothing))
         first = 0 if job.model.num_dense_layers else 1
         windows = list(layers)
         for end, layer, block in ((2, first, kinds.by_kind[first]), (3, 1, kinds.moe)):
@@ -205,6 +196,21 @@ def row_seconds(
         split=splits_backward(table),
         apart=ends_apart(traits, table),
     )
+
+
+def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> list[Unit]:
+    """What is gathered together of each kind of block.
+
+    Source: `RuntimeTraits.ends_at_root`, `Fetches.weights`.
+    """
+    matrices, root = traits.fetches.weights, traits.ends_at_root
+    return [
+        Unit(RankParams(params.dense_layer, nothing), matrices),
+        Unit(RankParams(params.moe_layer, params.expert_layer), matrices),
+        Unit(RankParams(params.embedding, nothing), root=root),
+        Unit(RankParams(params.head, nothing), root=root),
+        Unit(RankParams(params.mtp, params.expert_layer), matrices),
+    ]
 
 
 def _copying(machine: Machine, layer: LayerSeconds, copies: Copies) -> LayerSeconds:

@@ -50,6 +50,14 @@ class Rate:
             self.seconds_per_root_byte / np.sqrt(parts),
         )
 
+    def in_calls(self, calls: FloatColumn) -> Rate:
+        """The price for a whole tensor that goes in so many equal parts, one after the other."""
+        return Rate(
+            self.start_seconds * calls,
+            self.seconds_per_byte,
+            self.seconds_per_root_byte * np.sqrt(calls),
+        )
+
     def beside(self, other: Rate) -> Rate:
         """Two collectives on other links, of many tensors: both start, the slower one counts."""
         return Rate(

@@ -10,6 +10,7 @@ import numpy as np
 
 from costmodel.rules import Rule
 from costmodel.runtimes.autograd import FUSED_KERNELS, Autograd
+from costmodel.runtimes.fetches import WHOLE_LAYERS, Fetches
 from costmodel.runtimes.footprint import PLAIN, Footprint
 from costmodel.spec.layout import Schedule
 from costmodel.spec.model import ModelSpec
@@ -107,6 +108,15 @@ class RuntimeTraits:
     """The gather of updated weights runs beside the forward pass."""
     weight_message_bytes: float | None = None
     """Bytes of one gathered weight in the precision of a job; null: as stored."""
+    reduces_whole_gradients: bool = False
+    """ZeRO-1 and ZeRO-2 sum whole gradients on all ranks, each of which then takes its shard; else
+    gradients are reduce-scattered."""
+    gathers_every_pass: bool = False
+    """ZeRO-2 frees weights after each backward pass and gathers them in each forward pass; else
+    they are gathered once a step."""
+    ends_at_root: bool = False
+    """FSDP with a unit of its own for each layer alone: embedding and head lie in the root unit,
+    which is gathered before all others, kept for the backward pass and reduced after all others."""
     whole_stages: bool = False
     """Under a pipeline, gradients of a virtual stage are reduced in one piece after its last
     backward pass, and its weights gathered in one piece before its first forward pass; only a first
@@ -176,6 +186,8 @@ class RuntimeTraits:
     """What of a model no option of the runtime expresses, as a noun phrase; null: nothing."""
     autograd: Autograd = FUSED_KERNELS
     """What the graph of operations keeps and makes beyond that of fused kernels."""
+    fetches: Fetches = WHOLE_LAYERS
+    """In what pieces ZeRO-3 gathers weights and reduces their gradients."""
     footprint: Footprint = PLAIN
     """Bytes that this runtime keeps and another does not."""
 

@@ -16,6 +16,7 @@ FMS_FSDP = replace(
     name="fms-fsdp",
     version="2024",
     kernels="fused",
+    ends_at_root=True,  # fms_fsdp/policies/wrapping.py, get_wrapper
     head_bytes_per_logit=EAGER_HEAD_BYTES,
     # foundation-model-stack fms/modules/attention.py: keys_e, values_e
     footprint=replace(LLM_FOUNDRY_FSDP.footprint, repeats_key_values=True),

@@ -36,6 +36,8 @@ LLM_FOUNDRY_FSDP = RuntimeTraits(
     stops_recomputing_early=True,  # activation_checkpointing_reentrant: false
     overlaps_gradients=True,
     overlaps_parameters=True,
+    # PyTorch `fsdp/_runtime_utils.py`, _should_free_in_backward: no_sync is not entered
+    gathers_every_pass=True,
     gradient_bytes=4,
     gradient_message_bytes=2,
     head_bytes_per_logit=HEAD_BYTES["fused"],  # loss_fn: fused_crossentropy

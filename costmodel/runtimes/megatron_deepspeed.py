@@ -20,6 +20,7 @@ import numpy as np
 from costmodel.rules import rule
 from costmodel.runtimes.autograd import Autograd
 from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from costmodel.runtimes.fetches import Fetches
 from costmodel.runtimes.footprint import Footprint
 from costmodel.spec.job import Job
 from costmodel.table import BoolColumn, LayoutTable
@@ -76,6 +77,19 @@ contiguous_gradients; `runtime/zero/stage_1_and_2.py`, backward, and `stage3.py`
 ipg_bucket_flat_buffer; `runtime/engine.py` turns it off in stage 1.
 """
 
+FETCHES = Fetches(
+    weights=4,  # query_key_value, dense, dense_h_to_4h, dense_4h_to_h; the others are never freed
+    gathered_params=5e7,  # stage3_prefetch_bucket_size
+    reduced_params=5e8,  # reduce_bucket_size
+    reuse_params=1e9,  # stage3_max_reuse_distance
+)
+"""Weights go one by one, and a large one once more between recomputation and backward pass.
+
+Source: DeepSpeed v0.12.0 `runtime/zero/partitioned_param_coordinator.py`, fetch_sub_module and
+__params_to_release (hooks of every module run in recomputation too), and defaults of
+`runtime/zero/config.py`; v0.3.15 `runtime/zero/stage3.py` alike.
+"""
+
 MEGATRON_DEEPSPEED = RuntimeTraits(
     name="megatron-deepspeed",
     version="2023",
@@ -86,6 +100,10 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     scatters_messages=True,
     waits_for_messages=("1f1b",),
     adds_weight_gradients=True,
+    # runtime/zero/stage_1_and_2.py, use_multi_rank_bucket_allreduce (0.12.4; before, each shard was
+    # reduced to its owner), and runtime/pipe/engine.py, _bf16_reduce_grads
+    reduces_whole_gradients=True,
+    fetches=FETCHES,
     context_exchange="a2a",  # --ds-sequence-parallel-size: DeepSpeed's DistributedAttention
     gradient_bytes=2,
     gradient_message_bytes=2,

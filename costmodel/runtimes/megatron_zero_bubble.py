@@ -13,6 +13,7 @@ import numpy as np
 from costmodel.rules import rule
 from costmodel.runtimes.attention import attention_of
 from costmodel.runtimes.autograd import FUSED_KERNELS
+from costmodel.runtimes.fetches import WHOLE_LAYERS
 from costmodel.runtimes.footprint import PLAIN
 from costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from costmodel.runtimes.megatron_lm import interleaved_needs_whole_groups
@@ -43,6 +44,8 @@ MEGATRON_ZERO_BUBBLE = replace(
     autograd=FUSED_KERNELS,
     products_accumulate=True,
     adds_weight_gradients=False,  # zbpp_utils.py requires --gradient-accumulation-fusion
+    reduces_whole_gradients=False,  # core/distributed/grad_buffer.py:101
+    fetches=WHOLE_LAYERS,
     gradient_bytes=4,
     gradient_message_bytes=4,
     # --enable-zero-bubble, --zero-bubble-v-schedule, --zero-bubble-v-schedule-mem-setup

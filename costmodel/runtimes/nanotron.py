@@ -18,7 +18,11 @@ NANOTRON = RuntimeTraits(
     dropout=False,
     kernels="eager",
     host="fused",
+    # p2p.py, BatchTensorSendRecvState: each exchange is waited for, sends included
+    waits_for_messages=("1f1b", "gpipe"),
     overlaps_gradients=True,
+    # gradient_accumulator.py, get_fp32_accum_hook: reduce_scatter is not implemented
+    reduces_whole_gradients=True,
     adds_weight_gradients=True,  # gradient_accumulator.py, _accumulate_grad
     gradient_bytes=4,
     gradient_message_bytes=4,
