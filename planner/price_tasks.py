@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.estimate import Priced, price
+from costmodel.explicit import step_seconds
 from costmodel.machine import Machine
 from costmodel.memory.overheads import RESERVE_FACTOR
 from costmodel.runtimes.base import RuntimeTraits
@@ -132,3 +133,15 @@ class PricePolicies:
             rows = self.table.take(some).replaced(offload_optimizer=chosen[some])
             bound[some] = objective.bound(self.asked.price(rows))
         return PolicyPrices(chosen, bound, len(self.table) + len(some), refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulate:
+    """The schedules of some layouts."""
+
+    asked: Asked
+    table: LayoutTable
+
+    def __call__(self, deadline: Deadline) -> FloatColumn:
+        """Their step times, seconds."""
+        return step_seconds(self.asked.job, self.asked.machine, self.asked.traits, self.table)

@@ -18,7 +18,6 @@ from dataclasses import replace
 import numpy as np
 
 from costmodel.estimate import Priced
-from costmodel.explicit import step_seconds
 from costmodel.floor import floor_seconds
 from costmodel.machine import Machine
 from costmodel.rules import Rule
@@ -45,6 +44,7 @@ from planner.price_tasks import (
     PriceClasses,
     PricePolicies,
     PriceSkeletons,
+    Simulate,
 )
 from planner.space import Sieve, Space, nodes, skeletons
 from planner.workers import ALONE, Workers
@@ -232,7 +232,9 @@ class Search:
 
     def _simulate(self, batch: Pool) -> None:
         """Run the schedules of layouts; drop their slower siblings."""
-        seconds = step_seconds(self.job, self.machine, self.space.traits, batch.table)
+        parts = np.array_split(np.arange(len(batch.bound)), self.workers.parts)
+        tasks = [Simulate(self.asked, batch.table.take(part)) for part in parts if len(part)]
+        seconds = np.concatenate(list(self.workers.run(tasks, self.budget)))
         self.evaluated += len(seconds)
         for i, value in enumerate(self.objective.value(batch.table, seconds).tolist()):
             name = int(batch.family[i])

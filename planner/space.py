@@ -198,7 +198,7 @@ class Space:
         }
 
 
-NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch_size", "sequence_parallel")
+NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage")
 FIRST_KNOWN = frozenset({"dp_replicate"})
 """Columns that no level adds: a rule may read them with those of any level."""
@@ -247,11 +247,12 @@ def nodes(space: Space, sieve: Sieve) -> Rows:
     """Legal nodes of the whole grid."""
     table = space.degree_table
     rows = Rows(table, space.layouts_below(table.pp) * space.node_choices)
-    rows = sieve(rows, (), NODE_COLUMNS[:4])
-    experts = np.array(np.meshgrid(space.expert_degrees, space.expert_degrees)).reshape(2, -1)
-    rows = sieve(_cross(rows, ("ep", "etp"), experts), NODE_COLUMNS[:4], NODE_COLUMNS[:6])
-    batches = np.array(np.meshgrid(space.micro_batches, [0, 1])).reshape(2, -1)
-    return sieve(_cross(rows, NODE_COLUMNS[6:], batches), NODE_COLUMNS[:6], NODE_COLUMNS)
+    known, experts = 4, np.array(np.meshgrid(space.expert_degrees, space.expert_degrees))
+    rows = sieve(rows, (), NODE_COLUMNS[:known])
+    for values in (experts.reshape(2, -1), np.array([[0, 1]]), np.array([space.micro_batches])):
+        before, after = NODE_COLUMNS[:known], NODE_COLUMNS[: known + len(values)]
+        rows, known = sieve(_cross(rows, after[known:], values), before, after), len(after)
+    return rows
 
 
 def skeletons(space: Space, sieve: Sieve, parents: LayoutTable) -> Rows:
