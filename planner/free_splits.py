@@ -29,7 +29,7 @@ from planner.budget import Before, Budget
 from planner.dealing import Dealer
 from planner.found import FreeFound
 from planner.lean import LeanSieve, ends, policies_of
-from planner.may_split import may_split
+from planner.may_split import any_split, may_split
 from planner.path_pool import PathPool
 from planner.policy_columns import takes_longer
 from planner.pool import Pool
@@ -280,9 +280,9 @@ class FreeSplits:
         return bound
 
     def legal(self, table: LayoutTable) -> BoolColumn:
-        """Which rows break no rule."""
+        """Which rows break no rule under any split."""
         broken = [rule.broken(self.of.job, table) for rule in self.rules]
-        return np.asarray(~np.any(broken, axis=0))
+        return np.asarray(~np.any(broken, axis=0) & any_split(self.of.traits, table))
 
     def rows(self, table: LayoutTable) -> list[Splittable]:
         """The layouts of a table, one by one."""

@@ -7,7 +7,7 @@ import numpy as np
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
 from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import BoolColumn, LayoutTable
+from costmodel.table import BLOCK, BoolColumn, LayoutTable
 
 
 def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
@@ -18,4 +18,12 @@ def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """
     other = {*traits.unsynchronised, *traits.waits_for_messages}
     fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
-    return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule])
+    return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule] & any_split(traits, table))
+
+
+def any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Rows whose recomputation the runtime can be told of, however their layers are split.
+
+    Source: `recomputes_layers`; every k-th layer is as many on stages of equal length alone.
+    """
+    return np.asarray((traits.recomputes_layers != "every_kth") | (table.recompute_method != BLOCK))

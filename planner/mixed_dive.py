@@ -14,6 +14,7 @@ from costmodel.rules import Rule
 from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
 from planner.budget import Budget
 from planner.lean import ends
+from planner.may_split import any_split
 from planner.mixed_bounds import likely_seconds, steady_bound
 from planner.mixed_pools import first_of_each, parts_of
 from planner.mixed_splits import Splits
@@ -127,7 +128,7 @@ class Dive:
     def _legal(self, table: LayoutTable) -> LayoutTable:
         for rule in self.rules:
             table = table.take(~rule.broken(self.splits.job, table))
-        return table
+        return table.take(any_split(self.splits.space.traits, table))
 
     def _likely(self, table: LayoutTable, family: int, most: int) -> list[Likely]:
         """The layouts that look fastest, one of each tp, cp, pp and vpp."""

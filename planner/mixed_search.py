@@ -24,6 +24,7 @@ from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from planner.budget import Budget
 from planner.lean import LeanSieve, policies_of
+from planner.may_split import any_split
 from planner.mixed_bounds import steady_bound, throughput_bound
 from planner.mixed_classes import Asked, along_paths, by_order, classes_in_groups
 from planner.mixed_dive import Dive
@@ -152,6 +153,7 @@ class MixedSearch:
             every = self._offloaded(plain)
             for rule in self.grid_rules:
                 every = every.take(~rule.broken(self.job, every))
+            every = every.take(any_split(self.space.traits, every))
             for some in parts_of(every):
                 if self._asked.late:
                     self.left = min(self.left, own.smallest)

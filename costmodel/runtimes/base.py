@@ -166,6 +166,9 @@ class RuntimeTraits:
     """Interleaves groups of exactly pp micro batches."""
     splits_freely: bool = False
     """An option says how many layers each virtual stage holds."""
+    recomputes_layers: Literal["any", "some", "every_kth", "all"] = "any"
+    """Layers that full recomputation may cover: any by Megatron's methods, or, each by itself, some
+    number of them, every k-th one of a rank, or all."""
     recomputes_by_stage: bool = False
     """Stages may recompute different numbers of layers."""
     unsynchronised: tuple[Schedule, ...] = ()

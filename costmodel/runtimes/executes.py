@@ -9,7 +9,14 @@ from costmodel.runtimes.base import RuntimeTraits
 from costmodel.spec.job import Job
 from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from costmodel.spec.model import ModelSpec
-from costmodel.table import BoolColumn, LayoutTable, evenly, module_bits, stage_codes
+from costmodel.table import (
+    BLOCK,
+    BoolColumn,
+    LayoutTable,
+    evenly,
+    module_bits,
+    stage_codes,
+)
 
 
 def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
@@ -18,6 +25,7 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
         executes_schedule(traits),
         *executes_stages(traits),
         recomputes_modules(traits),
+        *recomputes_layers(traits),
         offloads_modules(traits),
     )
 
@@ -62,6 +70,40 @@ def executes_stages(traits: RuntimeTraits) -> tuple[Rule, ...]:
         *(() if traits.splits_freely else (split,)),
         *(() if traits.recomputes_by_stage else (equal,)),
     )
+
+
+def recomputes_layers(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rules that full recomputation covers layers as the runtime can be told to."""
+    covers = traits.recomputes_layers
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """Each by itself; of every k-th one, as many on all virtual stages."""
+        block, number = table.recompute_method == BLOCK, table.recompute_num_layers
+        share = table.pp * table.vpp * np.maximum(number, 1)
+        alike = job.model.num_hidden_layers % share == 0
+        some = {"some": block, "every_kth": block & alike}.get(covers, np.zeros_like(block))
+        return np.asarray((block | (number > 1)) & ~some)
+
+    def unlike(job: Job, table: LayoutTable) -> BoolColumn:
+        """Every k-th layer is not as many on stages of other lengths."""
+        return np.asarray((table.recompute_method == BLOCK) & ~evenly(table))
+
+    ways = {
+        "some": "any number of layers, each by itself: use the method block",
+        "every_kth": "all layers or every k-th one: use the method uniform with 1, or block with a "
+        "number that divides the layers of every virtual stage",
+        "all": "all layers, each by itself: use the method uniform with 1",
+    }
+    if covers not in ways:
+        return ()
+    says, source = f"{traits.name} recomputes {ways[covers]}", f"{traits.name} {traits.version}"
+    columns = frozenset({"recompute_method", "recompute_num_layers", "pp", "vpp"})
+    rule = Rule("runtime_recomputes_layers", columns, broken, says, source)
+    if covers != "every_kth":
+        return (rule,)
+    says = f"{traits.name} recomputes as many layers on stages of one length alone: use uniform"
+    columns = frozenset({"recompute_method", "stages"})
+    return rule, Rule("runtime_recomputes_stages", columns, unlike, says, source)
 
 
 def recomputes_modules(traits: RuntimeTraits) -> Rule:

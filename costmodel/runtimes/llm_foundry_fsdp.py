@@ -33,6 +33,8 @@ LLM_FOUNDRY_FSDP = RuntimeTraits(
     dropout=False,
     kernels="eager",
     host="fsdp",
+    # llmfoundry/models/utils/act_ckpt.py, first-n; fms_fsdp/policies/ac_handler.py, a share
+    recomputes_layers="some",
     stops_recomputing_early=True,  # activation_checkpointing_reentrant: false
     overlaps_gradients=True,
     overlaps_parameters=True,

@@ -11,6 +11,16 @@ from __future__ import annotations
 from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
 from costmodel.runtimes.footprint import Footprint
 from costmodel.runtimes.llm_foundry_fsdp import data_parallel_only
+from costmodel.spec.model import ModelSpec
+
+
+def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+    """Its policy that keeps some products, which is priced for plain attention.
+
+    Source: `configs/base.yml`, remat_policy.
+    """
+    return () if model.mla else (("maxtext_save_qkv_proj",),)
+
 
 MAXTEXT = RuntimeTraits(
     name="maxtext",
@@ -21,6 +31,8 @@ MAXTEXT = RuntimeTraits(
     host="fused",
     cuda_graph="full_iteration",  # nothing waits for Python between two kernels of a program
     selects="maxtext_save_qkv_proj",
+    recompute_subsets=recompute_subsets,
+    recomputes_layers="all",  # remat_policy=full
     stops_recomputing_early=True,  # the compiler removes what no backward pass reads
     overlaps_gradients=True,  # xla_gpu_enable_latency_hiding_scheduler
     overlaps_parameters=True,

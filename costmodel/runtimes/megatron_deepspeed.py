@@ -23,7 +23,7 @@ from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
 from costmodel.runtimes.fetches import Fetches
 from costmodel.runtimes.footprint import Footprint
 from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, LayoutTable
+from costmodel.table import BLOCK, BoolColumn, LayoutTable
 from costmodel.units import GIB
 
 
@@ -36,6 +36,17 @@ from costmodel.units import GIB
 def pipeline_engine_shards_no_gradients(job: Job, table: LayoutTable) -> BoolColumn:
     """Gradients are accumulated whole over the micro batches of a step."""
     return np.asarray((table.zero_stage >= 2) & (table.pp > 1))
+
+
+@rule(
+    "pipeline_engine_recomputes_groups",
+    "pp recompute_method",
+    "DeepSpeed's pipeline recomputes all layers in groups: use the method uniform, or pp=1",
+    "microsoft/Megatron-DeepSpeed megatron/model/gpt_model.py, GPTModelPipe.__init__",
+)
+def pipeline_engine_recomputes_groups(job: Job, table: LayoutTable) -> BoolColumn:
+    """Its activation_checkpoint_interval cuts all layers of a stage."""
+    return np.asarray((table.recompute_method == BLOCK) & (table.pp > 1))
 
 
 @rule(
@@ -111,6 +122,7 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     schedules=("1f1b",),  # runtime/pipe/schedule.py, TrainSchedule
     rules=(
         pipeline_engine_shards_no_gradients,
+        pipeline_engine_recomputes_groups,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
     ),

@@ -28,6 +28,7 @@ NANOTRON = RuntimeTraits(
     gradient_message_bytes=4,
     schedules=("1f1b", "gpipe"),
     zero_stages=(0, 1),
+    recomputes_layers="all",  # ParallelismArgs.recompute_layer
     head_bytes_per_logit=12.0,  # bf16 logits, fp32 copies of logits and gradient
     autograd=Autograd(activation_output=True),
     footprint=Footprint(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
 from costmodel.runtimes.footprint import Footprint
 from costmodel.spec.layout import Schedule
+from costmodel.spec.model import ModelSpec
 from costmodel.units import BYTES_BF16
 
 SCHEDULES: tuple[Schedule, ...] = (
@@ -37,6 +38,15 @@ Source: derived; pytorch/torchtitan `train.py`, del pred; c10 `CUDACachingAlloca
 (tests/oracles/test_reserved_logits.py).
 """
 
+
+def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+    """Its policy over operations, which is priced for plain attention.
+
+    Source: `parallelize_llama.py`, _apply_ac_to_transformer_block, selective_ac_option = "op".
+    """
+    return () if model.mla else (("torchtitan_selective_op",),)
+
+
 TORCHTITAN = RuntimeTraits(
     name="torchtitan",
     version="2024-12",
@@ -45,6 +55,8 @@ TORCHTITAN = RuntimeTraits(
     kernels="fused",
     host="fsdp",
     selects="torchtitan_selective_op",
+    recompute_subsets=recompute_subsets,
+    recomputes_layers="every_kth",  # the same function: counts the layers of all parts of a rank
     stops_recomputing_early=True,  # ptd_checkpoint_wrapper; its compiler drops that product too
     overlaps_gradients=True,
     overlaps_parameters=True,
