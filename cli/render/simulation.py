@@ -15,7 +15,10 @@ from cli.render.text import DOT, percent, seconds, seconds_like
 from cli.render.timeline import timeline_text
 from planner.simulation import Simulation
 
-TRAFFIC = "traffic: gradients and weights a rank still sends to its replicas after its last op"
+LEGEND = (
+    "traffic: gradients and weights a rank still sends to its replicas after its last op\n"
+    "bubble: what the mean rank idles; that of a plan is what its busiest rank waits"
+)
 
 
 def simulation_page(simulation: Simulation, width: int) -> Iterator[RenderableType]:
@@ -52,7 +55,7 @@ def _ranks(simulation: Simulation) -> RenderableType:
             zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
         )
     )
-    return Group(Text("Pipeline ranks", style="bold"), grid(columns, rows), Text(TRAFFIC))
+    return Group(Text("Pipeline ranks", style="bold"), grid(columns, rows), Text(LEGEND))
 
 
 def _sum(simulation: Simulation) -> RenderableType:
