@@ -83,7 +83,7 @@ def test_a_flag_that_is_not_true_or_false_is_refused(value: object) -> None:
         (True, "true"),
         ("a" * 99, "'" + "a" * 60 + "'..."),
         ([1], "a list"),
-        ({}, "an object"),
+        ({}, "an empty object"),
     ],
 )
 def test_the_message_shows_the_value_briefly(value: object, shown: str) -> None:

@@ -78,7 +78,7 @@ def test_a_deadline_that_only_uneven_stages_meet_is_met(job, steps_of_small):
     days = days_of_run(job, (free + even) / 2)
     plan = search(small, SearchOptions(fix=PIPELINE, deadline_days=days))
     assert plan.best.estimate.step_time_s == pytest.approx(free)
-    with pytest.raises(SpecError, match=r"on all 4 GPUs takes [0-9.]+ days"):
+    with pytest.raises(SpecError, match=r"on all 4 GPUs takes [0-9.]+ hours"):
         search(small, SearchOptions(fix=EVEN, deadline_days=days))
     with pytest.raises(SpecError, match=r"the fastest on all 4 GPUs takes"):
         search(small, SearchOptions(fix=PIPELINE, deadline_days=days_of_run(job, free * 0.99)))
