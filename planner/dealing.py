@@ -51,7 +51,8 @@ class Dealer:
         kinds = list(zip(*(column[first].tolist() for column in columns), strict=True))
         rows, load = np.bincount(kind, minlength=len(kinds)), np.zeros(self._workers)
         for one, count in zip(kinds, rows.tolist(), strict=True):
-            load[self._hand.get(one, 0)] += count if one in self._hand else 0
+            if one in self._hand:
+                load[self._hand[one]] += count
         for i in np.argsort(-rows, kind="stable").tolist():
             if kinds[i] not in self._hand:
                 self._hand[kinds[i]] = int(load.argmin())
