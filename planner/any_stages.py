@@ -13,7 +13,7 @@ from costmodel.table import LayoutTable
 from planner.constraints import legality_rules, rules_of_grid
 from planner.found import Found, FreeFound
 from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeSplits
-from planner.likely_splits import try_likely
+from planner.likely_splits import try_likely, try_siblings
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
 from planner.pool import Pool
@@ -33,6 +33,12 @@ def splits_freely(job: Job, options: SearchOptions) -> bool:
 def wants_uneven(options: SearchOptions) -> bool:
     """Is no even split an answer?"""
     return any(choice.only_uneven for choice in options.choices)
+
+
+def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
+    """Does a search for the fastest layout go on with uneven stages?"""
+    wanted = options.objective == "time" and not options.only_answer
+    return wanted and splits_freely(job, options)
 
 
 def splits_below(
@@ -61,15 +67,17 @@ def faster_splits(
 ) -> FreeFound:
     """What uneven stages give below some seconds and the best even ones.
 
-    Where no time is left, that no split beats the floor. One of many searches stops where its work
-    ends, others try what looks fast then.
+    Where no time is left, or the best even ones are not proved, that no split beats the floor. One
+    of many searches stops where its work ends, others try what looks fast first and last.
     """
     best_s = min(found.value, below_s)
-    if prober.budget.spent() or not found.complete:
+    if prober.budget.spent() or found.lower_bound_s < found.value:
         return FreeFound(None, best_s, min(found.floor_s, best_s), 0)
     splits = splits_below(prober, job, best_s, roots=found.roots)
     if found.finalists is not None:
         splits.try_first(found.finalists)
+    if not one_of_many:
+        try_siblings(splits)
     at_last = None if one_of_many else partial(try_likely, answer=found.finalists)
     return splits.run(may_open, any_answer=any_answer, at_last=at_last)
 

@@ -13,12 +13,20 @@ from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from costmodel.units import SECONDS_PER_DAY, long_unit
-from planner.any_stages import faster_splits, joined, proof_of, splits_freely
+from planner.any_stages import (
+    faster_splits,
+    joined,
+    looks_for_uneven,
+    proof_of,
+    splits_freely,
+    wants_uneven,
+)
+from planner.budget import Within
 from planner.found import Found, FreeFound
 from planner.free_splits import TRIED_FIRST
 from planner.headroom import leanest
 from planner.plan import UnevenStages
-from planner.probes import Prober
+from planner.probes import Prober, UntilSettled
 from planner.sizes import (
     BestSize,
     cheapest_size,
@@ -44,6 +52,8 @@ class Reached:
     """Its finalists, the answer first."""
     target: Target | None
     """None where nothing fits."""
+    free: FreeFound | None = None
+    """What uneven stages give, where the search for even ones made way for them."""
     uneven: UnevenStages | None = None
     """What is proven of uneven stages, where the objective itself asked for them."""
 
@@ -64,11 +74,16 @@ def reach(prober: Prober, job: Job) -> Reached:
 
 
 def _fastest(prober: Prober, job: Job) -> Reached:
-    search = prober.search(job, top=_finalists(prober))
-    found = search.run(prober.budget)
+    """The best even stages, then uneven ones, and the alternatives last: time may be short."""
+    search, free = prober.search(job, top=_finalists(prober)), None
+    if looks_for_uneven(job, prober.options) and not wants_uneven(prober.options):
+        settled = search.run(UntilSettled(search, prober.budget))
+        free = None if settled.finalists is None else faster_splits(prober, job, settled)
+    found = search.run(prober.budget if free is None else Within(prober.budget))
     if found.finalists is None:
         return Reached(job, found, None)
-    return Reached(job, found, step_target(prober, job, found.value, found.lower_bound_s))
+    target = step_target(prober, job, found.value, found.lower_bound_s)
+    return Reached(job, found, target, free=free)
 
 
 def step_target(prober: Prober, job: Job, step_s: float, lower_bound_s: float) -> Target:
@@ -148,7 +163,7 @@ def _sized(prober: Prober, size: BestSize, known: Found) -> Reached:
         step_time_limit_s=limit if np.isfinite(limit) else None,
         tried=size.tried,
     )
-    return Reached(job, found, target, uneven)
+    return Reached(job, found, target, uneven=uneven)
 
 
 def _faster(one: FreeFound | None, other: FreeFound) -> FreeFound:

@@ -1,9 +1,10 @@
-"""Where a search for uneven stages stops before its proof: layouts that look fast, split at last.
+"""Layouts that look fast, split before their turn: at first, and where a proof is not reached.
 
-Bounds of what waits may be far too low, and then the best first is not soon a good answer. So some
-layouts of all degrees that wait are priced with balanced stages, and those that look fastest are
-split; then siblings of the answer, with its degrees, until none of them is faster. Nothing is
-dropped here, so every bound of the search stays what it was.
+At first, two siblings of the first answer, layouts with its degrees. At last, bounds of what
+waits may be far too low, and then the best first was not soon a good answer: some layouts of all
+degrees that wait are priced with balanced stages, and those that look fastest are split; then
+siblings of the answer, until none of them is faster. Nothing is dropped here, so every bound of the
+search stays what it was.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ Source: assumed, as below; they only choose what is tried."""
 MOST_TRIED = 60
 """Layouts split before no other round is begun, however many workers there are."""
 PRICED_AT_ONCE = 8_192
+SIBLINGS = 2
+"""Of the first answer, split before the work begins. Source: measured; any number gives the same
+proved answer."""
 KIND = ("micro_batch_size", "vpp", "schedule", *POLICY_COLUMNS)
 """Siblings that differ in these are tried beside each other, each with the least offload."""
 
@@ -47,6 +51,13 @@ def try_likely(splits: FreeSplits, answer: LayoutTable | None = None) -> None:
             _try(splits, _siblings(splits, answer.take(np.array([0]))), tried)
         if len(tried) >= MOST_TRIED:
             break
+
+
+def try_siblings(splits: FreeSplits) -> None:
+    """Split the siblings of the best split so far that look fastest, if there is one."""
+    if splits.table is not None:
+        siblings = _siblings(splits, splits.table.take(np.array([0])))
+        splits.try_first(siblings.split(SIBLINGS)[0].table)
 
 
 def _try(splits: FreeSplits, likely: Pool, tried: set[Layout]) -> None:

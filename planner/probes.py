@@ -36,6 +36,14 @@ class UntilFound(Within):
         return bool(self._search.best) or super().spent()
 
 
+class UntilSettled(UntilFound):
+    """A budget that is spent as soon as the best answer is proved and another split can begin."""
+
+    def spent(self) -> bool:
+        """Is the search settled, or is the time over?"""
+        return self._search.settled() or Within.spent(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Prober:
     """What all searches of one question share."""

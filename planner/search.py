@@ -35,6 +35,7 @@ from planner.lean import (
     most_offload,
     policies_of,
 )
+from planner.may_split import may_split
 from planner.objectives import Objective, StepTime
 from planner.pool import Pool
 from planner.price_tasks import (
@@ -98,11 +99,10 @@ class Search:
     def run(self, budget: Budget, below: float = np.inf) -> Found:
         """Open branches until none can win or the budget is spent.
 
-        Only answers whose objective is less than `below` are looked for.
+        Only answers whose objective is less than `below` are looked for. Run again, it goes on.
         """
         self.below, self.budget = below, budget
-        relaxed, total = self._node_bound(), max(1, len(self.nodes.bound))
-        complete = True
+        total, complete = max(1, len(self.nodes.bound)), True
         while self._smallest() < self._threshold():
             if budget.spent():
                 complete = False
@@ -120,7 +120,7 @@ class Search:
         return Found(
             finalists=LayoutTable.concat([row for _, row in ranked]) if ranked else None,
             lower_bound_s=min(self._smallest(), incumbent),
-            relaxed_bound_s=relaxed,
+            relaxed_bound_s=self.nodes.smallest,
             floor_s=self.floor_s,
             value=incumbent,
             space=self.space,
@@ -131,6 +131,13 @@ class Search:
             complete=complete,
             leanest=None if ranked or np.isfinite(below) else self._leanest(),
         )
+
+    def settled(self) -> bool:
+        """Is the best answer proved, and one of the answers a pipeline that may be split freely?"""
+        values = [value for value, _ in self.best.values()]
+        proved = min(values, default=np.inf) <= self._smallest()
+        traits = self.space.traits
+        return proved and any(may_split(traits, row)[0] for _, row in self.best.values())
 
     def _node_bound(self) -> float:
         """Bound of the next node, smallest of all unopened ones."""

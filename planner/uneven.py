@@ -12,11 +12,10 @@ from costmodel.runtimes.executes import EVEN_SPLIT
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from planner.any_stages import (
-    faster_splits,
     joined,
+    looks_for_uneven,
     proof_of,
     splits_below,
-    splits_freely,
     wants_uneven,
 )
 from planner.found import FreeFound
@@ -66,12 +65,12 @@ def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, Uneve
     job, options, found = reached.job, prober.options, reached.found
     if wants_uneven(options) and len(job.cluster.groups) == 1:
         return _only_uneven(prober, reached)
-    wanted = options.objective == "time" and not options.only_answer
-    if not wanted or not splits_freely(job, options):
+    if not looks_for_uneven(job, options):
         return reached, reached.uneven
     if reached.target is None:
         return _where_no_even_fit(prober, reached), None
-    free = faster_splits(prober, job, found)
+    if (free := reached.free) is None:
+        return reached, None
     proof = proof_of(found, free)
     bound = min(found.lower_bound_s, free.lower_bound_s)
     finalists = joined(found.finalists, free, options.top)

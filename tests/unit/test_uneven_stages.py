@@ -52,6 +52,30 @@ def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_o
     assert plan.certificate.uneven_stages is not None
 
 
+class Asked(Steps):
+    """Every question takes a moment."""
+
+    def seconds_left(self) -> float:
+        self.steps -= 1
+        return max(0.0, self.steps / 1000)
+
+
+def test_the_answer_is_proved_before_the_alternatives_are_complete(make_job):
+    job = make_job("llama3-8b", "2x8:h100-sxm", 32, 4096)
+    whole = search(job, SearchOptions())
+    for calls in range(1, 400):
+        try:
+            plan = search(job, SearchOptions(), Asked(calls))
+        except SpecError:  # too early for any answer
+            continue
+        if plan.certificate.optimal:
+            break
+    assert not plan.certificate.alternatives_complete
+    assert len(plan.candidates) < len(whole.candidates)
+    assert plan.best == whole.best
+    assert plan.certificate.relaxed_bound_s == whole.certificate.relaxed_bound_s
+
+
 def held(*texts):
     return tuple(parse_choice(text, excluded=False) for text in texts)
 
