@@ -26,7 +26,7 @@ from planner.constraints import LIVES_IN_GROUPS, MEMORY, legality_rules
 from planner.plan import Certificate, Plan, UnevenStages
 
 SHOWN_RULES = 5
-MORE_TIME = "`--time-limit 60` proves more"
+MORE_TIME = "a longer `--time-limit` proves more"
 SHOWN_OTHERS = 2
 """Other schedules; `other_schedules` of the plan document has all."""
 

@@ -26,7 +26,9 @@ NOT_ODD: tuple[Flag, ...] = ("stated",)
 def profile_page(profile: Profile, path: Path) -> Iterator[RenderableType]:
     """What was measured, the curves, what failed and what to do with it."""
     yield headline(profile)
-    yield Group(curves_table(profile))
+    yield (
+        Group(curves_table(profile)) if any(_curves(profile)) else Text("No curve yet: see below.")
+    )
     if profile.failures:
         yield failures_part(profile)
     if profile.notes:

@@ -19,6 +19,8 @@ from planner.why_not import Overflow, WhyNot
 
 SCHEMA = "trainplan/why-not/v1"
 HEADS = ("plan", "this layout")
+SAME_TIME = 1e-6
+"""A smaller share of the step is no loss."""
 
 
 def why_not_page(found: WhyNot) -> Iterator[RenderableType]:
@@ -62,6 +64,8 @@ def verdict(found: WhyNot) -> str:
         saved = f"{seconds(-lost)} a step faster than the plan, {percent(-lost / step)}"
         return f"It is {saved}: {reasons}."
     line = f"It loses {seconds(lost)} a step, {percent(lost / step)}"
+    if lost / step < SAME_TIME:
+        line = "It takes the same time"
     if found.verdict == "near tie":
         line += f", less than the model can tell apart: it is faster in {chance} of cases"
         listed = found.listed_rank

@@ -121,6 +121,18 @@ def test_an_import_as_json_is_its_file(tmp_path: Path):
     assert done.json == json.loads(path.read_text())
 
 
+def test_an_import_of_too_few_sizes_has_no_curve_and_says_why(tmp_path: Path):
+    text = tmp_path / "all.txt"
+    two = "".join(ROWS.splitlines(keepends=True)[:2])
+    text.write_text(NCCL.replace(ROWS, two))
+    words = ("import", "nccl-tests", text, "--gpu", "h100-sxm", "--output", tmp_path / "new.json")
+    done = plan(*words)
+    assert done.code == 0, done.err
+    assert "No curve yet" in done.out
+    assert "all_reduce_8: 2 sizes, a curve needs 3" in done.out
+    assert "off by" not in done.out
+
+
 def test_an_import_never_replaces_unasked_nor_what_it_reads(tmp_path: Path):
     text = tmp_path / "all.txt"
     text.write_text(NCCL)
