@@ -15,9 +15,11 @@ from cli.files import refuse_existing
 from cli.inputs import load_model
 from cli.parameters import finite, token_count
 from cli.profiles import load_measured, machines_of
+from cli.runtime_options import OPTION
 from costmodel.calibrated import Measured
 from costmodel.runtimes import RUNTIMES, runtime
 from costmodel.spec.job import Job
+from costmodel.spec.options import RuntimeOptions
 from costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
 
 Command = Callable[..., None]
@@ -139,6 +141,7 @@ def _question(
     tokens: int | None,
     runtime: str,
     runtime_version: str | None,
+    runtime_options: RuntimeOptions,
     profiles: tuple[Path, ...],
 ) -> Question:
     machines, whole = machines_of(cluster, load_measured(profiles, alone=False))
@@ -153,6 +156,7 @@ def _question(
         training=training,
         cluster=machines,
         runtime=runtime,
+        options=runtime_options,
     )
     return Question(job, _version_notes(runtime, runtime_version), whole)
 
@@ -180,6 +184,7 @@ job_options = gathered(
         TOKENS,
         RUNTIME,
         RUNTIME_VERSION,
+        OPTION,
         PROFILE,
     ),
 )

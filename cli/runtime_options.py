@@ -29,7 +29,7 @@ def _values(field: FieldInfo) -> str:
 FIELDS = RuntimeOptions.model_fields
 OPTION = click.option(
     "--option",
-    "options",
+    "runtime_options",
     multiple=True,
     metavar="NAME=VALUE",
     callback=lambda _, __, values: parse_options(values),

@@ -56,7 +56,7 @@ def search(
     """
     options = options or SearchOptions()
     job = allowed(job, options.choices)
-    _check_positions(job)
+    _check_model(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
     prober = Prober(options, measured, budget, workers)
@@ -113,7 +113,7 @@ def check(job: Job, layout: Layout) -> None:
             f"layout needs tp * cp * pp * dp = {layout.world_size} GPUs, the cluster has {world}: "
             f"set dp = {world // (layout.tp * layout.cp * layout.pp)} or change the others"
         )
-    _check_positions(job)
+    _check_model(job)
     for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
         raise SpecError(f"layout breaks rule {rule.name}: {rule.says} (source: {rule.source})")
 
@@ -216,14 +216,27 @@ def _sources(machine: Machine) -> tuple[Source, ...]:
     )
 
 
-def _check_positions(job: Job) -> None:
-    """A learned position table ends somewhere."""
+def _check_model(job: Job) -> None:
+    """A learned position table ends somewhere, and only layers that are there are offloaded."""
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if job.model.position_embedding == "learned" and sequence > longest:
         raise SpecError(
             f"seq_length = {sequence} exceeds the {longest} learned positions of "
             f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
         )
+    layers, offloaded = job.model.num_hidden_layers, job.options.offload_activation_layers or 0
+    if offloaded > layers:
+        raise SpecError(
+            f"offload_activation_layers = {offloaded} exceeds the {layers} layers of "
+            f"{job.model.name}: give {layers} or fewer"
+        )
+
+
+def _idle_options(job: Job) -> list[str]:
+    """Options that only a mixture of experts reads, set for a dense model."""
+    options = job.options
+    idle = {"moe_dispatcher": options.moe_dispatcher, "overlap_moe_a2a": options.overlap_moe_a2a}
+    return [name for name, value in idle.items() if value is not None and not job.model.moe]
 
 
 def _without_files(job: Job) -> tuple[str, ...]:
@@ -256,10 +269,12 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
     if job.options.offload_activation_layers:
         found.append("offloaded activations: the copies to and from the host are taken as free")
+    if idle := _idle_options(job):
+        found.append(f"{' and '.join(idle)} changes nothing: {job.model.name} has no experts")
     if job.model.moe and traits_of(job).cuda_graph != "full_iteration":
         found.append(
             "mixture of experts: every layer pass waits for eager launches, "
             f"{machine.constants.host_moe * 1e3:.2g} ms of host time; with CUDA graphs "
-            "(`plan estimate --option cuda_graph=full_iteration`) steps are up to a third shorter"
+            "(`--option cuda_graph=partial` or `full_iteration`) steps are up to a third shorter"
         )
     return tuple(found)

@@ -166,6 +166,7 @@ def job_json(job: Job) -> Json:
         "training": job.training.model_dump(mode="json"),
         "cluster": job.cluster.model_dump(mode="json"),
         "runtime": job.runtime,
+        "options": job.options.model_dump(mode="json", exclude_none=True),
     }
 
 
@@ -219,6 +220,7 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
                 "training": TrainingSpec.model_validate(document["training"]),
                 "cluster": ClusterSpec.model_validate(document["cluster"]),
                 "runtime": document["runtime"],
+                "options": document.get("options", {}),
             }
         )
         layout = layout_from_json(best)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -18,16 +18,19 @@ from cli.options import FORCE, JSON, Destination, gathered
 from cli.output import json_text, remark, show, write
 from cli.profiles import load_measured, machines_of
 from cli.render.calibration import calibration_page, log_line
+from cli.render.text import gib
 from cli.runs import InvalidRun, read_runs
+from cli.runtime_options import OPTION
 from costmodel.calibrate import Observation, calibrate, kind_of, kinds_of
 from costmodel.calibrated import Measured
 from costmodel.catalog import gpu_names
 from costmodel.errors import PlanError, SpecError
 from costmodel.runtimes import RUNTIMES
 from costmodel.spec.job import Job
+from costmodel.spec.options import RuntimeOptions
 from costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
 from costmodel.validate.observations import observation_of
-from planner.answer import check
+from planner.answer import estimate
 from profiler.observe import Asked, observe
 
 DEFAULT_PRECISION: Precision = "bf16"
@@ -46,12 +49,12 @@ class Logged:
     cluster: str | None
     global_batch_size: int | None
     seq_length: int | None
+    runtime_options: RuntimeOptions
 
     @property
     def job_is_given(self) -> bool:
         """Did the user say anything of a job?"""
-        said = (self.model, self.cluster, self.global_batch_size, self.seq_length)
-        return bool(self.layout) or any(value is not None for value in said)
+        return replace(self, log=()) != Logged((), (), None, None, None, None, RuntimeOptions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ logged_options = gathered(
         click.option(
             "--seq-length", type=click.IntRange(1, LARGEST_SIZE), help="Tokens per sequence."
         ),
+        OPTION,
     ),
 )
 chosen_options = gathered(
@@ -266,13 +270,14 @@ def _job(logged: Logged, chosen: Chosen, measured: Measured) -> tuple[Job, Measu
         training=training,
         cluster=cluster,
         runtime=chosen.runtime or DEFAULT_RUNTIME,
+        options=logged.runtime_options,
     )
     return job, whole
 
 
 def _observed(path: Path, job: Job, text: str) -> Observation:
     layout = parse_layout(text, job.cluster)
-    check(job, layout)
+    memory = estimate(job, layout).memory
     training = job.training
     asked = Asked(training.global_batch_size, training.seq_length, job.cluster.num_gpus)
     try:
@@ -284,6 +289,11 @@ def _observed(path: Path, job: Job, text: str) -> Observation:
     remark(f"{path}: {log_line(seen)}")
     if seen.format == "torchtitan" and job.runtime != "torchtitan":
         remark(f"{path} is a log of torchtitan, priced as {job.runtime}: add --runtime torchtitan")
+    if memory.headroom_bytes < 0:
+        remark(
+            f"{path}: by the model, layout {text!r} needs {gib(-memory.headroom_bytes)} GiB more "
+            "than a GPU has: is it the layout of this run?"
+        )
     source = (
         f"median of {seen.num_lines} log lines after {seen.num_warm_up} of warm-up, {seen.format}"
     )

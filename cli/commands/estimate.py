@@ -11,8 +11,6 @@ from cli.options import JSON, Question, job_options
 from cli.options import memory_margin as with_memory_margin
 from cli.output import show, show_json
 from cli.render.estimate import estimate_document, estimate_page
-from cli.runtime_options import OPTION
-from costmodel.spec.options import RuntimeOptions
 from planner import answer
 from planner.options import SearchOptions
 from planner.remedies import Remedy, remedies
@@ -38,13 +36,11 @@ REMEDY_SECONDS = 5.0
     help="FIELD=VALUE,... such as tp=8,pp=4,vpp=2,micro_batch_size=1. Left out: dp fills the "
     "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off.",
 )
-@OPTION
 @with_memory_margin(0.0)
 @JSON
 def command(
     question: Question,
     layout: str,
-    options: RuntimeOptions,
     memory_margin: float,
     *,
     as_json: bool,
@@ -55,7 +51,7 @@ def command(
     ep etp dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
     recompute_modules recompute_method recompute_num_layers offload offload_modules.
     """
-    job = question.job.model_copy(update={"options": options})
+    job = question.job
     chosen = parse_layout(layout, job.cluster)
     measured = question.measured
     estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)

@@ -19,6 +19,7 @@ from costmodel.runtimes.executes import model_modules
 from costmodel.runtimes.footprint import Footprint
 from costmodel.runtimes.megatron_lm_features import unsupported_feature
 from costmodel.runtimes.megatron_lm_offload import OFFLOAD_RULES, offloads
+from costmodel.runtimes.megatron_lm_options import OPTION_RULES
 from costmodel.spec.job import Job
 from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from costmodel.spec.model import ModelSpec
@@ -272,6 +273,7 @@ MEGATRON_LM = RuntimeTraits(
         replicas_divide_expert_dp,
         replicas_need_sharding,
         *OFFLOAD_RULES,
+        *OPTION_RULES,
     ),
     refuses=unsupported_feature,
 )

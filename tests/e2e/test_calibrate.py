@@ -152,6 +152,15 @@ def test_a_log_may_hold_bytes_that_are_no_text(tmp_path: Path):
     assert plan("calibrate", *TINY, "--log", path, *LAYOUT).code == 0
 
 
+def test_a_layout_too_large_for_the_gpu_is_doubted(tmp_path: Path):
+    train = log(tmp_path / "train.log", 20000.0)
+    job = with_value(with_value(TINY, "--model", "llama3-70b"), "--cluster", "1x8:l4")
+    done = plan("calibrate", *job, "--log", train, "--layout", "tp=8")
+    assert "GiB more than a GPU has: is it the layout of this run?" in done.err
+    fits = plan("calibrate", *TINY, "--log", train, *LAYOUT)
+    assert "is it the layout" not in fits.err
+
+
 MEASURED = Path(__file__).parents[2] / "examples" / "accuracy" / "profiles" / "simumax-b200.json"
 
 

@@ -12,9 +12,10 @@ from costmodel.errors import SpecError
 from costmodel.estimate import price
 from costmodel.explicit import step_seconds
 from costmodel.machine import machine_of
-from costmodel.runtimes import runtime
+from costmodel.runtimes import traits_of
 from costmodel.spec.layout import Layout
 from costmodel.spec.model import MoeSpec
+from costmodel.spec.options import RuntimeOptions
 from costmodel.table import LayoutTable
 from planner.answer import SearchOptions, estimate, search
 from planner.constraints import broken_rules, legality_rules, parse_choice
@@ -61,7 +62,33 @@ def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     job = make_job(model, cluster, batch).model_copy(update=asked)
     group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    machine, traits = machine_of(job.cluster, "bf16"), runtime(name)
+    assert_best_of_all(job)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        RuntimeOptions(cuda_graph="partial"),
+        RuntimeOptions(cuda_graph="full_iteration", dropout=True),
+        RuntimeOptions(overlap_grad_reduce=False, overlap_param_gather=False),
+        RuntimeOptions(overlap_param_gather=True, overlap_tp_comm=True),
+        RuntimeOptions(overlap_moe_a2a=True, moe_dispatcher="deepep"),
+        RuntimeOptions(gradient_dtype="bf16", moment_dtype="bf16", cross_entropy="jit"),
+        RuntimeOptions(attention="unfused", offload_activation_layers=2),
+        RuntimeOptions(cp_comm_type="a2a"),
+    ],
+)
+@pytest.mark.parametrize("memory_gib", [80, 1.6])
+def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
+    job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"options": options})
+    group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    assert_best_of_all(job)
+
+
+def assert_best_of_all(job):
+    """The answer is as fast as the fastest of all legal layouts that fit; none, if none fits."""
+    machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
     table = every_legal_layout(job)
     priced = price(job, machine, traits, table)
     fits = priced.memory.used <= machine.memory_bytes * 0.95
@@ -113,7 +140,7 @@ def test_a_search_cut_short_says_so_and_its_bound_still_holds(make_job):
             assert not gaps, "an answer once found stays found"
             continue
         proof, step = cut.certificate, cut.best.estimate.step_time_s
-        assert not proof.alternatives_complete
+        assert proof.optimal or not proof.alternatives_complete
         assert proof.lower_bound_s <= whole.best.estimate.step_time_s <= step
         assert proof.optimal == (proof.gap_fraction == 0)
         gaps.append(proof.gap_fraction)

@@ -269,3 +269,15 @@ def test_all_fields_that_are_missing_or_unknown_are_told_at_once(tmp_path: Path)
         "'groups.0.num_nodes': is missing: add it",
         "also 'groups.0.gpus_per_node' is missing, 'groups.0.nodes' is unknown",
     )
+
+
+def test_layers_that_are_not_there_are_not_offloaded():
+    words = ("--option", "offload_activation_layers=999")
+    refused(plan("search", *TINY, *words), "offload_activation_layers = 999 exceeds", "layers of")
+
+
+def test_an_option_for_experts_is_told_to_be_idle_in_a_dense_model():
+    done = plan("search", *TINY, "--option", "moe_dispatcher=deepep")
+    assert done.code == 0, done.err
+    assert "moe_dispatcher changes nothing" in done.out
+    assert "changes nothing" not in plan("search", *TINY).out

@@ -23,6 +23,7 @@ from planner.exporters.megatron_lm.model import model_arguments
 from planner.exporters.megatron_lm.moe import moe_arguments
 from planner.exporters.megatron_lm.notes import notes
 from planner.exporters.megatron_lm.optimizer import optimizer_arguments
+from planner.exporters.megatron_lm.options import option_arguments
 from planner.exporters.megatron_lm.precision import precision_arguments
 from planner.exporters.megatron_lm.training import data_arguments, training_arguments
 
@@ -52,21 +53,22 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
     """
     _check_world_size(job, layout)
     arguments = (
-        *model_arguments(job.model, job.training),
+        *model_arguments(job),
         *attention_arguments(job.model),
-        *moe_arguments(job.model),
+        *moe_arguments(job),
         *layout_arguments(job, layout),
         *recompute_arguments(layout),
-        *optimizer_arguments(layout),
+        *optimizer_arguments(job, layout),
         *training_arguments(job, layout),
         *precision_arguments(job.training),
+        *option_arguments(job, layout),
         *data_arguments(),
     )
     return LaunchConfig(
         runtime="megatron-lm",
         runtime_version=COMMIT,
         summary=_summary(job, layout),
-        environment=environment(layout),
+        environment=environment(job, layout),
         required_environment=REQUIRED,
         entry_point=EntryPoint(UserVariable("MEGATRON_PATH"), "pretrain_gpt.py"),
         arguments=arguments,

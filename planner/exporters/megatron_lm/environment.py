@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner.exporters.config import EnvironmentVariable
 from planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 
 
-def environment(layout: Layout) -> tuple[EnvironmentVariable, ...]:
+def environment(job: Job, layout: Layout) -> tuple[EnvironmentVariable, ...]:
     """Variables the launch script exports.
 
     Source: Megatron-LM `megatron/training/arguments.py`, `validate_args`: the number of hardware
     queues is asserted for tp or cp above 1 on GPUs before Blackwell and, the other way round, for
     FSDP.
     """
-    queues = _queues(layout)
+    queues = _queues(job, layout)
     return (
         *((queues,) if queues else ()),
         EnvironmentVariable(
@@ -24,6 +25,7 @@ def environment(layout: Layout) -> tuple[EnvironmentVariable, ...]:
         ),
         *((CPU_THREADS,) if layout.offload.optimizer else ()),
         *((OFFLOAD_VERSION,) if layout.offload_modules else ()),
+        *((GRAPH_BUFFERS,) if job.options.cuda_graph == "partial" else ()),
     )
 
 
@@ -41,11 +43,20 @@ OFFLOAD_VERSION = EnvironmentVariable(
 )
 
 
-def _queues(layout: Layout) -> EnvironmentVariable | None:
+GRAPH_BUFFERS = EnvironmentVariable(
+    "NCCL_GRAPH_REGISTER",
+    "0",
+    "Megatron-LM asks for it where graphs of layers meet expandable segments",
+)
+
+
+def _queues(job: Job, layout: Layout) -> EnvironmentVariable | None:
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     if layout.zero_stage in FSDP_STRATEGY:
         reason = "Megatron-FSDP refuses 1, with which its communication could not overlap"
         return EnvironmentVariable(name, "8", reason)
+    if job.options.overlap_moe_a2a and job.model.moe:
+        return EnvironmentVariable(name, "32", "the expert exchange beside compute needs queues")
     if layout.tp > 1 or layout.cp > 1:
         reason = "starts communication before the matrix product it overlaps with"
         return EnvironmentVariable(name, "1", reason)

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costmodel.errors import UnsupportedError
+from costmodel.runtimes import traits_of
 from costmodel.runtimes.megatron_lm_features import all_linear_biased, unsupported_feature
+from costmodel.spec.job import Job
 from costmodel.spec.model import ModelSpec
 from costmodel.spec.training import TrainingSpec
 from planner.exporters.config import Argument, option, switch
 
+DROPOUT = 0.1
+"""Where a run drops anything out. Source: megatron/training/arguments.py, the default of both."""
 VOCAB_MULTIPLE = 128
 """The embedding is padded to a multiple of this times tp (the runtime's default)."""
 
 
-def model_arguments(model: ModelSpec, training: TrainingSpec) -> Iterator[Argument]:
+def model_arguments(job: Job) -> Iterator[Argument]:
     """Depth, widths, norms, activation, biases, embedding and head."""
+    model, training = job.model, job.training
     _refuse(model)
     yield option("model", "--num-layers", model.num_hidden_layers)
     yield option("model", "--hidden-size", model.hidden_size)
@@ -33,8 +38,9 @@ def model_arguments(model: ModelSpec, training: TrainingSpec) -> Iterator[Argume
         yield switch("model", "--untie-embeddings-and-output-weights")
     if model.num_nextn_predict_layers:
         yield option("model", "--mtp-num-layers", model.num_nextn_predict_layers)
-    yield option("model", "--hidden-dropout", 0.0)
-    yield option("model", "--attention-dropout", 0.0)
+    dropout = DROPOUT if traits_of(job).dropout else 0.0
+    yield option("model", "--hidden-dropout", dropout)
+    yield option("model", "--attention-dropout", dropout)
 
 
 NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}

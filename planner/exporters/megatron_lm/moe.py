@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from costmodel.spec.model import ModelSpec, MoeSpec
+from costmodel.runtimes import traits_of
+from costmodel.spec.job import Job
+from costmodel.spec.model import MoeSpec
+from costmodel.spec.options import Dispatcher
 from planner.exporters.config import Argument, option, switch
 
 
-def moe_arguments(model: ModelSpec) -> Iterator[Argument]:
+def moe_arguments(job: Job) -> Iterator[Argument]:
     """Experts, router and dispatch; nothing for a dense model."""
-    moe = model.moe
+    model, moe = job.model, job.model.moe
     if moe is None:
         return
     yield option("model", "--num-experts", moe.num_experts)
@@ -23,7 +26,7 @@ def moe_arguments(model: ModelSpec) -> Iterator[Argument]:
     if moe.expert_bias:
         # The grouped experts add their own biases and refuse the fused kernel that would.
         yield switch("model", "--no-bias-dropout-fusion")
-    yield option("model", "--moe-token-dispatcher-type", "alltoall")
+    yield from _dispatcher(traits_of(job).moe_dispatcher)
     yield switch("model", "--moe-grouped-gemm")
     yield switch("model", "--moe-permute-fusion")
 
@@ -32,6 +35,14 @@ def layer_pattern(moe_layers: tuple[bool, ...]) -> str:
     """Which layers are experts, as the list expression the runtime evaluates: `([0]*3+[1]*58)`."""
     runs = [(int(kind), len(list(run))) for kind, run in groupby(moe_layers)]
     return "(" + "+".join(f"[{kind}]*{count}" for kind, count in runs) + ")"
+
+
+def _dispatcher(dispatcher: Dispatcher) -> Iterator[Argument]:
+    if dispatcher == "alltoall":
+        yield option("model", "--moe-token-dispatcher-type", "alltoall")
+        return
+    yield option("model", "--moe-token-dispatcher-type", "flex")
+    yield option("model", "--moe-flex-dispatcher-backend", dispatcher)
 
 
 def _shared_expert(moe: MoeSpec) -> Iterator[Argument]:

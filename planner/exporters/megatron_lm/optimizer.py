@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costmodel.errors import UnsupportedError
+from costmodel.runtimes import traits_of
+from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner.exporters.config import Argument, option, switch
 
@@ -12,17 +14,20 @@ FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
 """Sharding strategy of Megatron-FSDP for each ZeRO stage beyond the distributed optimizer's."""
 
 
-def optimizer_arguments(layout: Layout) -> Iterator[Argument]:
+def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     """Sharding over data parallelism, offload and overlap of its communication."""
+    traits = traits_of(job)
     if layout.zero_stage >= 1:
         yield switch("optimizer", "--use-distributed-optimizer")
     if layout.zero_stage in FSDP_STRATEGY:
         yield from _fsdp_arguments(layout)
     yield from _replica_arguments(layout)
-    yield switch("optimizer", "--overlap-grad-reduce")
-    if layout.zero_stage >= 1 and not _gathers_in_turn(layout):
+    if traits.overlaps_gradients:
+        yield switch("optimizer", "--overlap-grad-reduce")
+    apart = traits.gathers_apart and _gathers_in_turn(layout)
+    if layout.zero_stage >= 1 and traits.overlaps_parameters and not apart:
         yield switch("optimizer", "--overlap-param-gather")
-    yield from _offload_arguments(layout)
+    yield from _offload_arguments(job, layout)
     yield from activation_offload_arguments(layout)
 
 
@@ -78,7 +83,7 @@ SMALLEST_OFFLOADED = 65_536
 still run at most of the speed of the link."""
 
 
-def _offload_arguments(layout: Layout) -> Iterator[Argument]:
+def _offload_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     if not layout.offload.optimizer:
         return
     if layout.zero_stage != 1:
@@ -86,7 +91,8 @@ def _offload_arguments(layout: Layout) -> Iterator[Argument]:
             "megatron-lm offloads the state of its distributed optimizer, which is zero_stage = 1; "
             f"the layout has zero_stage = {layout.zero_stage}: change it, or do not offload"
         )
-    yield switch("optimizer", "--use-precision-aware-optimizer")
+    if job.options.moment_dtype != "bf16":
+        yield switch("optimizer", "--use-precision-aware-optimizer")
     yield switch("optimizer", "--optimizer-cpu-offload")
     yield option("optimizer", "--optimizer-offload-fraction", layout.offload.optimizer)
     yield switch("optimizer", "--overlap-cpu-optimizer-d2h-h2d")

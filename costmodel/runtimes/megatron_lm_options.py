@@ -1,0 +1,117 @@
+"""Which layouts the options of a Megatron-LM run leave.
+
+Files and lines as in `costmodel.runtimes.megatron_lm`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.rules import rule
+from costmodel.spec.job import Job
+from costmodel.spec.layout import RECOMPUTE
+from costmodel.table import FULL, BoolColumn, LayoutTable, recomputes
+
+NOTHING = RECOMPUTE.index("none")
+
+
+@rule(
+    "graphs_recompute_modules_only",
+    "recompute recompute_modules",
+    "cuda_graph=partial excludes full recomputation and that of moe: recompute other modules",
+    "TC:2855-2869",
+)
+def graphs_recompute_modules_only(job: Job, table: LayoutTable) -> BoolColumn:
+    """What is recomputed lies inside a graph or outside of all."""
+    covers = (table.recompute == FULL) | recomputes(table, "moe")
+    return np.asarray(covers & (job.options.cuda_graph == "partial"))
+
+
+@rule(
+    "graphs_recompute_without_masks",
+    "recompute_modules",
+    "CUDA graphs with dropout=true recompute no core_attn, and full_iteration no mlp and no moe",
+    "TC:2879-2908",
+)
+def graphs_recompute_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
+    """A recomputed module that is graphed takes no random numbers."""
+    graph, whole = job.options.cuda_graph, job.options.cuda_graph == "full_iteration"
+    masked = (recomputes(table, "mlp") | recomputes(table, "moe")) & whole
+    masked |= recomputes(table, "core_attn")
+    return np.asarray(masked & (job.options.dropout is True and graph not in (None, "none")))
+
+
+@rule(
+    "exchange_beside_compute",
+    "ep pp vpp recompute recompute_modules",
+    "overlap_moe_a2a needs ep > 1, virtual stages where pp > 1, and recomputes neither layers "
+    "nor moe",
+    "TC:3002-3046",
+)
+def exchange_beside_compute(job: Job, table: LayoutTable) -> BoolColumn:
+    """Passes of two micro batches are interleaved, layer by layer."""
+    whole = (table.recompute == FULL) | recomputes(table, "moe")
+    alone = (table.ep == 1) | ((table.pp > 1) & (table.vpp == 1))
+    asked = job.options.overlap_moe_a2a is True and job.model.moe is not None
+    return np.asarray((alone | whole) & asked)
+
+
+@rule(
+    "layers_on_the_host",
+    "pp recompute offload_modules",
+    "offload_activation_layers needs pp=1, and excludes recomputation, offload_modules and "
+    "cuda_graph=partial",
+    "TC:1891, 1896, 2129 and 2800",
+)
+def layers_on_the_host(job: Job, table: LayoutTable) -> BoolColumn:
+    """Offload by layer is the older of two ways, and stands alone."""
+    beside = (table.pp > 1) | (table.recompute != NOTHING) | (table.offload_modules != 0)
+    graphed = job.options.cuda_graph == "partial"
+    return np.asarray((beside | graphed) & bool(job.options.offload_activation_layers))
+
+
+@rule(
+    "moments_need_sharding",
+    "zero_stage",
+    "moment_dtype=bf16 needs the distributed optimizer: use zero_stage=1 or more",
+    "core/optimizer/__init__.py:1057 (precision-aware optimizer)",
+)
+def moments_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
+    """Only sharded states have a type of their own."""
+    return np.asarray((table.zero_stage == 0) & (job.options.moment_dtype == "bf16"))
+
+
+@rule(
+    "tp_overlap_needs_sequence_parallel",
+    "tp sequence_parallel",
+    "overlap_tp_comm with tp > 1 needs sequence_parallel",
+    "A:1441",
+)
+def tp_overlap_needs_sequence_parallel(job: Job, table: LayoutTable) -> BoolColumn:
+    """Gathers and scatters are what runs beside products."""
+    whole = (table.tp > 1) & (table.sequence_parallel == 0)
+    return np.asarray(whole & (job.options.overlap_tp_comm is True))
+
+
+@rule(
+    "gathers_overlap_with_reductions",
+    "zero_stage",
+    "overlap_grad_reduce=false leaves no overlap of gathers: add overlap_param_gather=false",
+    "A:1024",
+)
+def gathers_overlap_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
+    """Both run in the buckets of one buffer."""
+    options = job.options
+    alone = options.overlap_grad_reduce is False and options.overlap_param_gather is not False
+    return np.asarray((table.zero_stage >= 1) & alone)
+
+
+OPTION_RULES = (
+    graphs_recompute_modules_only,
+    graphs_recompute_without_masks,
+    exchange_beside_compute,
+    layers_on_the_host,
+    moments_need_sharding,
+    tp_overlap_needs_sequence_parallel,
+    gathers_overlap_with_reductions,
+)

@@ -1,0 +1,77 @@
+"""Options for what a run sets beside its layout: kernels, graphs, overlap and number formats.
+
+What is left out of `RuntimeOptions` is what the other modules write. Files and lines are those of
+`costmodel.runtimes.megatron_lm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costmodel.errors import UnsupportedError
+from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
+from costmodel.spec.options import RuntimeOptions
+from planner.exporters.config import Argument, option, switch
+
+
+def option_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+    """Settings of the job that have options of their own.
+
+    Raises:
+        UnsupportedError: A setting that no option of this release gives, or not for this model.
+    """
+    options = job.options
+    _refuse(job)
+    if options.attention == "unfused":
+        yield option("model", "--attention-backend", "unfused")
+    if options.cross_entropy == "jit":
+        yield switch("model", "--cross-entropy-loss-fusion")
+        yield option("model", "--cross-entropy-fusion-impl", "native")
+    yield from _graph(job)
+    if options.overlap_tp_comm and layout.tp > 1:
+        yield switch("layout", "--tp-comm-overlap")
+    if options.overlap_moe_a2a and job.model.moe:
+        yield switch("layout", "--overlap-moe-expert-parallel-comm")
+    if options.offload_activation_layers:
+        layers = options.offload_activation_layers
+        yield option("optimizer", "--cpu-offloading-num-layers", layers)
+    yield from _formats(options)
+
+
+def _graph(job: Job) -> Iterator[Argument]:
+    """A graph of the step needs its loss unchecked (A:1235); one of each layer, its modules."""
+    graph = job.options.cuda_graph
+    if graph == "full_iteration":
+        yield option("model", "--cuda-graph-impl", "full_iteration")
+        yield switch("model", "--no-check-for-nan-in-loss-and-grad")
+    elif graph == "partial":
+        modules = ("attn", "moe_router") if job.model.moe else ("attn",)
+        yield option("model", "--cuda-graph-impl", "transformer_engine")
+        yield option("model", "--cuda-graph-modules", *modules)
+
+
+def _formats(options: RuntimeOptions) -> Iterator[Argument]:
+    if options.gradient_dtype == "bf16":
+        yield switch("precision", "--grad-reduce-in-bf16")
+    if options.moment_dtype == "bf16":
+        yield switch("precision", "--use-precision-aware-optimizer")
+        yield option("precision", "--exp-avg-dtype", "bf16")
+        yield option("precision", "--exp-avg-sq-dtype", "bf16")
+
+
+def _refuse(job: Job) -> None:
+    options, moe = job.options, job.model.moe
+    reasons = {
+        "cross_entropy=fused: Transformer Engine's is switched off in this release (A:1697); "
+        "choose jit or unfused": options.cross_entropy == "fused",
+        "compile=false: fused kernels are its default; leave the option out": options.compile
+        is False,
+        "cuda_graph=full_iteration for a mixture of experts, whose dispatch asks the host for "
+        "sizes; choose partial": moe is not None and options.cuda_graph == "full_iteration",
+        "gradient_dtype=bf16 beside fp16": options.gradient_dtype == "bf16"
+        and job.training.precision == "fp16",
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise UnsupportedError(f"megatron-lm does not run {reason}")
