@@ -1,11 +1,13 @@
-"""What a little more of everything would buy: each a search of the changed job."""
+"""What a little more of everything, or a setting, would buy: each a search of the changed job."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from costmodel.errors import PlanError
+from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
@@ -24,6 +26,7 @@ from planner.variations import (
     with_margin,
     with_memory_by,
     with_nic,
+    with_setting,
 )
 from planner.workers import ALONE, Workers
 
@@ -93,7 +96,8 @@ def shadow_prices(
     `layout` is the plan's and `step_time_s` its estimate.
     """
     own = _Speed.of(case.job, step_time_s)
-    changes = [(change, _applied(change, case)) for change in (*_changes(case), *_splits(layout))]
+    every = (*_changes(case), *_settings(case.job, layout), *_splits(layout))
+    changes = [(change, _applied(change, case)) for change in every]
     cases = [changed for _, changed in changes if isinstance(changed, Case)]
     found = outcomes(cases, budget, workers)
     return tuple(
@@ -126,6 +130,22 @@ def _changes(case: Case) -> Iterator[_Change]:
     yield _Change("domain", domain, lambda asked: with_domain(asked, 2))
     if case.options.memory_margin > 0:
         yield _Change("margin", "no memory margin", lambda asked: with_margin(asked, 0.0))
+
+
+def _settings(job: Job, layout: Layout) -> Iterator[_Change]:
+    """Switches of the runtime that the user has not set and that mean something for the plan."""
+    moe = job.model.moe is not None
+    senseless = {
+        "cuda_graph=partial": not moe,
+        "cuda_graph=full_iteration": moe,
+        "moe_dispatcher=deepep": layout.ep == 1,
+        "overlap_moe_a2a=true": layout.ep == 1,
+        "overlap_tp_comm=true": layout.tp == 1,
+    }
+    for text in traits_of(job).switches:
+        name, _, value = text.partition("=")
+        if getattr(job.options, name) is None and not senseless.get(text):
+            yield _Change(name, text, partial(with_setting, name=name, value=value))
 
 
 def _splits(layout: Layout) -> Iterator[_Change]:

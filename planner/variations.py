@@ -151,6 +151,12 @@ def with_precision(case: Case, precision: str) -> Case:
     return case.with_job(replaced(case.job, training=training))
 
 
+def with_setting(case: Case, name: str, value: str) -> Case:
+    """A setting of the runtime, as `--option` takes it, beside those of the job."""
+    options = replaced(case.job.options, **{name: value})
+    return case.with_job(replaced(case.job, options=options))
+
+
 def with_margin(case: Case, memory_margin: float) -> Case:
     """Share of device memory that must stay free."""
     options = case.options.model_copy(update={"memory_margin": memory_margin})

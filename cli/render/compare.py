@@ -18,7 +18,7 @@ from cli.render.headline import estimate_line, fit_line
 from cli.render.text import layout_line, percent
 from planner.compare import Comparison, Side
 from planner.layout_document import layout_json
-from planner.plan import estimate_json, model_json
+from planner.plan import estimate_json, job_json
 
 SCHEMA = "trainplan/compare/v1"
 HEADS = ("first", "second")
@@ -79,10 +79,7 @@ def compare_document(found: Comparison) -> Mapping[str, object]:
 
 def _side_json(side: Side) -> Mapping[str, object]:
     return {
-        "model": model_json(side.job.model),
-        "training": side.job.training.model_dump(mode="json"),
-        "cluster": side.job.cluster.model_dump(mode="json"),
-        "runtime": side.job.runtime,
+        **job_json(side.job),
         "layout": layout_json(side.job, side.layout),
         "estimate": estimate_json(side.estimate),
     }

@@ -87,7 +87,8 @@ def _prices(found: Explanation) -> Iterator[RenderableType]:
     )
     yield Group(
         grid(columns, (_price_row(price, found) for price in found.shadow_prices)),
-        "Gains are in tokens/s of the whole job; >= where time or uneven stages leave it unproved.",
+        "Gains are in tokens/s of the whole job; >= where time or uneven stages leave it unproved; "
+        "NAME=VALUE are settings of the runtime, for `--option`.",
     )
 
 

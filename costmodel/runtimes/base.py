@@ -176,6 +176,8 @@ class RuntimeTraits:
     of the gradients is checked after the optimizer step, and the step undone if need be."""
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages it executes."""
+    switches: tuple[str, ...] = ()
+    """Options that a run may set to be faster, NAME=VALUE: what each buys can be asked."""
     offload_fractions: tuple[float, ...] = (0.0,)
     """Optimizer offload fractions the search tries."""
     recompute_subsets: Callable[[ModelSpec], tuple[tuple[str, ...], ...]] = no_subsets

@@ -19,7 +19,7 @@ from costmodel.runtimes.executes import model_modules
 from costmodel.runtimes.footprint import Footprint
 from costmodel.runtimes.megatron_lm_features import unsupported_feature
 from costmodel.runtimes.megatron_lm_offload import OFFLOAD_RULES, offloads
-from costmodel.runtimes.megatron_lm_options import OPTION_RULES
+from costmodel.runtimes.megatron_lm_options import OPTION_RULES, SWITCHES
 from costmodel.spec.job import Job
 from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from costmodel.spec.model import ModelSpec
@@ -250,6 +250,7 @@ MEGATRON_LM = RuntimeTraits(
         batch_first_attention=True,
         workspaces=2,  # PyTorch and Transformer Engine
     ),
+    switches=SWITCHES,
     offload_fractions=(0.0, 0.25, 0.5, 0.75, 1.0),
     recompute_subsets=recompute_subsets,
     offload_modules=OFFLOAD_MODULES,  # --fine-grained-activation-offloading

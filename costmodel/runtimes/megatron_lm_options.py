@@ -13,6 +13,15 @@ from costmodel.spec.layout import RECOMPUTE
 from costmodel.table import FULL, BoolColumn, LayoutTable, recomputes
 
 NOTHING = RECOMPUTE.index("none")
+SWITCHES = (
+    "cuda_graph=full_iteration",
+    "cuda_graph=partial",
+    "moe_dispatcher=deepep",
+    "overlap_moe_a2a=true",
+    "overlap_tp_comm=true",
+    "moment_dtype=bf16",
+)
+"""What its recipes turn on. Source: NVIDIA-NeMo/Megatron-Bridge v0.4.0, `perf_recipes`."""
 
 
 @rule(

@@ -7,6 +7,7 @@ import pytest
 from cli.render.explain import verdict
 from costmodel.explicit import Terms
 from costmodel.spec.layout import Layout, split
+from costmodel.spec.options import RuntimeOptions
 from planner.answer import SearchOptions, estimate, search
 from planner.budget import Unlimited
 from planner.constraints import parse_choice
@@ -87,6 +88,33 @@ def test_a_price_is_the_search_of_the_changed_job(job, explained):
     speed = 1.5 * explained.estimate.step_time_s / found.best.estimate.step_time_s
     assert price.replanned.throughput_gain_fraction == pytest.approx(speed - 1)
     assert price.replanned.per_gpu_gain_fraction == pytest.approx(speed / 1.5 - 1)
+
+
+def test_settings_that_the_job_leaves_off_are_priced_where_they_mean_something(make_job):
+    def settings(job, layout):
+        found = shadow_prices(Case(job, SearchOptions()), layout, 1.0, Steps(0))
+        return [price.text for price in found if "=" in price.text]
+
+    dense = make_job("small-dense", "1x8:h100-sxm", 16)
+    graph, moments = "cuda_graph=full_iteration", "moment_dtype=bf16"
+    assert settings(dense, Layout(dp=8)) == [graph, moments]
+    assert settings(dense, Layout(tp=2, dp=4)) == [graph, "overlap_tp_comm=true", moments]
+    stated = RuntimeOptions(cuda_graph="none", moment_dtype="bf16")
+    assert settings(dense.model_copy(update={"options": stated}), Layout(dp=8)) == []
+    assert settings(dense.model_copy(update={"runtime": "torchtitan"}), Layout(dp=8)) == []
+    moe = make_job("small-moe", "1x8:h100-sxm", 16)
+    experts = ["cuda_graph=partial", "moe_dispatcher=deepep", "overlap_moe_a2a=true", moments]
+    assert settings(moe, Layout(dp=8, ep=8)) == experts
+    assert settings(moe, Layout(dp=8)) == ["cuda_graph=partial", moments]
+
+
+def test_the_price_of_a_setting_is_the_search_with_it(job, explained):
+    price = next(p for p in explained.shadow_prices if p.change == "cuda_graph")
+    graphed = RuntimeOptions(cuda_graph="full_iteration")
+    found = search(job.model_copy(update={"options": graphed}))
+    assert price.replanned.step_time_s == found.best.estimate.step_time_s
+    gain = explained.estimate.step_time_s / price.replanned.step_time_s - 1
+    assert price.replanned.throughput_gain_fraction == pytest.approx(gain)
 
 
 def test_a_spent_budget_leaves_prices_untried_but_keeps_the_layout(job, plan):
