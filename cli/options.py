@@ -87,6 +87,12 @@ PROFILE = click.option(
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
 )
+CANDIDATE = click.option(
+    "--candidate",
+    type=click.IntRange(1, 1 << 30),
+    metavar="N",
+    help="Rank of another layout of the plan's table.  [default: the best]",
+)
 FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
 
 

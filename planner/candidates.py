@@ -11,6 +11,8 @@ from costmodel.errors import SpecError
 def with_candidate(text: str, number: int) -> str:
     """A plan document whose best layout is another one of its table.
 
+    Nodes were placed for the best alone: another layout finds them in the order of the cluster.
+
     Raises:
         SpecError: The plan has no table, or none of this rank in it.
     """
@@ -21,7 +23,10 @@ def with_candidate(text: str, number: int) -> str:
     if number not in listed:
         known = ", ".join(map(str, listed)) or "none"
         raise SpecError(f"no candidate {number}: the plan lists {known}")
-    return json.dumps({**document, "best": listed[number]})
+    best = {key: listed[number].get(key) for key in ("layout", "estimate")}
+    placement = document.get("placement") if best == document.get("best") else None
+    changed = {**document, "best": best, "placement": placement}
+    return json.dumps(changed, indent=2, ensure_ascii=False) + "\n"
 
 
 def _ranked(candidates: object) -> Iterator[tuple[int, dict[str, object]]]:

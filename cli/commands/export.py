@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from cli.documents import read_json
 from cli.files import NewFile, refuse_folder, write_folder
 from cli.help import example
-from cli.options import FORCE
+from cli.options import CANDIDATE, FORCE
 from cli.output import remark, section, show
 from cli.render.plan import notes_part
 from costmodel.errors import PlanError, UnsupportedError, unknown_name
@@ -20,6 +20,7 @@ from costmodel.runtimes import RUNTIMES
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner.answer import NO_FILES, check
+from planner.candidates import with_candidate
 from planner.exporters import EXPORTERS, LaunchConfig
 from planner.launchers import LAUNCHERS, LaunchFile, hostfile
 from planner.placement import node_order
@@ -32,6 +33,7 @@ PLAN_FILE = "plan.json"
     "export", epilog=example("plan export plan.json --launcher slurm --output-dir launch")
 )
 @click.argument("plan", type=click.Path(path_type=Path))
+@CANDIDATE
 @click.option(
     "--runtime",
     type=click.Choice(tuple(EXPORTERS)),
@@ -53,7 +55,13 @@ PLAN_FILE = "plan.json"
 )
 @FORCE
 def command(
-    plan: Path, runtime: str | None, launcher: str, output_dir: Path, *, force: bool
+    plan: Path,
+    candidate: int | None,
+    runtime: str | None,
+    launcher: str,
+    output_dir: Path,
+    *,
+    force: bool,
 ) -> None:
     """Write the launch script of a plan.
 
@@ -61,7 +69,7 @@ def command(
     TOKENIZER_MODEL, DATA_PATH and CHECKPOINT_PATH when it runs.
     """
     refuse_folder(output_dir, force=force)
-    text, job, layout, order = _read(plan)
+    text, job, layout, order = _read(plan, candidate)
     config = _exporter(runtime or job.runtime)(job, layout)
     scripts = {name: launch(config, job.cluster, order) for name, launch in LAUNCHERS.items()}
     script, hosts = scripts[launcher], hostfile(job.cluster, order)
@@ -86,9 +94,11 @@ def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
     return EXPORTERS[runtime]
 
 
-def _read(path: Path) -> tuple[str, Job, Layout, tuple[str, ...]]:
+def _read(path: Path, candidate: int | None) -> tuple[str, Job, Layout, tuple[str, ...]]:
     text, _ = read_json(path)
     try:
+        if candidate is not None:
+            text = with_candidate(text, candidate)
         job, layout = chosen_from_json(text)
         check(job, layout)
         order = node_order(text, job.cluster)

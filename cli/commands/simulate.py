@@ -8,7 +8,7 @@ import click
 
 from cli.documents import read_json
 from cli.help import example
-from cli.options import PROFILE
+from cli.options import CANDIDATE, PROFILE
 from cli.output import remark, show, show_json
 from cli.profiles import load_measured
 from cli.render.simulation import simulation_json, simulation_page, step_end
@@ -26,12 +26,7 @@ NOTICED = 1e-6
     "simulate", epilog=example("plan simulate plan.json --trace trace.json --csv schedule.csv")
 )
 @click.argument("plan", type=click.Path(path_type=Path))
-@click.option(
-    "--candidate",
-    type=click.IntRange(1, 1 << 30),
-    metavar="N",
-    help="Rank of another layout of the plan's table.  [default: the best]",
-)
+@CANDIDATE
 @PROFILE
 @output_options()
 def command(

@@ -97,6 +97,17 @@ def test_launch_files_follow_the_order(made: Path, tmp_path: Path, launcher: str
     assert places == sorted(places)
 
 
+def test_another_layout_finds_the_nodes_in_the_order_of_the_cluster(made: Path, tmp_path: Path):
+    launch, document = tmp_path / "launch", json.loads(made.read_text())
+    layouts = [candidate["layout"] for candidate in document["candidates"]]
+    best = layouts.index(document["best"]["layout"]) + 1
+    words = ("export", made, "--output-dir", launch, "--force", "--candidate")
+    assert plan(*words, str(best)).code == 0
+    assert (launch / "hostfile").exists()
+    assert plan(*words, str(2 if best == 1 else 1)).code == 0
+    assert not (launch / "hostfile").exists()
+
+
 def test_a_plan_without_order_takes_an_old_hostfile_away(made: Path, tmp_path: Path):
     launch = tmp_path / "launch"
     plan("export", made, "--output-dir", launch)

@@ -12,7 +12,7 @@ from costmodel.spec.job import Job
 from planner import answer
 from planner.answer import SearchOptions, search
 from planner.plan import chosen_from_json, plan_json
-from tests.e2e.command import LLAMA, TINY, plan, plan_process, with_value
+from tests.e2e.command import LLAMA, TINY, plan, plan_process, refused, with_value
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,19 @@ def test_a_plan_becomes_a_script_that_bash_accepts(
     assert (launch / "plan.json").read_text() == made.read_text()
     assert bool((launch / name).stat().st_mode & 0o100) == (name == "run.sh")
     assert subprocess.run(["bash", "-n", launch / name], check=False).returncode == 0
+
+
+def test_another_layout_of_the_table_is_exported_by_its_rank(made: Path, tmp_path: Path):
+    second = json.loads(made.read_text())["candidates"][1]
+    launch = tmp_path / "launch"
+    assert plan("export", made, "--candidate", "2", "--output-dir", launch).code == 0
+    best = json.loads((launch / "plan.json").read_text())["best"]
+    assert best == {"layout": second["layout"], "estimate": second["estimate"]}
+    script = (launch / "run.sh").read_text()
+    assert f"--pipeline-model-parallel-size {second['layout']['pp']}\n" in script
+    assert f"--context-parallel-size {second['layout']['cp']}\n" in script
+    missing = plan("export", made, "--candidate", "99", "--output-dir", tmp_path / "none")
+    refused(missing, "no candidate 99")
 
 
 def test_the_script_asks_for_what_only_the_user_knows(made: Path, tmp_path: Path):
