@@ -139,10 +139,16 @@ def rules(held: Sequence[str]) -> tuple[Rule, ...]:
     return tuple(parse_choice(text, excluded=False).rule() for text in held)
 
 
-def fastest(job: Job, machine: Machine, held: Sequence[Rule] = ()) -> LayoutTable:
-    """What the planner finds under these rules: best layouts of the best degrees, in order."""
+def fastest(
+    job: Job, machine: Machine, held: Sequence[Rule] = (), *, without: Sequence[Rule] = ()
+) -> LayoutTable:
+    """What the planner finds under these rules: best layouts of the best degrees, in order.
+
+    The run was of another runtime, which did not have the rules it is `without`.
+    """
     limits = Limits(machine.memory_bytes * (1 - MARGIN), PLACES)
-    found = Search(job, machine, [*held, *legality_rules(job)], limits).run(Unlimited())
+    legal = [rule for rule in legality_rules(job) if rule not in without]
+    found = Search(job, machine, [*held, *legal], limits).run(Unlimited())
     assert found.finalists is not None
     return found.finalists
 

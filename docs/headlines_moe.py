@@ -13,6 +13,7 @@ from costmodel.explicit import Estimate, explicit
 from costmodel.machine import Machine, machine_of
 from costmodel.rules import Rule, rule
 from costmodel.runtimes import traits_of
+from costmodel.runtimes.megatron_lm_options import exchange_beside_compute
 from costmodel.spec.cluster import parse_cluster
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout, split
@@ -162,7 +163,7 @@ def deepseek_found() -> tuple[LayoutTable, Estimate]:
     """What the planner finds for DeepSeek-V3 with even splits, and the best of it priced."""
     job = deepseek_job()
     machine = _h800(job)
-    table = fastest(job, machine, rules(DEEPSEEK_HELD))
+    table = fastest(job, machine, rules(DEEPSEEK_HELD), without=[exchange_beside_compute])
     return table, explicit(job, machine, traits_of(job), table.take(np.array([0])))[0]
 
 

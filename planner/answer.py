@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.calibrated import NOTHING, Measured, machine_for, measured_notes
-from costmodel.errors import SpecError
+from costmodel.errors import SpecError, UnsupportedError
 from costmodel.explicit import Estimate, explicit
 from costmodel.groups import unlike
 from costmodel.machine import Machine
 from costmodel.runtimes import traits_of
+from costmodel.runtimes.attention import attention_on
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
@@ -80,7 +81,8 @@ def search(
         plan = placed(plan, machine, budget)
         again = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
         plan = plan.model_copy(update={"other_schedules": again})
-    return plan.model_copy(update={"notes": (*_without_files(job), *notes(job, measured))})
+    told = (*_without_files(job, plan.best.layout), *notes(job, measured))
+    return plan.model_copy(update={"notes": told})
 
 
 def estimate(
@@ -217,7 +219,10 @@ def _sources(machine: Machine) -> tuple[Source, ...]:
 
 
 def _check_model(job: Job) -> None:
-    """A learned position table ends somewhere, and only layers that are there are offloaded."""
+    """What of a model no layout helps: a learned position table that ends, a GPU without a kernel.
+
+    Source of offload: Megatron-LM, megatron/core/transformer/transformer_config.py:1884.
+    """
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if job.model.position_embedding == "learned" and sequence > longest:
         raise SpecError(
@@ -225,11 +230,14 @@ def _check_model(job: Job) -> None:
             f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
         )
     layers, offloaded = job.model.num_hidden_layers, job.options.offload_activation_layers or 0
-    if offloaded > layers:
+    if offloaded >= layers:
         raise SpecError(
-            f"offload_activation_layers = {offloaded} exceeds the {layers} layers of "
-            f"{job.model.name}: give {layers} or fewer"
+            f"offload_activation_layers = {offloaded} leaves none of the {layers} layers of "
+            f"{job.model.name} on the GPU: give {layers - 1} or fewer"
         )
+    if job.options.attention == "flash" and attention_on(job, "flash") == "unfused":
+        gpus = " and ".join(dict.fromkeys(group.gpu for group in job.cluster.groups))
+        raise SpecError(f"attention=flash: no fused core runs on {gpus}: leave the option out")
 
 
 def _idle_options(job: Job) -> list[str]:
@@ -239,9 +247,14 @@ def _idle_options(job: Job) -> list[str]:
     return [name for name, value in idle.items() if value is not None and not job.model.moe]
 
 
-def _without_files(job: Job) -> tuple[str, ...]:
-    """A plan for a runtime without exporter says so."""
+def _without_files(job: Job, layout: Layout) -> tuple[str, ...]:
+    """A plan that cannot be exported says so; `notes` tell of a model that cannot."""
     if job.runtime in EXPORTERS:
+        try:
+            EXPORTERS[job.runtime](job, layout)
+        except UnsupportedError as error:
+            known = traits_of(job).refuses(job.model)
+            return () if known else (f"`plan export` will refuse: {error}",)
         return ()
     return (f"{NO_FILES} {job.runtime}: `plan export` knows {' and '.join(EXPORTERS)}",)
 
@@ -274,7 +287,7 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     if job.model.moe and traits_of(job).cuda_graph != "full_iteration":
         found.append(
             "mixture of experts: every layer pass waits for eager launches, "
-            f"{machine.constants.host_moe * 1e3:.2g} ms of host time; with CUDA graphs "
-            "(`--option cuda_graph=partial` or `full_iteration`) steps are up to a third shorter"
+            f"{machine.constants.host_moe * 1e3:.2g} ms of host time; with graphs of attention and "
+            "router (`--option cuda_graph=partial`) steps are up to a third shorter"
         )
     return tuple(found)

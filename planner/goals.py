@@ -78,7 +78,9 @@ def _fastest(prober: Prober, job: Job) -> Reached:
     search, free = prober.search(job, top=_finalists(prober)), None
     if looks_for_uneven(job, prober.options) and not wants_uneven(prober.options):
         settled = search.run(UntilSettled(search, prober.budget))
-        free = None if settled.finalists is None else faster_splits(prober, job, settled)
+        if settled.finalists is None:
+            return Reached(job, settled, None)
+        free = faster_splits(prober, job, settled)
     found = search.run(prober.budget if free is None else Within(prober.budget))
     if found.finalists is None:
         return Reached(job, found, None)

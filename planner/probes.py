@@ -36,12 +36,23 @@ class UntilFound(Within):
         return bool(self._search.best) or super().spent()
 
 
-class UntilSettled(UntilFound):
+class UntilSettled:
     """A budget that is spent as soon as the best answer is proved and another split can begin."""
+
+    def __init__(self, search: Search, whole: Budget) -> None:
+        self._search, self._whole = search, whole
 
     def spent(self) -> bool:
         """Is the search settled, or is the time over?"""
-        return self._search.settled() or Within.spent(self)
+        return self._whole.spent() or self._search.settled()
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Tell the budget around it: this search is the first part of the work."""
+        self._whole.report(done, bound_s)
+
+    def seconds_left(self) -> float:
+        """Of the budget around it."""
+        return self._whole.seconds_left()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from planner.outcome import Outcome, Status, outcomes
 from planner.plan import Candidate
 from planner.variations import (
     Case,
+    replaced,
     with_added_memory,
     with_batch,
     with_choice,
@@ -133,18 +134,20 @@ def _changes(case: Case) -> Iterator[_Change]:
 
 
 def _settings(job: Job, layout: Layout) -> Iterator[_Change]:
-    """Switches of the runtime that the user has not set and that mean something for the plan."""
-    moe = job.model.moe is not None
+    """Switches that the user has not set, that are off and that mean something for the plan."""
+    moe, plain = job.model.moe is not None, traits_of(job)
     senseless = {
         "cuda_graph=partial": not moe,
         "cuda_graph=full_iteration": moe,
         "moe_dispatcher=deepep": layout.ep == 1,
         "overlap_moe_a2a=true": layout.ep == 1,
-        "overlap_tp_comm=true": layout.tp == 1,
+        "overlap_tp_comm=true": layout.tp == 1 or job.model.mla is not None,
     }
-    for text in traits_of(job).switches:
+    for text in plain.switches:
         name, _, value = text.partition("=")
-        if getattr(job.options, name) is None and not senseless.get(text):
+        changed = replaced(job, options=replaced(job.options, **{name: value}))
+        off = getattr(job.options, name) is None and traits_of(changed) != plain
+        if off and not senseless.get(text):
             yield _Change(name, text, partial(with_setting, name=name, value=value))
 
 

@@ -236,9 +236,9 @@ MEGATRON_LM = RuntimeTraits(
     # training.py:2512 (no buckets) and :4356, pipeline_parallel/schedules.py:1219, 1350 and 1454
     whole_stages=True,
     gathers_apart=True,  # as exported; else distributed_data_parallel.py:517 waits in each rank
-    overlaps_tensor_parallel=False,  # --tp-comm-overlap needs user buffers: not emitted
+    overlaps_tensor_parallel=False,  # --tp-comm-overlap needs user buffers: only where asked
     gathers_shared_heads=True,  # megatron/core/transformer/attention.py:1851
-    overlaps_experts=False,  # --overlap-moe-expert-parallel-comm: not emitted
+    overlaps_experts=False,  # --overlap-moe-expert-parallel-comm: only where asked
     gradient_bytes=4,  # A:1213, accumulate_allreduce_grads_in_fp32 under bf16
     gradient_message_bytes=4,
     head_bytes_per_logit=HEAD_BYTES["unfused"],

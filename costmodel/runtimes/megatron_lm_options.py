@@ -53,8 +53,8 @@ def graphs_recompute_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "exchange_beside_compute",
     "ep pp vpp recompute recompute_modules",
-    "overlap_moe_a2a needs ep > 1, virtual stages where pp > 1, and recomputes neither layers "
-    "nor moe",
+    "overlap_moe_a2a needs ep > 1, virtual stages where pp > 1 and at most one multi-token "
+    "prediction module, and recomputes neither layers nor moe",
     "TC:3002-3046",
 )
 def exchange_beside_compute(job: Job, table: LayoutTable) -> BoolColumn:
@@ -62,7 +62,32 @@ def exchange_beside_compute(job: Job, table: LayoutTable) -> BoolColumn:
     whole = (table.recompute == FULL) | recomputes(table, "moe")
     alone = (table.ep == 1) | ((table.pp > 1) & (table.vpp == 1))
     asked = job.options.overlap_moe_a2a is True and job.model.moe is not None
-    return np.asarray((alone | whole) & asked)
+    return np.asarray((alone | whole | (job.model.num_nextn_predict_layers > 1)) & asked)
+
+
+@rule(
+    "exchange_beside_compute_in_fsdp",
+    "zero_stage",
+    "overlap_moe_a2a with zero_stage 2 or 3 excludes cuda_graph=partial",
+    "FSDP:182, graphs of single layers",
+)
+def exchange_beside_compute_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
+    """Megatron-FSDP gathers weights between the halves of a layer, outside of any graph of it."""
+    options, moe = job.options, job.model.moe is not None
+    asked = moe and options.overlap_moe_a2a is True and options.cuda_graph == "partial"
+    return np.asarray((table.zero_stage >= 2) & asked)
+
+
+@rule(
+    "deepep_needs_ranks",
+    "ep etp",
+    "moe_dispatcher=deepep needs experts on more than one rank: use ep or etp > 1",
+    "core/transformer/moe/token_dispatcher.py:1836",
+)
+def deepep_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
+    """There is nothing to dispatch on one rank."""
+    asked = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
+    return np.asarray((table.ep * table.etp == 1) & asked)
 
 
 @rule(
@@ -91,6 +116,17 @@ def moments_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "offloaded_moments_are_whole",
+    "offload_optimizer",
+    "moment_dtype=bf16 means nothing beside optimizer offload, whose moments stay fp32: choose one",
+    "core/optimizer/__init__.py:517-545, HybridDeviceOptimizer is not told of exp_avg_dtype",
+)
+def offloaded_moments_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
+    """The optimizer of both devices makes its own moments, whatever its arguments say."""
+    return np.asarray((table.offload_optimizer > 0) & (job.options.moment_dtype == "bf16"))
+
+
+@rule(
     "tp_overlap_needs_sequence_parallel",
     "tp sequence_parallel",
     "overlap_tp_comm with tp > 1 needs sequence_parallel",
@@ -104,23 +140,54 @@ def tp_overlap_needs_sequence_parallel(job: Job, table: LayoutTable) -> BoolColu
 
 @rule(
     "gathers_overlap_with_reductions",
-    "zero_stage",
+    "zero_stage pp vpp",
     "overlap_grad_reduce=false leaves no overlap of gathers: add overlap_param_gather=false",
     "A:1024",
 )
 def gathers_overlap_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
-    """Both run in the buckets of one buffer."""
+    """Both run in the buckets of one buffer; gathers apart (`gathers_apart`) need no overlap."""
     options = job.options
+    by_itself = job.runtime == "megatron-lm" and options.overlap_param_gather is None
+    apart = (table.pp > 1) & (table.vpp == 1) & by_itself
     alone = options.overlap_grad_reduce is False and options.overlap_param_gather is not False
-    return np.asarray((table.zero_stage >= 1) & alone)
+    return np.asarray((table.zero_stage >= 1) & ~apart & alone)
+
+
+@rule(
+    "fsdp_overlaps_always",
+    "zero_stage",
+    "zero_stage 2 and 3 reduce gradients beside passes: leave overlap_grad_reduce=false out",
+    "megatron/core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:331",
+)
+def fsdp_overlaps_always(job: Job, table: LayoutTable) -> BoolColumn:
+    """Megatron-FSDP turns the overlap on, whatever its arguments say."""
+    return np.asarray((table.zero_stage >= 2) & (job.options.overlap_grad_reduce is False))
+
+
+@rule(
+    "graphed_routers_keep_their_norm",
+    "recompute_modules",
+    "cuda_graph=partial with moe_dispatcher deepep or hybridep recomputes no layernorm",
+    "TL:480-520, pre_mlp_layernorm is a buffer of the graph",
+)
+def graphed_routers_keep_their_norm(job: Job, table: LayoutTable) -> BoolColumn:
+    """The norm before the experts would silently be kept, so the half of what is asked."""
+    flexible = job.options.moe_dispatcher in {"deepep", "hybridep"} and job.model.moe is not None
+    graphed = flexible and job.options.cuda_graph == "partial"
+    return np.asarray(recomputes(table, "layernorm") & graphed)
 
 
 OPTION_RULES = (
     graphs_recompute_modules_only,
     graphs_recompute_without_masks,
     exchange_beside_compute,
+    exchange_beside_compute_in_fsdp,
+    deepep_needs_ranks,
     layers_on_the_host,
     moments_need_sharding,
+    offloaded_moments_are_whole,
     tp_overlap_needs_sequence_parallel,
     gathers_overlap_with_reductions,
+    fsdp_overlaps_always,
+    graphed_routers_keep_their_norm,
 )

@@ -271,9 +271,27 @@ def test_all_fields_that_are_missing_or_unknown_are_told_at_once(tmp_path: Path)
     )
 
 
-def test_layers_that_are_not_there_are_not_offloaded():
-    words = ("--option", "offload_activation_layers=999")
-    refused(plan("search", *TINY, *words), "offload_activation_layers = 999 exceeds", "layers of")
+@pytest.mark.parametrize("number", [999, 12])
+def test_the_last_layer_is_not_offloaded(number: int):
+    words = ("--option", f"offload_activation_layers={number}")
+    said = f"offload_activation_layers = {number} leaves none of the 12 layers"
+    refused(plan("search", *TINY, *words), said, "give 11 or fewer")
+
+
+def test_a_gpu_without_a_fused_core_cannot_be_told_to_have_one():
+    old = with_value(TINY, "--cluster", "1x8:v100-sxm-32gb")
+    words = ("--precision", "fp16", "--option", "attention=flash")
+    refused(plan("search", *old, *words), "no fused core runs on v100-sxm-32gb")
+    assert plan("search", *old, "--precision", "fp16", "--option", "attention=unfused").code == 0
+
+
+def test_a_setting_that_cannot_be_exported_is_told_when_it_is_searched():
+    done = plan("search", *TINY, "--option", "cross_entropy=fused")
+    assert done.code == 0, done.err
+    assert "`plan export` will refuse: megatron-lm does not run cross_entropy=fused" in " ".join(
+        done.out.split()
+    )
+    assert "will refuse" not in plan("search", *TINY, "--option", "cross_entropy=jit").out
 
 
 def test_an_option_for_experts_is_told_to_be_idle_in_a_dense_model():

@@ -106,6 +106,18 @@ def test_settings_that_the_job_leaves_off_are_priced_where_they_mean_something(m
     experts = ["cuda_graph=partial", "moe_dispatcher=deepep", "overlap_moe_a2a=true", moments]
     assert settings(moe, Layout(dp=8, ep=8)) == experts
     assert settings(moe, Layout(dp=8)) == ["cuda_graph=partial", moments]
+    latent = make_job("deepseek-v3", "1x8:h100-sxm", 16)
+    assert "overlap_tp_comm=true" not in settings(latent, Layout(tp=8))
+
+
+def test_settings_that_the_runtime_has_on_by_itself_are_not_priced(make_job):
+    bridge = make_job("small-dense", "1x8:h100-sxm", 16).model_copy(
+        update={"runtime": "megatron-bridge"}
+    )
+    found = shadow_prices(Case(bridge, SearchOptions()), Layout(tp=2, dp=4), 1.0, Steps(0))
+    texts = {price.text for price in found}
+    assert "cuda_graph=full_iteration" in texts
+    assert "overlap_tp_comm=true" not in texts
 
 
 def test_the_price_of_a_setting_is_the_search_with_it(job, explained):

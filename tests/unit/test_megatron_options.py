@@ -61,6 +61,19 @@ MLP = {"recompute": "selective", "recompute_modules": ("mlp",)}
             {"ep": 4, "pp": 2, "dp": 4, "vpp": 2, "schedule": "interleaved"},
             "exchange_beside_compute",
         ),
+        (
+            {"overlap_moe_a2a": True, "cuda_graph": "partial"},
+            {"ep": 8, "zero_stage": 2},
+            {"ep": 8, "zero_stage": 1},
+            "exchange_beside_compute_in_fsdp",
+        ),
+        ({"moe_dispatcher": "deepep"}, {}, {"ep": 2}, "deepep_needs_ranks"),
+        (
+            {"moment_dtype": "bf16"},
+            {"offload": {"optimizer": 0.5}},
+            {},
+            "offloaded_moments_are_whole",
+        ),
         ({"overlap_moe_a2a": True}, {"ep": 8} | MOE, {"ep": 8} | CORE, "exchange_beside_compute"),
         ({"offload_activation_layers": 2}, {"pp": 2, "dp": 4}, {}, "layers_on_the_host"),
         ({"offload_activation_layers": 2}, CORE, {}, "layers_on_the_host"),
@@ -76,6 +89,30 @@ MLP = {"recompute": "selective", "recompute_modules": ("mlp",)}
             {"zero_stage": 1},
             {"zero_stage": 0},
             "gathers_overlap_with_reductions",
+        ),
+        (
+            {"overlap_grad_reduce": False},
+            {"zero_stage": 1},
+            {"zero_stage": 1, "pp": 2, "dp": 4},
+            "gathers_overlap_with_reductions",
+        ),
+        (
+            {"overlap_grad_reduce": False, "overlap_param_gather": True},
+            {"zero_stage": 1, "pp": 2, "dp": 4},
+            {"zero_stage": 0, "pp": 2, "dp": 4},
+            "gathers_overlap_with_reductions",
+        ),
+        (
+            {"overlap_grad_reduce": False, "overlap_param_gather": False},
+            {"zero_stage": 2},
+            {"zero_stage": 1},
+            "fsdp_overlaps_always",
+        ),
+        (
+            {"cuda_graph": "partial", "moe_dispatcher": "deepep"},
+            {"ep": 8, "recompute": "selective", "recompute_modules": ("layernorm",)},
+            {"ep": 8} | CORE,
+            "graphed_routers_keep_their_norm",
         ),
     ],
 )
@@ -162,7 +199,10 @@ def test_graphs_and_exchanges_bring_their_variables(asked):
         return {one.name: one.value for one in exported(job, **layout).environment}
 
     graphed = asked("mixtral-8x7b", cuda_graph="partial")
-    assert values(exported(graphed, ep=8), "--cuda-graph-modules") == ("attn", "moe_router")
+    modules = ("attn", "moe_router", "moe_preprocess")
+    assert values(exported(graphed, ep=8), "--cuda-graph-modules") == modules
+    deepep = asked("mixtral-8x7b", cuda_graph="partial", moe_dispatcher="deepep")
+    assert values(exported(deepep, ep=8), "--cuda-graph-modules") == modules[:2]
     assert variables(graphed, ep=8)["NCCL_GRAPH_REGISTER"] == "0"
     beside = asked("mixtral-8x7b", overlap_moe_a2a=True)
     assert "--overlap-moe-expert-parallel-comm" in flags(exported(beside, ep=8))
@@ -177,6 +217,7 @@ def test_graphs_and_exchanges_bring_their_variables(asked):
         ({"compile": False}, "leave the option out"),
         ({"model": "mixtral-8x7b", "cuda_graph": "full_iteration"}, "choose partial"),
         ({"precision": "fp16", "gradient_dtype": "bf16"}, "beside fp16"),
+        ({"model": "deepseek-v3", "overlap_tp_comm": True}, "latent attention"),
     ],
 )
 def test_a_setting_without_an_option_is_refused(asked, job, says):
@@ -194,6 +235,25 @@ def test_a_plan_remembers_what_was_set(asked):
     assert layout == plan.best.layout
     older = {key: value for key, value in json.loads(text).items() if key != "options"}
     assert chosen_from_json(json.dumps(older))[0].options == RuntimeOptions()
+
+
+def test_experts_are_exchanged_beside_compute_with_one_module_of_multi_token_prediction(asked):
+    job = asked("deepseek-v3", overlap_moe_a2a=True)
+    check(job, Layout(dp=8, ep=8))
+    model = job.model.model_copy(update={"num_nextn_predict_layers": 2})
+    with pytest.raises(SpecError, match="exchange_beside_compute"):
+        check(job.model_copy(update={"model": model}), Layout(dp=8, ep=8))
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"), [(None, "fp32"), ("fp32", "fp32"), ("bf16", "bf16")]
+)
+def test_gradients_of_fsdp_have_the_bytes_that_were_priced(asked, stated, expected):
+    job = asked(gradient_dtype=stated)
+    for stage in (2, 3):
+        config = exported(job, zero_stage=stage)
+        assert values(config, "--megatron-fsdp-main-grads-dtype") == (expected,)
+    assert "--megatron-fsdp-main-grads-dtype" not in flags(exported(job, zero_stage=1))
 
 
 def test_offload_by_layer_stands_alone(asked):

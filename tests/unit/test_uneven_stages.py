@@ -3,6 +3,7 @@
 import pytest
 
 from cli.render.plan import certificate_text
+from costmodel.calibrated import NOTHING
 from costmodel.errors import SpecError
 from costmodel.families import model_from_config
 from costmodel.spec.cluster import ClusterSpec
@@ -11,7 +12,10 @@ from costmodel.spec.training import TrainingSpec
 from planner.answer import SearchOptions, search
 from planner.any_stages import faster_splits
 from planner.constraints import parse_choice
+from planner.goals import reach
 from planner.pareto import pareto
+from planner.probes import Prober
+from planner.search import Search
 from tests.budgets import Steps
 
 
@@ -74,6 +78,39 @@ def test_the_answer_is_proved_before_the_alternatives_are_complete(make_job):
     assert len(plan.candidates) < len(whole.candidates)
     assert plan.best == whole.best
     assert plan.certificate.relaxed_bound_s == whole.certificate.relaxed_bound_s
+
+
+class Heard(Steps):
+    """What was reported, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[float] = []
+
+    def report(self, done: float, bound_s: float) -> None:
+        self.done.append(done)
+
+
+def test_the_search_for_even_stages_tells_how_far_it_is(make_job):
+    budget = Heard()
+    search(make_job("llama3-8b", "4x8:h100-sxm", 64, 4096), SearchOptions(), budget)
+    assert budget.done[0] < 1
+    assert budget.done == sorted(budget.done)
+
+
+def test_where_nothing_fits_the_space_is_walked_twice_at_most(make_job, monkeypatch):
+    begun = []
+    init = Search.__init__
+
+    def counted(self, *args, **kwargs):
+        begun.append(kwargs.get("thorough", False))
+        init(self, *args, **kwargs)
+
+    monkeypatch.setattr(Search, "__init__", counted)
+    job = make_job("llama3.1-405b", "2x8:a100-sxm-40gb", 64, 4096)
+    found = reach(Prober(SearchOptions(), NOTHING, Steps()), job)
+    assert found.target is None
+    assert begun == [False, True]
 
 
 def held(*texts):

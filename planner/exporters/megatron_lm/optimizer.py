@@ -20,7 +20,7 @@ def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     if layout.zero_stage >= 1:
         yield switch("optimizer", "--use-distributed-optimizer")
     if layout.zero_stage in FSDP_STRATEGY:
-        yield from _fsdp_arguments(layout)
+        yield from _fsdp_arguments(job, layout)
     yield from _replica_arguments(layout)
     if traits.overlaps_gradients:
         yield switch("optimizer", "--overlap-grad-reduce")
@@ -39,7 +39,7 @@ def _gathers_in_turn(layout: Layout) -> bool:
     return layout.pp > 1 and layout.vpp == 1
 
 
-def _fsdp_arguments(layout: Layout) -> Iterator[Argument]:
+def _fsdp_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     if layout.pp > 1:
         raise UnsupportedError(
             f"Megatron-FSDP (zero_stage = {layout.zero_stage}) lays its groups over all ranks and "
@@ -49,6 +49,10 @@ def _fsdp_arguments(layout: Layout) -> Iterator[Argument]:
     yield option("optimizer", "--data-parallel-sharding-strategy", FSDP_STRATEGY[layout.zero_stage])
     yield switch("optimizer", "--init-model-with-meta-device")
     yield option("optimizer", "--ckpt-format", "fsdp_dtensor")
+    # Else gradients have the type of the weights (arguments.py:3691), and fewer bytes than priced.
+    yield option(
+        "optimizer", "--megatron-fsdp-main-grads-dtype", job.options.gradient_dtype or "fp32"
+    )
 
 
 def _replica_arguments(layout: Layout) -> Iterator[Argument]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costmodel.errors import UnsupportedError
+from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.spec.options import RuntimeOptions
@@ -22,7 +23,8 @@ def option_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
         UnsupportedError: A setting that no option of this release gives, or not for this model.
     """
     options = job.options
-    _refuse(job)
+    if reason := _unsupported(job):
+        raise UnsupportedError(f"megatron-lm does not run {reason}")
     if options.attention == "unfused":
         yield option("model", "--attention-backend", "unfused")
     if options.cross_entropy == "jit":
@@ -46,7 +48,9 @@ def _graph(job: Job) -> Iterator[Argument]:
         yield option("model", "--cuda-graph-impl", "full_iteration")
         yield switch("model", "--no-check-for-nan-in-loss-and-grad")
     elif graph == "partial":
-        modules = ("attn", "moe_router") if job.model.moe else ("attn",)
+        modules: tuple[str, ...] = ("attn", "moe_router") if job.model.moe else ("attn",)
+        if job.model.moe and traits_of(job).moe_dispatcher == "alltoall":
+            modules += ("moe_preprocess",)  # else the norm before it is not recomputed (TL:480)
         yield option("model", "--cuda-graph-impl", "transformer_engine")
         yield option("model", "--cuda-graph-modules", *modules)
 
@@ -60,18 +64,20 @@ def _formats(options: RuntimeOptions) -> Iterator[Argument]:
         yield option("precision", "--exp-avg-sq-dtype", "bf16")
 
 
-def _refuse(job: Job) -> None:
-    options, moe = job.options, job.model.moe
+def _unsupported(job: Job) -> str | None:
+    """A setting of the job that no argument of this release gives, and what to do."""
+    options, model = job.options, job.model
     reasons = {
         "cross_entropy=fused: Transformer Engine's is switched off in this release (A:1697); "
         "choose jit or unfused": options.cross_entropy == "fused",
         "compile=false: fused kernels are its default; leave the option out": options.compile
         is False,
         "cuda_graph=full_iteration for a mixture of experts, whose dispatch asks the host for "
-        "sizes; choose partial": moe is not None and options.cuda_graph == "full_iteration",
-        "gradient_dtype=bf16 beside fp16": options.gradient_dtype == "bf16"
+        "sizes; choose partial": model.moe is not None and options.cuda_graph == "full_iteration",
+        "overlap_tp_comm for latent attention, whose projections have no user buffers: the first "
+        "switches it off for all layers (core/extensions/transformer_engine.py:1176); leave the "
+        "option out": model.mla is not None and options.overlap_tp_comm is True,
+        "gradient_dtype=bf16 beside fp16; leave the option out": options.gradient_dtype == "bf16"
         and job.training.precision == "fp16",
     }
-    for reason, applies in reasons.items():
-        if applies:
-            raise UnsupportedError(f"megatron-lm does not run {reason}")
+    return next((reason for reason, applies in reasons.items() if applies), None)
