@@ -109,7 +109,7 @@ def runtimes_page() -> Lines:
     """What each runtime does by default."""
     yield from ("# Runtimes", "")
     yield "Names for `--runtime`, and what each does unless a run says otherwise"
-    yield "(`plan estimate --option`). `plan search` and `plan export` know megatron-lm."
+    yield "(`--option`). `plan search` knows all of them, `plan export` megatron-lm."
     yield ""
     meaning = dict(documented(RuntimeTraits))
     shown = [f.name for f in fields(RuntimeTraits) if f.name not in NOT_SHOWN]
