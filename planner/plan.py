@@ -166,7 +166,7 @@ def job_json(job: Job) -> Json:
         "training": job.training.model_dump(mode="json"),
         "cluster": job.cluster.model_dump(mode="json"),
         "runtime": job.runtime,
-        "options": job.options.model_dump(mode="json", exclude_none=True),
+        "options": job.options.stated(),
     }
 
 

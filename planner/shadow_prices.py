@@ -18,7 +18,6 @@ from planner.outcome import Outcome, Status, outcomes
 from planner.plan import Candidate
 from planner.variations import (
     Case,
-    replaced,
     with_added_memory,
     with_batch,
     with_choice,
@@ -97,7 +96,7 @@ def shadow_prices(
     `layout` is the plan's and `step_time_s` its estimate.
     """
     own = _Speed.of(case.job, step_time_s)
-    every = (*_changes(case), *_settings(case.job, layout), *_splits(layout))
+    every = (*_changes(case), *_settings(case, layout), *_splits(layout))
     changes = [(change, _applied(change, case)) for change in every]
     cases = [changed for _, changed in changes if isinstance(changed, Case)]
     found = outcomes(cases, budget, workers)
@@ -133,8 +132,9 @@ def _changes(case: Case) -> Iterator[_Change]:
         yield _Change("margin", "no memory margin", lambda asked: with_margin(asked, 0.0))
 
 
-def _settings(job: Job, layout: Layout) -> Iterator[_Change]:
+def _settings(case: Case, layout: Layout) -> Iterator[_Change]:
     """Switches that the user has not set, that are off and that mean something for the plan."""
+    job = case.job
     moe, plain = job.model.moe is not None, traits_of(job)
     senseless = {
         "cuda_graph=partial": not moe,
@@ -145,10 +145,10 @@ def _settings(job: Job, layout: Layout) -> Iterator[_Change]:
     }
     for text in plain.switches:
         name, _, value = text.partition("=")
-        changed = replaced(job, options=replaced(job.options, **{name: value}))
-        off = getattr(job.options, name) is None and traits_of(changed) != plain
+        turn_on = partial(with_setting, name=name, value=value)
+        off = getattr(job.options, name) is None and traits_of(turn_on(case).job) != plain
         if off and not senseless.get(text):
-            yield _Change(name, text, partial(with_setting, name=name, value=value))
+            yield _Change(name, text, turn_on)
 
 
 def _splits(layout: Layout) -> Iterator[_Change]:

@@ -93,8 +93,7 @@ def job_line(job: Job) -> str:
     gpus = " + ".join(f"{group.num_gpus} x {group.gpu}" for group in cluster.groups)
     what = DOT.join((f"{model.name}, {size}", gpus))
     batch = f"batch {training.global_batch_size:,} x {plural(training.seq_length, 'token')}"
-    settings = job.options.model_dump(mode="json", exclude_none=True)
-    stated = " ".join(f"{name}={_setting(value)}" for name, value in settings.items())
+    stated = " ".join(f"{name}={_setting(value)}" for name, value in job.options.stated().items())
     with_options = (job.runtime, stated) if stated else (job.runtime,)
     return what + "\n" + DOT.join((batch, training.precision, *with_options))
 

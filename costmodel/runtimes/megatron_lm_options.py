@@ -9,10 +9,8 @@ import numpy as np
 
 from costmodel.rules import rule
 from costmodel.spec.job import Job
-from costmodel.spec.layout import RECOMPUTE
-from costmodel.table import FULL, BoolColumn, LayoutTable, recomputes
+from costmodel.table import FULL, NONE, BoolColumn, LayoutTable, recomputes
 
-NOTHING = RECOMPUTE.index("none")
 SWITCHES = (
     "cuda_graph=full_iteration",
     "cuda_graph=partial",
@@ -99,7 +97,7 @@ def deepep_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def layers_on_the_host(job: Job, table: LayoutTable) -> BoolColumn:
     """Offload by layer is the older of two ways, and stands alone."""
-    beside = (table.pp > 1) | (table.recompute != NOTHING) | (table.offload_modules != 0)
+    beside = (table.pp > 1) | (table.recompute != NONE) | (table.offload_modules != 0)
     graphed = job.options.cuda_graph == "partial"
     return np.asarray((beside | graphed) & bool(job.options.offload_activation_layers))
 

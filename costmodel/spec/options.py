@@ -43,3 +43,7 @@ class RuntimeOptions(Spec):
     """Layers of each rank whose activations wait in host memory for the backward pass."""
     cp_comm_type: ContextExchange | None = None
     """Context parallelism: keys and values round a ring or all gathered, or heads exchanged."""
+
+    def stated(self) -> dict[str, object]:
+        """Those that are set, by name."""
+        return self.model_dump(mode="json", exclude_none=True)

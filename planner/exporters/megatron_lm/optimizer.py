@@ -27,7 +27,7 @@ def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     apart = traits.gathers_apart and _gathers_in_turn(layout)
     if layout.zero_stage >= 1 and traits.overlaps_parameters and not apart:
         yield switch("optimizer", "--overlap-param-gather")
-    yield from _offload_arguments(job, layout)
+    yield from _offload_arguments(layout)
     yield from activation_offload_arguments(layout)
 
 
@@ -87,7 +87,7 @@ SMALLEST_OFFLOADED = 65_536
 still run at most of the speed of the link."""
 
 
-def _offload_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+def _offload_arguments(layout: Layout) -> Iterator[Argument]:
     if not layout.offload.optimizer:
         return
     if layout.zero_stage != 1:
@@ -95,8 +95,7 @@ def _offload_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
             "megatron-lm offloads the state of its distributed optimizer, which is zero_stage = 1; "
             f"the layout has zero_stage = {layout.zero_stage}: change it, or do not offload"
         )
-    if job.options.moment_dtype != "bf16":
-        yield switch("optimizer", "--use-precision-aware-optimizer")
+    yield switch("optimizer", "--use-precision-aware-optimizer")
     yield switch("optimizer", "--optimizer-cpu-offload")
     yield option("optimizer", "--optimizer-offload-fraction", layout.offload.optimizer)
     yield switch("optimizer", "--overlap-cpu-optimizer-d2h-h2d")
