@@ -60,11 +60,3 @@ def time_limit(default: float, what: str) -> Decorator:
         show_default=True,
         help=what,
     )
-
-
-def remark_stages(path: Path, plan: Written) -> None:
-    """A plan with uneven stages is compared with answers that have even ones: say so."""
-    if plan.layout.stages is not None:
-        remark(
-            f"{path} has uneven stages; the answers here have even ones, which are searched faster"
-        )

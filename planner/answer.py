@@ -15,6 +15,7 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from costmodel.table import LayoutTable
 from costmodel.uncertainty import near_tie_fraction
+from planner.any_stages import looks_for_uneven
 from planner.budget import Budget, Unlimited
 from planner.constraints import allowed, broken_rules
 from planner.exporters import EXPORTERS
@@ -126,7 +127,8 @@ def _check_deadline(prober: Prober, reached: Reached) -> None:
     if target is None or target.name != "time" or target.step_time_limit_s is None:
         return
     if target.value > target.step_time_limit_s:
-        even = traits_of(reached.job).splits_freely and prober.options.only_answer
+        free, options = traits_of(reached.job).splits_freely, prober.options
+        even = free and not looks_for_uneven(reached.job, options)
         raise too_late(prober, reached.job, target.value, even=even)
 
 

@@ -13,12 +13,16 @@ from costmodel.table import LayoutTable
 from planner.constraints import legality_rules, rules_of_grid
 from planner.found import Found, FreeFound
 from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeSplits
-from planner.likely_splits import try_likely, try_siblings
+from planner.likely_splits import try_likely, try_near, try_siblings
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
 from planner.pool import Pool
 from planner.probes import Prober
 from planner.split_tasks import Question
+
+OPENED_WHERE_TRIED = 20
+"""Layouts opened where uneven stages are only tried, a second's work at most: small jobs are proved
+with so many. Source: measured on sweeps of four models."""
 
 
 def splits_freely(job: Job, options: SearchOptions) -> bool:
@@ -37,8 +41,8 @@ def wants_uneven(options: SearchOptions) -> bool:
 
 def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
     """Does a search for the fastest layout go on with uneven stages?"""
-    wanted = options.objective == "time" and not options.only_answer
-    return wanted and splits_freely(job, options)
+    wanted = options.tries_uneven or not options.only_answer
+    return options.objective == "time" and wanted and splits_freely(job, options)
 
 
 def splits_below(
@@ -68,7 +72,8 @@ def faster_splits(
     """What uneven stages give below some seconds and the best even ones.
 
     Where no time is left, or the best even ones are not proved, that no split beats the floor. One
-    of many searches stops where its work ends, others try what looks fast first and last.
+    of many searches stops where its work ends, others try what looks fast first and last. Where
+    uneven stages are only tried, that is all.
     """
     best_s = min(found.value, below_s)
     if prober.budget.spent() or found.lower_bound_s < found.value:
@@ -77,9 +82,19 @@ def faster_splits(
     if found.finalists is not None:
         splits.try_first(found.finalists)
     if not one_of_many:
-        try_siblings(splits)
+        try_siblings(splits, splits.table)
+    if prober.options.tries_uneven:
+        try_near(splits, _near(prober.options, job))
+        splits.open(OPENED_WHERE_TRIED, any_answer=False)
+        return splits.known()
     at_last = None if one_of_many else partial(try_likely, answer=found.finalists)
     return splits.run(may_open, any_answer=any_answer, at_last=at_last)
+
+
+def _near(options: SearchOptions, job: Job) -> LayoutTable | None:
+    """The answer of a similar job on the GPUs of this one."""
+    near = options.near and options.near.resized(job.cluster.num_gpus)
+    return LayoutTable.of([near.model_copy(update={"stages": None})]) if near else None
 
 
 def proof_of(found: Found, free: FreeFound) -> UnevenStages:

@@ -11,6 +11,7 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner.answer import check, estimate
 from planner.budget import Budget
+from planner.outcome import ANSWERED
 from planner.plan import Candidate
 from planner.recompute_rule import RecomputeRule, recompute_rule
 from planner.robustness import Robustness, robustness
@@ -84,7 +85,7 @@ class Explanation:
         searched = (
             price
             for price in self.shadow_prices
-            if price.change in MEMORY_CHANGES and price.status in ("proved", "found")
+            if price.change in MEMORY_CHANGES and price.status in ANSWERED
         )
         return max(searched, key=_gain, default=None)
 

@@ -140,16 +140,20 @@ class FreeSplits:
         limited = left_s < np.inf
         if limited and at_last is not None and left_s * SHARE_AT_LAST >= LEAST_AT_LAST_S:
             self.budget = Before(whole, left_s * SHARE_AT_LAST)
-        self._open(may_open, any_answer=any_answer)
+        self.open(may_open, any_answer=any_answer)
         self.budget = whole
         done = self._bound() == self.best_s or (any_answer and self.table is not None)
         if at_last is not None and not done and not self.budget.spent():
             at_last(self)
         if limited:
-            self._open(None, any_answer=any_answer)
+            self.open(None, any_answer=any_answer)
+        return self.known()
+
+    def known(self) -> FreeFound:
+        """What is known so far."""
         return FreeFound(self.table, self.best_s, self._bound(), self.judged, self.opened)
 
-    def _open(self, may_open: int | None, *, any_answer: bool) -> None:
+    def open(self, may_open: int | None, *, any_answer: bool) -> None:
         """Open branches until none can win, or so many layouts are opened."""
         while self._smallest() < self.best_s and not (any_answer and self.table is not None):
             if self.budget.spent() or (may_open is not None and self.opened >= may_open):

@@ -77,11 +77,13 @@ def _fastest(prober: Prober, job: Job) -> Reached:
     """The best even stages, then uneven ones, and the alternatives last: time may be short."""
     search, free = prober.search(job, top=_finalists(prober)), None
     if looks_for_uneven(job, prober.options) and not wants_uneven(prober.options):
-        settled = search.run(UntilSettled(search, prober.budget))
-        if settled.finalists is None:
-            return Reached(job, settled, None)
-        free = faster_splits(prober, job, settled)
-    found = search.run(prober.budget if free is None else Within(prober.budget))
+        found = search.run(UntilSettled(search, prober.budget))
+        if found.finalists is not None:
+            free = faster_splits(prober, job, found)
+            if not prober.options.only_answer:
+                found = search.run(Within(prober.budget))
+    else:
+        found = search.run(prober.budget)
     if found.finalists is None:
         return Reached(job, found, None)
     target = step_target(prober, job, found.value, found.lower_bound_s)
@@ -103,8 +105,9 @@ def step_target(prober: Prober, job: Job, step_s: float, lower_bound_s: float) -
 
 def _finalists(prober: Prober) -> int:
     """Layouts that are listed, or whose stages are split before any others."""
-    top = prober.options.top
-    return top if prober.options.only_answer else max(top, TRIED_FIRST)
+    options = prober.options
+    alone = options.only_answer and not options.tries_uneven
+    return options.top if alone else max(options.top, TRIED_FIRST)
 
 
 def _leanest(prober: Prober, job: Job) -> Reached:

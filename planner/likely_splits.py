@@ -53,11 +53,18 @@ def try_likely(splits: FreeSplits, answer: LayoutTable | None = None) -> None:
             break
 
 
-def try_siblings(splits: FreeSplits) -> None:
-    """Split the siblings of the best split so far that look fastest, if there is one."""
-    if splits.table is not None:
-        siblings = _siblings(splits, splits.table.take(np.array([0])))
+def try_siblings(splits: FreeSplits, answer: LayoutTable | None) -> None:
+    """Split those siblings of an answer that look fastest, if there is one."""
+    if answer is not None:
+        siblings = _siblings(splits, answer.take(np.array([0])))
         splits.try_first(siblings.split(SIBLINGS)[0].table)
+
+
+def try_near(splits: FreeSplits, near: LayoutTable | None) -> None:
+    """Split the answer of a similar job, where it is legal here, and its siblings."""
+    if near is not None:
+        splits.try_first(near.take(splits.legal(near)))
+        try_siblings(splits, near)
 
 
 def _try(splits: FreeSplits, likely: Pool, tried: set[Layout]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from costmodel.spec.base import Spec
+from costmodel.spec.layout import Layout
 from planner.constraints import Choice
 from planner.target import Name
 
@@ -26,6 +27,10 @@ class SearchOptions(Spec):
     """The run of `training.tokens` must end by then."""
     only_answer: bool = False
     """Leave out what other schedules would give, and what would help where nothing fits."""
+    tries_uneven: bool = False
+    """With `only_answer`: give some fast layouts uneven stages, without a proof of all others."""
+    near: Layout | None = None
+    """The answer of a similar job: then layouts with its degrees are tried too."""
 
     @property
     def choices(self) -> tuple[Choice, ...]:

@@ -9,13 +9,15 @@ from typing import Literal
 from costmodel.errors import PlanError
 from planner.answer import search
 from planner.budget import Budget, Deadline, Within
-from planner.plan import Candidate, Plan
+from planner.plan import Candidate, Certificate, Plan
 from planner.variations import Case
 from planner.workers import Workers
 
-Status = Literal["proved", "found", "memory", "rules", "impossible", "untried"]
-"""Searched to the proof; the time limit struck; nothing fits in memory; every layout breaks a
-rule; no such job; no time was left."""
+Status = Literal["proved", "even", "found", "memory", "rules", "impossible", "untried"]
+"""Searched to the proof; proved with even stages, some uneven ones tried; the time limit struck;
+nothing fits in memory; every layout breaks a rule; no such job; no time was left."""
+ANSWERED: frozenset[Status] = frozenset(("proved", "even", "found"))
+UNSEARCHED: frozenset[Status] = frozenset(("impossible", "untried"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +32,27 @@ class Outcome:
 
 
 def outcome(case: Case, budget: Budget) -> Outcome:
-    """Search a question for its best layout alone."""
+    """Search a question for its best layout alone; uneven stages are tried, not all searched."""
     if budget.spent():
         return Outcome("untried", "", None)
-    options = case.options.model_copy(update={"top": 1, "only_answer": True})
+    changes = {"top": 1, "only_answer": True, "tries_uneven": True}
+    options = case.options.model_copy(update=changes)
     try:
         answer = search(case.job, options, budget, case.measured)
     except PlanError as error:
         late = budget.spent()
         return Outcome("untried" if late else "impossible", "" if late else str(error), None)
     if isinstance(answer, Plan):
-        return Outcome("proved" if answer.certificate.optimal else "found", "", answer.best)
+        return Outcome(_proof(answer.certificate), "", answer.best)
     return Outcome("rules" if answer.least_memory_bytes is None else "memory", "", None)
+
+
+def _proof(certificate: Certificate) -> Status:
+    if certificate.optimal:
+        return "proved"
+    uneven = certificate.uneven_stages
+    even = uneven is not None and uneven.even_lower_bound_s >= uneven.even_step_time_s
+    return "even" if even else "found"
 
 
 @dataclass(frozen=True, slots=True)

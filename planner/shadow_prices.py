@@ -14,7 +14,7 @@ from costmodel.table import LayoutTable
 from planner.answer import estimate
 from planner.budget import Budget
 from planner.constraints import parse_choice
-from planner.outcome import Outcome, Status, outcomes
+from planner.outcome import UNSEARCHED, Outcome, Status, outcomes
 from planner.plan import Candidate
 from planner.variations import (
     Case,
@@ -95,7 +95,7 @@ def shadow_prices(
 
     `layout` is the plan's and `step_time_s` its estimate.
     """
-    own = _Speed.of(case.job, step_time_s)
+    own, case = _Speed.of(case.job, step_time_s), case.near(layout)
     every = (*_changes(case), *_settings(case, layout), *_splits(layout))
     changes = [(change, _applied(change, case)) for change in every]
     cases = [changed for _, changed in changes if isinstance(changed, Case)]
@@ -201,19 +201,17 @@ def _price(
     best = found.best
     after = None if best is None else effect(best.layout, best.estimate.step_time_s)
     status = found.status
-    searched = status in ("found", "proved")
-    if before and searched and (not after or before.beats(after)):
-        # a search of even stages may miss the plan's uneven ones, a short one any layout
-        after, status = before, "found" if status == "proved" else status
+    if before and status not in UNSEARCHED and (not after or before.beats(after)):
+        # uneven stages are only tried: the plan's own may be faster, or the only ones that fit
+        after, status = before, status if status == "even" else "found"
     return ShadowPrice(change.name, change.text, status, found.reason, before, after)
 
 
 def _kept(case: Case, layout: Layout) -> Candidate | None:
     """The plan's layout in the changed job, data parallelism filling the cluster."""
-    dp, rest = divmod(case.job.cluster.num_gpus, layout.world_size // layout.dp)
-    if rest or dp == 0 or dp % layout.dp_replicate:
+    kept = layout.resized(case.job.cluster.num_gpus)
+    if kept is None:
         return None
-    kept = layout.model_copy(update={"dp": dp})
     margin, table = case.options.memory_margin, LayoutTable.of([kept])
     if any(choice.rule().broken(case.job, table)[0] for choice in case.options.choices):
         return None

@@ -21,7 +21,7 @@ from planner.any_stages import (
 from planner.found import FreeFound
 from planner.free_splits import FreeSplits
 from planner.goals import Reached, step_target
-from planner.likely_splits import try_likely
+from planner.likely_splits import MOST_TRIED, try_likely
 from planner.options import SearchOptions
 from planner.plan import UnevenStages
 from planner.probes import Prober
@@ -81,7 +81,12 @@ def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
     """The best layout with uneven stages where even ones need too much memory; maybe none."""
     if not reached.found.complete:
         return reached
-    free = splits_below(prober, reached.job, np.inf).run(at_last=try_likely)
+    splits = splits_below(prober, reached.job, np.inf)
+    if prober.options.tries_uneven:
+        splits.open(MOST_TRIED, any_answer=True)
+        free = splits.known()
+    else:
+        free = splits.run(at_last=try_likely)
     if free.table is None:
         return reached
     return _changed(prober, reached, free, free.lower_bound_s, free.table)

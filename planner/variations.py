@@ -14,6 +14,7 @@ from costmodel.errors import SpecError
 from costmodel.spec.base import Spec
 from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup
 from costmodel.spec.job import Job
+from costmodel.spec.layout import Layout
 from planner.constraints import Choice
 from planner.options import SearchOptions
 
@@ -27,6 +28,10 @@ class Case:
     job: Job
     options: SearchOptions
     measured: Measured = NOTHING
+
+    def near(self, layout: Layout) -> Case:
+        """The same, its answer maybe near to a layout."""
+        return replace(self, options=self.options.model_copy(update={"near": layout}))
 
     def with_job(self, job: Job) -> Case:
         """The same of another job."""

@@ -14,7 +14,7 @@ from cli.output import show, show_json
 from cli.processes import WORKERS, Processes
 from cli.profiles import load_measured
 from cli.render.sweep import sweep_document, sweep_page
-from cli.written_plans import load_written, remark_objective, remark_stages, time_limit
+from cli.written_plans import load_written, remark_objective, time_limit
 from planner.knobs import KNOBS, parse_varied
 from planner.sweep import sweep
 from planner.variations import Case
@@ -63,11 +63,10 @@ def command(
     varied = [parse_varied(spelled_out(text)) for text in vary]
     measured = load_measured(profiles)
     found = load_written(plan)
-    case = Case(found.job, found.options, measured)
+    case = Case(found.job, found.options, measured).near(found.layout)
     with Clock(time_limit) as clock, Processes(workers) as processes:
         swept = sweep(case, varied, clock, processes, weak=weak)
     remark_objective(plan, found)
-    remark_stages(plan, found)
     if as_json:
         show_json(sweep_document(found.job, swept))
     else:

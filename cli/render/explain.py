@@ -87,8 +87,8 @@ def _prices(found: Explanation) -> Iterator[RenderableType]:
     )
     yield Group(
         grid(columns, (_price_row(price, found) for price in found.shadow_prices)),
-        "Gains are in tokens/s of the whole job; >= where time or uneven stages leave it unproved; "
-        "NAME=VALUE are settings of the runtime, for `--option`.",
+        "Gains are in tokens/s of the whole job; >= where time is short or uneven stages are only "
+        "tried; NAME=VALUE are settings of the runtime, for `--option`.",
     )
 
 
@@ -106,7 +106,7 @@ def _price_row(price: ShadowPrice, found: Explanation) -> tuple[str, ...]:
 def _searched(price: ShadowPrice) -> str:
     if price.replanned is None:
         return NEVER
-    sign = ">= " if price.status == "found" else ""
+    sign = ">= " if price.status in ("even", "found") else ""
     return sign + gain(price.replanned.throughput_gain_fraction)
 
 

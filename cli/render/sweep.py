@@ -126,6 +126,9 @@ def legend(swept: Sweep) -> str:
         f"{percent(KNEE_EFFICIENCY, 0)}."
     )
     cut = any(point.outcome.status == "found" for one in swept.curves for point in one.points)
+    tried = any(point.outcome.status == "even" for one in swept.curves for point in one.points)
+    if tried:
+        text += " Not every point was tried with all uneven stages: `plan search` proves more."
     return text + (" *: the time limit struck, there may be a faster one." if cut else "")
 
 

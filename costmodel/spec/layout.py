@@ -165,6 +165,13 @@ class Layout(Spec):
         """GPUs it needs."""
         return self.tp * self.cp * self.pp * self.dp
 
+    def resized(self, num_gpus: int) -> Layout | None:
+        """The same on other GPUs, data parallelism filling them; None where it cannot."""
+        dp, rest = divmod(num_gpus, self.world_size // self.dp)
+        if rest or dp == 0 or dp % self.dp_replicate:
+            return None
+        return self.model_copy(update={"dp": dp})
+
     @property
     def dp_shard(self) -> int:
         """Replicas one copy of the states is sharded over."""

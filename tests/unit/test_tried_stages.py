@@ -1,0 +1,76 @@
+"""Uneven stages of changed jobs: tried, for a proof of each would take long."""
+
+import pytest
+
+from planner import any_stages
+from planner.answer import search
+from planner.budget import Unlimited
+from planner.constraints import parse_choice
+from planner.knobs import parse_varied
+from planner.options import SearchOptions
+from planner.outcome import outcome
+from planner.sweep import sweep
+from planner.variations import Case
+
+
+@pytest.fixture(scope="module", name="case")
+def llama(make_job):
+    """Its 80 layers are best with fewer on the ranks of the embedding and the head."""
+    return Case(make_job("llama3-70b", "4x8:h100-sxm", 128, 8192), SearchOptions())
+
+
+@pytest.fixture(scope="module", name="best")
+def searched(case):
+    return search(case.job, SearchOptions(top=1)).best
+
+
+def test_a_point_of_a_sweep_has_the_stages_that_a_search_finds(case, best):
+    swept = sweep(case, [parse_varied("gpus=32")], Unlimited())
+    found = swept.curves[0].points[0].outcome
+    assert found.status == "proved"
+    assert best.layout.stages is not None
+    assert found.best.estimate == best.estimate
+
+
+@pytest.fixture(name="hasty")
+def _hasty(monkeypatch):
+    monkeypatch.setattr(any_stages, "OPENED_WHERE_TRIED", 0)
+
+
+def test_what_is_only_tried_is_proved_with_even_stages_alone(hasty, case, best):
+    found = outcome(case, Unlimited())
+    assert found.status == "even"
+    assert found.best.estimate.step_time_s > best.estimate.step_time_s
+
+
+@pytest.mark.parametrize("gpus", [32, 64])
+def test_the_answer_of_a_similar_job_is_tried(hasty, case, best, gpus):
+    near = best.layout.resized(gpus)
+    assert near.world_size == gpus
+    assert outcome(case.near(near), Unlimited()).best.estimate == best.estimate
+
+
+def test_an_answer_that_is_illegal_here_is_not_tried(case, best):
+    held = parse_choice(f"tp={2 * best.layout.tp}", excluded=False)
+    options = SearchOptions(fix=(held,))
+    found = outcome(Case(case.job, options).near(best.layout), Unlimited())
+    assert found.best.layout.tp == 2 * best.layout.tp
+
+
+def test_a_layout_keeps_its_degrees_on_other_gpus(best):
+    copy = best.layout.world_size // best.layout.dp
+    assert best.layout.resized(3 * copy).dp == 3
+    assert best.layout.resized(copy + 1) is None
+
+
+def test_where_no_even_stages_fit_some_uneven_ones_are_found(case):
+    fix = tuple(
+        parse_choice(text, excluded=False)
+        for text in ("tp=8", "pp=4", "vpp=1", "cp=1", "recompute=none", "offload=0")
+    )
+    even = search(case.job, SearchOptions(fix=(*fix, parse_choice("stages=even", excluded=False))))
+    memory = even.best.estimate.memory
+    margin = 1 - (memory.peak_reserved_bytes - 1) / memory.capacity_bytes
+    found = outcome(Case(case.job, SearchOptions(fix=fix, memory_margin=margin)), Unlimited())
+    assert found.best.layout.stages is not None
+    assert found.best.estimate.memory.peak_reserved_bytes < memory.peak_reserved_bytes
