@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from costmodel.errors import PlanError
-from planner.answer import search
+from costmodel.spec.layout import Layout
+from costmodel.table import LayoutTable
+from planner.answer import estimate, search
 from planner.budget import Budget, Deadline, Within
 from planner.plan import Candidate, Certificate, Plan
 from planner.variations import Case
@@ -30,6 +32,17 @@ class Outcome:
     best: Candidate | None
     """The fastest layout found; null where there is none."""
 
+    def at_least(self, kept: Candidate | None) -> Outcome:
+        """This or the layout of a similar job, whichever is faster.
+
+        Uneven stages are only tried: that layout may be faster, or the only one that fits.
+        """
+        if kept is None or self.status in UNSEARCHED:
+            return self
+        if self.best and self.best.estimate.step_time_s <= kept.estimate.step_time_s:
+            return self
+        return Outcome("even" if self.status == "even" else "found", "", kept)
+
 
 def outcome(case: Case, budget: Budget) -> Outcome:
     """Search a question for its best layout alone; uneven stages are tried, not all searched."""
@@ -45,6 +58,21 @@ def outcome(case: Case, budget: Budget) -> Outcome:
     if isinstance(answer, Plan):
         return Outcome(_proof(answer.certificate), "", answer.best)
     return Outcome("rules" if answer.least_memory_bytes is None else "memory", "", None)
+
+
+def kept_layout(case: Case, layout: Layout) -> Candidate | None:
+    """The layout of a similar job, data parallelism filling the cluster; None if illegal here."""
+    kept = layout.resized(case.job.cluster.num_gpus)
+    if kept is None:
+        return None
+    margin, table = case.options.memory_margin, LayoutTable.of([kept])
+    if any(choice.rule().broken(case.job, table)[0] for choice in case.options.choices):
+        return None
+    try:
+        priced = estimate(case.job, kept, case.measured, memory_margin=margin)
+    except PlanError:
+        return None
+    return Candidate(rank=1, layout=kept, estimate=priced) if priced.memory.fits else None
 
 
 def _proof(certificate: Certificate) -> Status:

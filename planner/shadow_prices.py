@@ -10,11 +10,9 @@ from costmodel.errors import PlanError
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.answer import estimate
 from planner.budget import Budget
 from planner.constraints import parse_choice
-from planner.outcome import UNSEARCHED, Outcome, Status, outcomes
+from planner.outcome import Outcome, Status, kept_layout, outcomes
 from planner.plan import Candidate
 from planner.variations import (
     Case,
@@ -44,10 +42,6 @@ class Effect:
     """Tokens per second of the whole job, over those of the plan, minus 1."""
     per_gpu_gain_fraction: float
     """Tokens per second and GPU, likewise: falls where GPUs are added faster than speed."""
-
-    def beats(self, other: Effect) -> bool:
-        """Is it faster?"""
-        return self.step_time_s < other.step_time_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,33 +184,16 @@ def _batches(case: Case) -> Iterator[_Change]:
 def _price(
     change: _Change, changed: Case, layout: Layout, own: _Speed, found: Outcome
 ) -> ShadowPrice:
-    def effect(layout: Layout, step_time_s: float) -> Effect:
-        speed = _Speed.of(changed.job, step_time_s)
-        return Effect(
-            layout, step_time_s, speed.whole / own.whole - 1, speed.per_gpu / own.per_gpu - 1
-        )
+    def effect(one: Candidate | None) -> Effect | None:
+        if one is None:
+            return None
+        seconds = one.estimate.step_time_s
+        speed = _Speed.of(changed.job, seconds)
+        gains = speed.whole / own.whole - 1, speed.per_gpu / own.per_gpu - 1
+        return Effect(one.layout, seconds, *gains)
 
-    kept = _kept(changed, layout)
-    before = None if kept is None else effect(kept.layout, kept.estimate.step_time_s)
-    best = found.best
-    after = None if best is None else effect(best.layout, best.estimate.step_time_s)
-    status = found.status
-    if before and status not in UNSEARCHED and (not after or before.beats(after)):
-        # uneven stages are only tried: the plan's own may be faster, or the only ones that fit
-        after, status = before, status if status == "even" else "found"
-    return ShadowPrice(change.name, change.text, status, found.reason, before, after)
-
-
-def _kept(case: Case, layout: Layout) -> Candidate | None:
-    """The plan's layout in the changed job, data parallelism filling the cluster."""
-    kept = layout.resized(case.job.cluster.num_gpus)
-    if kept is None:
-        return None
-    margin, table = case.options.memory_margin, LayoutTable.of([kept])
-    if any(choice.rule().broken(case.job, table)[0] for choice in case.options.choices):
-        return None
-    try:
-        priced = estimate(case.job, kept, case.measured, memory_margin=margin)
-    except PlanError:
-        return None
-    return Candidate(rank=1, layout=kept, estimate=priced) if priced.memory.fits else None
+    kept = kept_layout(changed, layout)
+    best = found.at_least(kept)
+    return ShadowPrice(
+        change.name, change.text, best.status, best.reason, effect(kept), effect(best.best)
+    )

@@ -9,7 +9,7 @@ from itertools import islice, pairwise, product
 from costmodel.errors import PlanError, SpecError
 from planner.budget import Budget
 from planner.knobs import Varied, turned
-from planner.outcome import Outcome, outcomes
+from planner.outcome import Outcome, kept_layout, outcomes
 from planner.variations import Case, with_batch
 from planner.workers import ALONE, Workers
 
@@ -91,8 +91,10 @@ def sweep(
         raise SpecError(f"more than {MOST_POINTS} points: vary less")
     settings = [(at, *held) for held in combinations for at in _settings(first)]
     changed = [_changed(case, some, weak=weak) for some in settings]
-    found = outcomes([one for one in changed if isinstance(one, Case)], budget, workers)
-    points = iter([_point(*at, case, found) for at in zip(settings, changed, strict=True)])
+    found = _compared(
+        changed, outcomes([c for c in changed if isinstance(c, Case)], budget, workers)
+    )
+    points = iter([_point(*at, case) for at in zip(settings, changed, found, strict=True)])
     curves = tuple(Curve(held, _judged(islice(points, len(first.values)))) for held in combinations)
     return Sweep(tuple(varied), weak, curves)
 
@@ -101,15 +103,32 @@ def _settings(varied: Varied) -> tuple[Setting, ...]:
     return tuple(Setting(varied.knob, value) for value in varied.values)
 
 
+def _compared(
+    changed: Sequence[Case | PlanError], searched: Iterator[Outcome]
+) -> Sequence[Outcome]:
+    """Outcomes in order, none slower than with the layout of the point before or behind it.
+
+    So no better machine gives a slower point, whichever uneven stages were tried for it.
+    """
+    found = [
+        Outcome("impossible", str(one), None) if isinstance(one, PlanError) else next(searched)
+        for one in changed
+    ]
+    order = range(len(found))
+    for here, there in (*pairwise(order), *pairwise(reversed(order))):
+        best, case = found[here].best, changed[there]
+        if best is not None and isinstance(case, Case):
+            found[there] = found[there].at_least(kept_layout(case, best.layout))
+    return found
+
+
 def _point(
-    settings: tuple[Setting, ...], changed: Case | PlanError, case: Case, found: Iterator[Outcome]
+    settings: tuple[Setting, ...], changed: Case | PlanError, outcome: Outcome, case: Case
 ) -> Point:
-    """One job and its best plan, the next one found."""
+    """One job and its best plan."""
     if isinstance(changed, PlanError):
-        nothing = Outcome("impossible", str(changed), None)
-        return Point(settings, case.job.cluster.num_gpus, nothing, None, None, None)
-    outcome, job = next(found), changed.job
-    best = outcome.best
+        return Point(settings, case.job.cluster.num_gpus, outcome, None, None, None)
+    best, job = outcome.best, changed.job
     speed = job.training.tokens_per_step / best.estimate.step_time_s if best else None
     return Point(settings, job.cluster.num_gpus, outcome, speed, None, None)
 

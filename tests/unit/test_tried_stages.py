@@ -1,5 +1,7 @@
 """Uneven stages of changed jobs: tried, for a proof of each would take long."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner import any_stages
@@ -48,6 +50,17 @@ def test_the_answer_of_a_similar_job_is_tried(hasty, case, best, gpus):
     near = best.layout.resized(gpus)
     assert near.world_size == gpus
     assert outcome(case.near(near), Unlimited()).best.estimate == best.estimate
+
+
+def test_no_point_is_slower_than_with_the_layout_of_its_neighbour(hasty, case, best, monkeypatch):
+    def searched(cases, budget, workers):
+        slow, fast = (outcome(one, budget) for one in cases)
+        return iter((replace(slow, best=best), fast))
+
+    monkeypatch.setattr("planner.sweep.outcomes", searched)
+    slow, fast = sweep(case, [parse_varied("nic=1,2")], Unlimited()).curves[0].points
+    assert fast.outcome.best.layout == best.layout
+    assert fast.tokens_per_s >= slow.tokens_per_s
 
 
 def test_an_answer_that_is_illegal_here_is_not_tried(case, best):
