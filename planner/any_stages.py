@@ -9,7 +9,7 @@ import numpy as np
 from costmodel.calibrated import machine_for
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
-from costmodel.table import LayoutTable
+from costmodel.table import LayoutTable, objects
 from planner.constraints import legality_rules, rules_of_grid
 from planner.found import Found, FreeFound
 from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeSplits
@@ -42,7 +42,7 @@ def wants_uneven(options: SearchOptions) -> bool:
 def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
     """Does a search for the fastest layout go on with uneven stages?"""
     wanted = options.tries_uneven or not options.only_answer
-    return options.objective == "time" and wanted and splits_freely(job, options)
+    return wanted and splits_freely(job, options)
 
 
 def splits_below(
@@ -50,12 +50,15 @@ def splits_below(
     job: Job,
     below_s: float,
     kind: type[FreeSplits] = FreeSplits,
+    *,
     roots: Pool | None = None,
+    memory_bytes: float = np.inf,
 ) -> FreeSplits:
-    """A run for splits that are faster than some seconds."""
+    """A run for splits that are faster than some seconds and use no more than some bytes."""
     rules = (*rules_of_grid(prober.options.choices), *legality_rules(job))
     machine = machine_for(job, prober.measured)
-    of = Question(job, machine, traits_of(job), prober.usable_bytes(job))
+    usable = min(prober.usable_bytes(job), memory_bytes)
+    of = Question(job, machine, traits_of(job), usable)
     return kind(of, rules, below_s, prober.budget, prober.workers, roots=roots)
 
 
@@ -89,6 +92,26 @@ def faster_splits(
         return splits.known()
     at_last = None if one_of_many else partial(try_likely, answer=found.finalists)
     return splits.run(may_open, any_answer=any_answer, at_last=at_last)
+
+
+def leaner_splits(
+    prober: Prober,
+    job: Job,
+    answer: LayoutTable,
+    below_s: float,
+    *,
+    memory_bytes: float,
+    roots: Pool,
+) -> LayoutTable | None:
+    """A layout with the degrees of an answer and uneven stages within limits, if one is found.
+
+    `roots` are nodes that may fit.
+    """
+    if not looks_for_uneven(job, prober.options):
+        return None
+    splits = splits_below(prober, job, below_s, roots=roots, memory_bytes=memory_bytes)
+    try_near(splits, answer.replaced(stages=objects([None])))
+    return splits.table
 
 
 def _near(options: SearchOptions, job: Job) -> LayoutTable | None:

@@ -111,17 +111,19 @@ def _finalists(prober: Prober) -> int:
 
 
 def _leanest(prober: Prober, job: Job) -> Reached:
-    """The fastest first: the slack is counted from its step, or from what none can beat."""
+    """The fastest first: the slack is counted from its step, whatever its stages."""
     fastest = _fastest(prober, job)
-    found = fastest.found
+    found, free = fastest.found, fastest.free
     if found.finalists is None:
         return fastest
-    deadline = longest_step(prober, job)
-    if found.value > deadline:
-        raise too_late(prober, job, found.value, even=traits_of(job).splits_freely)
-    limit = min(found.value * (1 + prober.options.slack), deadline)
-    first = found.finalists.take(np.array([0]))
-    lean = leanest(prober, job, first, limit)
+    best_s, deadline = value_of(found, free), longest_step(prober, job)
+    if best_s > deadline:
+        raise too_late(prober, job, best_s, even=not looks_for_uneven(job, prober.options))
+    limit = min(best_s * (1 + prober.options.slack), deadline)
+    finalists, top = found.finalists, prober.options.top
+    quick = [] if found.value > limit else [finalists.take(np.array([0]))]
+    quick += [] if free is None or free.table is None else [free.table]
+    lean = leanest(prober, job, LayoutTable.concat(quick), limit)
     target = Target(
         name="memory",
         unit=UNITS["memory"],
@@ -130,8 +132,10 @@ def _leanest(prober: Prober, job: Job) -> Reached:
         lower_bound=lean.lower_bound_bytes,
         step_time_limit_s=limit,
     )
-    finalists = _first(lean.layout, found.finalists, prober.options.top)
-    return Reached(job, replace(found, finalists=finalists), target)
+    bound = found.lower_bound_s if free is None else min(found.lower_bound_s, free.lower_bound_s)
+    others = finalists if free is None or free.table is None else joined(finalists, free, top)
+    first = _first(lean.layout, others or finalists, top)
+    return Reached(job, replace(found, finalists=first, lower_bound_s=bound), target)
 
 
 def _cheapest(prober: Prober, job: Job) -> Reached:

@@ -2,7 +2,7 @@
 
 Searches under ever tighter memory: one that finds a layout within the time lowers what is needed,
 one that finds none proves that no less will do. Halving brings the two close, then steps of one
-byte meet the proof.
+byte meet the proof. It is one of even stages; uneven ones are tried with the degrees of the answer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from costmodel.estimate import price
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.table import FloatColumn, LayoutTable
+from planner.any_stages import leaner_splits
 from planner.probes import Prober
 
 CLOSE_FRACTION = 1 / 64
@@ -54,10 +55,14 @@ def leanest(prober: Prober, job: Job, known: LayoutTable, most_seconds: float) -
         if best.used_bytes - proved > CLOSE_FRACTION * usable:
             limit = (best.used_bytes + proved) / 2
         found = prober.any(prober.search(job, memory_bytes=limit), below)
-        if found.finalists is not None and found.value < below:
-            best = _leanest_of(prober, job, found.finalists)
-        elif not found.complete:
+        even = found.finalists if found.value < below else None
+        if even is None and not found.complete:
             break
+        fits = even or leaner_splits(
+            prober, job, best.layout, below, memory_bytes=limit, roots=found.roots
+        )
+        if fits is not None:
+            best = _leanest_of(prober, job, fits)
         else:
             proved = best.used_bytes if limit >= best.used_bytes - 1.0 else limit
     return Leanest(best.layout, best.used_bytes, proved)

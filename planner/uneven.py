@@ -65,7 +65,7 @@ def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, Uneve
     job, options, found = reached.job, prober.options, reached.found
     if wants_uneven(options) and len(job.cluster.groups) == 1:
         return _only_uneven(prober, reached)
-    if not looks_for_uneven(job, options):
+    if options.objective != "time" or not looks_for_uneven(job, options):
         return reached, reached.uneven
     if reached.target is None:
         return _where_no_even_fit(prober, reached), None

@@ -73,7 +73,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
 
 
 def only_even(plan: Plan) -> bool:
-    """Uneven stages are not tried for the objective, though the runtime takes them."""
+    """Nothing is proved of uneven stages for the objective, though the runtime takes them."""
     other = plan.certificate.objective.name in ("memory", "energy")
     return other and traits_of(plan.job).splits_freely
 

@@ -102,9 +102,11 @@ def _only_uneven_text(proof: Certificate, even: float) -> str:
 
 def _kind_of_stages(plan: Plan) -> str:
     """Which stages were searched, where the certificate has no part on uneven ones."""
-    if plan.best.layout.stages and len(plan.job.cluster.groups) == 1:
+    uneven = plan.best.layout.stages and len(plan.job.cluster.groups) == 1
+    if uneven and plan.certificate.objective.name == "time":
         return " with uneven stages (no even ones fit)"
-    return " with even stages" if only_even(plan) else ""
+    tried = " (some uneven ones were tried)" if plan.certificate.objective.name == "memory" else ""
+    return f" with even stages{tried}" if only_even(plan) else ""
 
 
 def _gap(proof: Certificate) -> str:

@@ -87,3 +87,15 @@ def test_where_no_even_stages_fit_some_uneven_ones_are_found(case):
     found = outcome(Case(case.job, SearchOptions(fix=fix, memory_margin=margin)), Unlimited())
     assert found.best.layout.stages is not None
     assert found.best.estimate.memory.peak_reserved_bytes < memory.peak_reserved_bytes
+
+
+def test_the_slack_of_memory_is_counted_from_the_fastest_step_whatever_its_stages(case, best):
+    plan = search(case.job, SearchOptions(objective="memory", slack=0.01))
+    target, memory = plan.certificate.objective, plan.best.estimate.memory
+    assert target.step_time_limit_s == pytest.approx(1.01 * best.estimate.step_time_s)
+    assert plan.best.estimate.step_time_s <= target.step_time_limit_s
+    assert target.value == pytest.approx(memory.peak_reserved_bytes)
+    assert memory.headroom_bytes >= best.estimate.memory.headroom_bytes
+    even = search(case.job, SearchOptions(fix=(parse_choice("stages=even", excluded=False),)))
+    assert even.best.estimate.step_time_s > target.step_time_limit_s
+    assert plan.best.layout.stages is not None
