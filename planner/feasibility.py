@@ -22,6 +22,7 @@ from planner.variations import (
     with_gpus,
     with_margin,
     with_sequence,
+    with_setting,
     without_choice,
 )
 
@@ -96,6 +97,8 @@ def _changes(case: Case) -> Iterator[_Change]:
     """From the cheapest to the dearest; the batch comes last because it follows the GPUs."""
     for number, choice in enumerate(case.options.choices):
         yield _drop(f"choice {number}", choice)
+    for name, text in case.job.options.arguments().items():
+        yield _unset(name, text)
     yield _Change(
         "margin",
         lambda _: "use --memory-margin 0 (no safety margin)",
@@ -123,6 +126,11 @@ def _changes(case: Case) -> Iterator[_Change]:
 def _drop(kind: str, choice: Choice) -> _Change:
     name = choice.rule().name
     return _Change(kind, lambda _: f"drop {name}", lambda asked: without_choice(asked, choice))
+
+
+def _unset(name: str, text: str) -> _Change:
+    told = f"drop --option {text}"
+    return _Change(name, lambda _: told, lambda asked: with_setting(asked, name, None))
 
 
 def _growth(factor: int) -> _Change:

@@ -93,14 +93,9 @@ def job_line(job: Job) -> str:
     gpus = " + ".join(f"{group.num_gpus} x {group.gpu}" for group in cluster.groups)
     what = DOT.join((f"{model.name}, {size}", gpus))
     batch = f"batch {training.global_batch_size:,} x {plural(training.seq_length, 'token')}"
-    stated = " ".join(f"{name}={_setting(value)}" for name, value in job.options.stated().items())
+    stated = " ".join(job.options.arguments().values())
     with_options = (job.runtime, stated) if stated else (job.runtime,)
     return what + "\n" + DOT.join((batch, training.precision, *with_options))
-
-
-def _setting(value: object) -> str:
-    """A value as `--option` takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _count(value: float) -> str:

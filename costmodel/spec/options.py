@@ -47,3 +47,9 @@ class RuntimeOptions(Spec):
     def stated(self) -> dict[str, object]:
         """Those that are set, by name."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def arguments(self) -> dict[str, str]:
+        """Those that are set, each as `--option` takes it."""
+        stated = self.stated().items()
+        texts = ((n, str(v).lower() if isinstance(v, bool) else str(v)) for n, v in stated)
+        return {name: f"{name}={text}" for name, text in texts}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from costmodel.spec.options import RuntimeOptions
 from planner.answer import SearchOptions, search
 from planner.budget import Unlimited
 from planner.constraints import parse_choice
@@ -27,6 +28,14 @@ def test_a_choice_that_leaves_nothing_is_named_as_the_one_to_drop(make_job, text
     answer = search(job, SearchOptions(fix=(parse_choice(text, excluded=False),)))
     assert not hasattr(answer, "best")
     assert f"drop --fix {text}" in answer.changes
+
+
+def test_a_setting_that_leaves_nothing_is_named_as_one_to_drop(make_job):
+    job = make_job("small-dense", "1x8:h100-sxm", 32, 2048)
+    options = RuntimeOptions(moment_dtype="bf16", overlap_grad_reduce=True)
+    fix = (parse_choice("zero_stage=0", excluded=False),)
+    answer = search(job.model_copy(update={"options": options}), SearchOptions(fix=fix))
+    assert answer.changes == ("drop --fix zero_stage=0", "drop --option moment_dtype=bf16")
 
 
 def test_a_batch_no_layout_divides_gets_the_next_that_one_does(make_job):
