@@ -10,6 +10,7 @@ from costmodel.calibrated import machine_for
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable, objects
+from planner.budget import BetweenTasks
 from planner.constraints import legality_rules, rules_of_grid
 from planner.found import Found, FreeFound
 from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeSplits
@@ -19,10 +20,6 @@ from planner.plan import UnevenStages
 from planner.pool import Pool
 from planner.probes import Prober
 from planner.split_tasks import Question
-
-OPENED_WHERE_TRIED = 20
-"""Layouts opened where uneven stages are only tried, a second's work at most: small jobs are proved
-with so many. Source: measured on sweeps of four models."""
 
 
 def splits_freely(job: Job, options: SearchOptions) -> bool:
@@ -41,7 +38,7 @@ def wants_uneven(options: SearchOptions) -> bool:
 
 def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
     """Does a search for the fastest layout go on with uneven stages?"""
-    wanted = options.tries_uneven or not options.only_answer
+    wanted = options.tries_uneven is not None or not options.only_answer
     return wanted and splits_freely(job, options)
 
 
@@ -59,7 +56,9 @@ def splits_below(
     machine = machine_for(job, prober.measured)
     usable = min(prober.usable_bytes(job), memory_bytes)
     of = Question(job, machine, traits_of(job), usable)
-    return kind(of, rules, below_s, prober.budget, prober.workers, roots=roots)
+    tries = prober.options.tries_uneven is not None
+    budget = BetweenTasks(prober.budget) if tries else prober.budget
+    return kind(of, rules, below_s, budget, prober.workers, roots=roots)
 
 
 def faster_splits(
@@ -86,9 +85,9 @@ def faster_splits(
         splits.try_first(found.finalists)
     if not one_of_many:
         try_siblings(splits, splits.table)
-    if prober.options.tries_uneven:
+    if prober.options.tries_uneven is not None:
         try_near(splits, _near(prober.options, job))
-        splits.open(OPENED_WHERE_TRIED, any_answer=False)
+        splits.open(prober.options.tries_uneven, any_answer=False)
         return splits.known()
     at_last = None if one_of_many else partial(try_likely, answer=found.finalists)
     return splits.run(may_open, any_answer=any_answer, at_last=at_last)
@@ -110,6 +109,7 @@ def leaner_splits(
     if not looks_for_uneven(job, prober.options):
         return None
     splits = splits_below(prober, job, below_s, roots=roots, memory_bytes=memory_bytes)
+    splits.budget = BetweenTasks(prober.budget)
     try_near(splits, answer.replaced(stages=objects([None])))
     return splits.table
 

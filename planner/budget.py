@@ -59,6 +59,25 @@ class Before:
         return self._whole.seconds_left() - self._kept_s
 
 
+class BetweenTasks:
+    """A budget that ends as another does, but hurries no task: each does what it would without."""
+
+    def __init__(self, whole: Budget) -> None:
+        self._whole = whole
+
+    def spent(self) -> bool:
+        """Is the other?"""
+        return self._whole.spent()
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Tell the other."""
+        self._whole.report(done, bound_s)
+
+    def seconds_left(self) -> float:
+        """No end."""
+        return float("inf")
+
+
 class Unlimited:
     """No limit, no listener."""
 

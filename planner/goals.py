@@ -106,7 +106,7 @@ def step_target(prober: Prober, job: Job, step_s: float, lower_bound_s: float) -
 def _finalists(prober: Prober) -> int:
     """Layouts that are listed, or whose stages are split before any others."""
     options = prober.options
-    alone = options.only_answer and not options.tries_uneven
+    alone = options.only_answer and options.tries_uneven is None
     return options.top if alone else max(options.top, TRIED_FIRST)
 
 

@@ -27,8 +27,9 @@ class SearchOptions(Spec):
     """The run of `training.tokens` must end by then."""
     only_answer: bool = False
     """Leave out what other schedules would give, and what would help where nothing fits."""
-    tries_uneven: bool = False
-    """With `only_answer`: give some fast layouts uneven stages, without a proof of all others."""
+    tries_uneven: int | None = None
+    """With `only_answer`: give some fast layouts uneven stages and open others until there are so
+    many, which may not do for a proof; null: even stages alone."""
     near: Layout | None = None
     """The answer of a similar job: then layouts with its degrees are tried too."""
 

@@ -44,11 +44,14 @@ class Outcome:
         return Outcome("even" if self.status == "even" else "found", "", kept)
 
 
-def outcome(case: Case, budget: Budget) -> Outcome:
-    """Search a question for its best layout alone; uneven stages are tried, not all searched."""
+def outcome(case: Case, budget: Budget, uneven: int = 0) -> Outcome:
+    """Search a question for its best layout alone.
+
+    Uneven stages are tried, and so many layouts opened for them; not all are searched.
+    """
     if budget.spent():
         return Outcome("untried", "", None)
-    changes = {"top": 1, "only_answer": True, "tries_uneven": True}
+    changes = {"top": 1, "only_answer": True, "tries_uneven": uneven}
     options = case.options.model_copy(update=changes)
     try:
         answer = search(case.job, options, budget, case.measured)
@@ -88,14 +91,18 @@ class Asked:
     """The search of a question, as a task."""
 
     case: Case
+    uneven: int
 
     def __call__(self, deadline: Deadline) -> Outcome:
         """Search it."""
-        return outcome(self.case, Within(deadline))
+        return outcome(self.case, Within(deadline), self.uneven)
 
 
-def outcomes(cases: Sequence[Case], budget: Budget, workers: Workers) -> Iterator[Outcome]:
+def outcomes(
+    cases: Sequence[Case], budget: Budget, workers: Workers, uneven: int = 0
+) -> Iterator[Outcome]:
     """Search some questions, the first ones first; those the budget does not reach are untried."""
-    for number, found in enumerate(workers.run([Asked(case) for case in cases], budget), start=1):
+    tasks = [Asked(case, uneven) for case in cases]
+    for number, found in enumerate(workers.run(tasks, budget), start=1):
         budget.report(number / len(cases), 0.0)
         yield found

@@ -127,9 +127,13 @@ def _changes(case: Case) -> Iterator[_Change]:
 
 
 def _settings(case: Case, layout: Layout) -> Iterator[_Change]:
-    """Switches that the user has not set, that are off and that mean something for the plan."""
-    job = case.job
-    moe, plain = job.model.moe is not None, traits_of(job)
+    """Settings dropped, then switches that are off and that mean something for the plan."""
+    job, plain = case.job, traits_of(case.job)
+    for name, text in job.options.arguments().items():
+        drop = partial(with_setting, name=name, value=None)
+        if traits_of(drop(case).job) != plain:
+            yield _Change(name, f"without {text}", drop)
+    moe = job.model.moe is not None
     senseless = {
         "cuda_graph=partial": not moe,
         "cuda_graph=full_iteration": moe,

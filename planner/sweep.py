@@ -20,6 +20,9 @@ before.
 Source: assumed; below it a fifth of what is bought is lost.
 """
 MOST_POINTS = 256
+OPENED_FOR_UNEVEN = 20
+"""Layouts of each point opened for uneven stages, a second's work at most: small jobs are proved
+with so many. Source: measured on sweeps of four models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,8 @@ def sweep(
         raise SpecError(f"more than {MOST_POINTS} points: vary less")
     settings = [(at, *held) for held in combinations for at in _settings(first)]
     changed = [_changed(case, some, weak=weak) for some in settings]
-    found = _compared(
-        changed, outcomes([c for c in changed if isinstance(c, Case)], budget, workers)
-    )
+    asked = [one for one in changed if isinstance(one, Case)]
+    found = _compared(changed, outcomes(asked, budget, workers, OPENED_FOR_UNEVEN))
     points = iter([_point(*at, case) for at in zip(settings, changed, found, strict=True)])
     curves = tuple(Curve(held, _judged(islice(points, len(first.values)))) for held in combinations)
     return Sweep(tuple(varied), weak, curves)

@@ -82,7 +82,7 @@ def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
     if not reached.found.complete:
         return reached
     splits = splits_below(prober, reached.job, np.inf)
-    if prober.options.tries_uneven:
+    if prober.options.tries_uneven is not None:
         splits.open(MOST_TRIED, any_answer=True)
         free = splits.known()
     else:

@@ -73,7 +73,7 @@ def test_the_headroom_is_what_the_margin_leaves_above_the_fullest_rank(plan):
 def test_more_of_a_machine_never_costs_throughput(explained):
     prices = {price.change: price for price in explained.shadow_prices}
     for name in ("memory", "memory_tenth", "nic", "margin"):
-        assert prices[name].status == "proved"
+        assert prices[name].status in ("proved", "even")
         assert prices[name].replanned.throughput_gain_fraction >= 0
         kept, replanned = prices[name].kept, prices[name].replanned
         assert replanned.throughput_gain_fraction >= kept.throughput_gain_fraction
@@ -100,7 +100,8 @@ def test_settings_that_the_job_leaves_off_are_priced_where_they_mean_something(m
     assert settings(dense, Layout(dp=8)) == [graph, moments]
     assert settings(dense, Layout(tp=2, dp=4)) == [graph, "overlap_tp_comm=true", moments]
     stated = RuntimeOptions(cuda_graph="none", moment_dtype="bf16")
-    assert settings(dense.model_copy(update={"options": stated}), Layout(dp=8)) == []
+    dropped = settings(dense.model_copy(update={"options": stated}), Layout(dp=8))
+    assert dropped == ["without moment_dtype=bf16"], "graphs are off by themselves"
     assert settings(dense.model_copy(update={"runtime": "torchtitan"}), Layout(dp=8)) == []
     moe = make_job("small-moe", "1x8:h100-sxm", 16)
     experts = ["cuda_graph=partial", "moe_dispatcher=deepep", "overlap_moe_a2a=true", moments]

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from planner import any_stages
 from planner.answer import search
 from planner.budget import Unlimited
 from planner.constraints import parse_choice
@@ -34,26 +33,21 @@ def test_a_point_of_a_sweep_has_the_stages_that_a_search_finds(case, best):
     assert found.best.estimate == best.estimate
 
 
-@pytest.fixture(name="hasty")
-def _hasty(monkeypatch):
-    monkeypatch.setattr(any_stages, "OPENED_WHERE_TRIED", 0)
-
-
-def test_what_is_only_tried_is_proved_with_even_stages_alone(hasty, case, best):
+def test_what_is_only_tried_is_proved_with_even_stages_alone(case, best):
     found = outcome(case, Unlimited())
     assert found.status == "even"
     assert found.best.estimate.step_time_s > best.estimate.step_time_s
 
 
 @pytest.mark.parametrize("gpus", [32, 64])
-def test_the_answer_of_a_similar_job_is_tried(hasty, case, best, gpus):
+def test_the_answer_of_a_similar_job_is_tried(case, best, gpus):
     near = best.layout.resized(gpus)
     assert near.world_size == gpus
     assert outcome(case.near(near), Unlimited()).best.estimate == best.estimate
 
 
-def test_no_point_is_slower_than_with_the_layout_of_its_neighbour(hasty, case, best, monkeypatch):
-    def searched(cases, budget, workers):
+def test_no_point_is_slower_than_with_the_layout_of_its_neighbour(case, best, monkeypatch):
+    def searched(cases, budget, workers, uneven):
         slow, fast = (outcome(one, budget) for one in cases)
         return iter((replace(slow, best=best), fast))
 
