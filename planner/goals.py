@@ -121,9 +121,10 @@ def _leanest(prober: Prober, job: Job) -> Reached:
         raise too_late(prober, job, best_s, even=not looks_for_uneven(job, prober.options))
     limit = min(best_s * (1 + prober.options.slack), deadline)
     finalists, top = found.finalists, prober.options.top
-    quick = [] if found.value > limit else [finalists.take(np.array([0]))]
-    quick += [] if free is None or free.table is None else [free.table]
-    lean = leanest(prober, job, LayoutTable.concat(quick), limit)
+    known = [] if free is None or free.table is None else [free.table]
+    if found.value <= limit:
+        known.append(finalists.take(np.array([0])))
+    lean = leanest(prober, job, LayoutTable.concat(known), limit)
     target = Target(
         name="memory",
         unit=UNITS["memory"],
@@ -133,8 +134,8 @@ def _leanest(prober: Prober, job: Job) -> Reached:
         step_time_limit_s=limit,
     )
     bound = found.lower_bound_s if free is None else min(found.lower_bound_s, free.lower_bound_s)
-    others = finalists if free is None or free.table is None else joined(finalists, free, top)
-    first = _first(lean.layout, others or finalists, top)
+    others = finalists if free is None else joined(finalists, free, top) or finalists
+    first = _first(lean.layout, others, top)
     return Reached(job, replace(found, finalists=first, lower_bound_s=bound), target)
 
 
