@@ -11,8 +11,9 @@ from typing import get_args
 
 import click
 
-from cli.files import refuse_existing
+from cli.files import refuse_existing, write_text
 from cli.inputs import load_model
+from cli.output import remark
 from cli.parameters import finite, token_count
 from cli.profiles import load_measured, machines_of
 from cli.runtime_options import OPTION
@@ -117,9 +118,7 @@ class Question:
     measured: Measured
 
 
-def gathered(
-    name: str, build: Callable[..., object], options: Sequence[Decorator]
-) -> Callable[[Command], Command]:
+def gathered(name: str, build: Callable[..., object], options: Sequence[Decorator]) -> Decorator:
     """Add `options` to a command and pass it `build(**values)` under one name."""
     taken = tuple(inspect.signature(build).parameters)
 
@@ -213,6 +212,16 @@ class Destination:
         """
         if self.output:
             refuse_existing(self.output, force=self.force)
+
+    def write(self, text: str) -> None:
+        """Write the file that was asked for.
+
+        Raises:
+            FileError: It exists by now, or its folder refuses it.
+        """
+        if self.output:
+            write_text(self.output, text, force=self.force)
+            remark(f"wrote {self.output}")
 
 
 OUTPUT = click.option(

@@ -49,9 +49,8 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
         name, equals, value = text.partition("=")
         if not equals:
             raise SpecError(f"--option {text!r}: write NAME=VALUE, such as attention=unfused")
-        if name not in RuntimeOptions.model_fields:
-            known = ", ".join(RuntimeOptions.model_fields)
-            raise unknown_name("option", name, RuntimeOptions.model_fields, f"known: {known}")
+        if name not in FIELDS:
+            raise unknown_name("option", name, FIELDS, f"known: {', '.join(FIELDS)}")
         if name in values:
             raise SpecError(f"--option {name} is given twice: give it once")
         values[name] = value

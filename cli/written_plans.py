@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import click
@@ -12,10 +11,8 @@ from cli.options import Decorator
 from cli.output import remark
 from cli.parameters import finite
 from costmodel.errors import PlanError
+from planner.candidates import made_otherwise
 from planner.written import Written, written
-
-NOTICED = 1e-6
-"""Relative difference of two step times that is more than rounding."""
 
 
 def load_written(path: Path) -> Written:
@@ -31,11 +28,11 @@ def load_written(path: Path) -> Written:
         raise type(error)(f"{path}: {error}") from error
 
 
-def remark_change(path: Path, plan: Written, now_s: float) -> None:
-    """Say so if the plan was made with other numbers."""
-    if math.isfinite(plan.step_time_s) and abs(plan.step_time_s / now_s - 1) > NOTICED:
+def remark_change(plan: Path | str, written_s: float, now_s: float) -> None:
+    """Say so if a plan was made with other numbers."""
+    if made_otherwise(written_s, now_s):
         remark(
-            f"{path} says {plan.step_time_s:.4g} s a step, this version {now_s:.4g} s: "
+            f"{plan} says {written_s:.4g} s a step, this version {now_s:.4g} s: "
             "give the --profile it was made with, or make it anew"
         )
 

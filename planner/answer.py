@@ -62,7 +62,7 @@ def search(
     check_uneven(job, options)
     budget = budget or Unlimited()
     prober = Prober(options, measured, budget, workers)
-    reached, uneven = with_uneven_stages(prober, with_groups(prober, reach(prober, job)))
+    reached = with_uneven_stages(prober, with_groups(prober, reach(prober, job)))
     _check_deadline(prober, reached)
     job, found, machine = reached.job, reached.found, machine_for(reached.job, measured)
     if found.finalists is None and not found.complete:
@@ -76,8 +76,6 @@ def search(
             helping = relaxations(Case(job, options, measured), budget)
         return _infeasible(job, machine, options, found, helping)
     plan = _plan(machine, options, reached, found.finalists, reached.target)
-    certificate = plan.certificate.model_copy(update={"uneven_stages": uneven})
-    plan = plan.model_copy(update={"certificate": certificate})
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         again = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
@@ -165,6 +163,7 @@ def _plan(
             priced=found.priced,
             evaluated=found.evaluated,
             objective=target,
+            uneven_stages=reached.uneven,
         ),
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         sources=_sources(machine),

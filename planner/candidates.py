@@ -1,11 +1,15 @@
-"""The alternatives of a written plan."""
+"""The alternatives of a written plan, and the step time it was written with."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 
 from costmodel.errors import SpecError
+
+ROUNDING = 1e-6
+"""Relative difference of two step times that is no more than rounding."""
 
 
 def with_candidate(text: str, number: int) -> str:
@@ -43,3 +47,8 @@ def written_step_time(text: str) -> float:
     for key in ("best", "estimate", "step_time_s"):
         value = value.get(key) if isinstance(value, dict) else None
     return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def made_otherwise(written_s: float, now_s: float) -> bool:
+    """Was a step time written with other numbers than those of now? Not if it is not written."""
+    return math.isfinite(written_s) and abs(written_s / now_s - 1) > ROUNDING

@@ -66,15 +66,12 @@ def ranks_straddle() -> Rule:
         return np.asarray(np.all(whole, axis=0))
 
     return Rule(
-        name=LIVES_IN_GROUPS,
+        name="ranks_live_in_groups",
         columns=frozenset({"tp", "cp", "dp"}),
         broken=broken,
         says="searched apart, with every pipeline rank in one node group",
         source="derived",
     )
-
-
-LIVES_IN_GROUPS = "ranks_live_in_groups"
 
 
 FREE = -1

@@ -1,4 +1,4 @@
-"""Rows of a table for some workers, about as many for each."""
+"""Rows of a table in pieces: as many as are priced at once, about as many for each worker."""
 
 from __future__ import annotations
 
@@ -58,3 +58,9 @@ class Dealer:
                 self._hand[kinds[i]] = int(load.argmin())
                 load[self._hand[kinds[i]]] += rows[i]
         return np.array([self._hand[one] for one in kinds], dtype=np.int64)[kind]
+
+
+def parts_of(table: LayoutTable) -> list[LayoutTable]:
+    """The table in pieces that are priced at once."""
+    starts = range(0, len(table), CHUNK_ROWS)
+    return [table.take(np.arange(s, min(s + CHUNK_ROWS, len(table)))) for s in starts]

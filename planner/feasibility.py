@@ -20,10 +20,10 @@ from planner.variations import (
     Case,
     with_batch,
     with_gpus,
-    with_margin,
     with_sequence,
     with_setting,
     without_choice,
+    without_margin,
 )
 
 Relaxations = tuple[tuple[str, ...], ...]
@@ -102,7 +102,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     yield _Change(
         "margin",
         lambda _: "use --memory-margin 0 (no safety margin)",
-        lambda asked: with_margin(asked, 0.0),
+        without_margin,
     )
     yield _Change(
         "sequence",

@@ -15,7 +15,7 @@ class Limits:
 
     memory_bytes: float
     """Device memory a rank may use."""
-    top: int = 10
+    top: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,18 +20,14 @@ import numpy as np
 from costmodel.floor import floor_seconds
 from costmodel.proof import EQUALS
 from costmodel.rules import Rule
-from costmodel.table import (
-    BoolColumn,
-    FloatColumn,
-    LayoutTable,
-)
+from costmodel.table import BoolColumn, FloatColumn, LayoutTable
 from planner.budget import Before, Budget
 from planner.dealing import Dealer
 from planner.found import FreeFound
 from planner.lean import LeanSieve, ends, policies_of
 from planner.may_split import any_split, may_split
 from planner.path_pool import PathPool
-from planner.policy_columns import takes_longer
+from planner.policy_columns import takes_longer, with_offload
 from planner.pool import Pool
 from planner.space import Sieve, Space, nodes, skeletons
 from planner.split import Split, with_split
@@ -74,7 +70,7 @@ def roots_of(of: Question, rules: Sequence[Rule]) -> Pool:
     space = Space(of.job)
     table = nodes(space, LeanSieve(space, of.machine, rules, of.memory_bytes)).table
     floor = floor_seconds(of.job, of.machine, of.traits, table)
-    return Pool(table, floor, np.zeros(len(table), dtype=np.int64))
+    return Pool.of(table, floor)
 
 
 class FreeSplits:
@@ -245,7 +241,7 @@ class FreeSplits:
         table = table.take(may_split(self.of.traits, table))
         floor = floor_seconds(self.of.job, self.of.machine, self.of.traits, table)
         bound = np.maximum(floor, self._bounded(BoundSkeletons, table))
-        self.skeletons = self.skeletons.joined(self._pool(table, bound).below(self.best_s))
+        self.skeletons = self.skeletons.joined(Pool.of(table, bound).below(self.best_s))
 
     def _open_skeletons(self, batch: Pool) -> None:
         """Bound every recomputation and offload of skeletons."""
@@ -259,9 +255,7 @@ class FreeSplits:
         fast = self._bounded(BoundPolicies, plain) < self.best_s
         plain, skeleton = plain.take(fast), skeleton[fast]
         fractions = self.of.traits.offload_fractions
-        every = LayoutTable.concat(
-            plain.replaced(offload_optimizer=np.full(len(plain), one)) for one in fractions
-        )
+        every = with_offload(plain, fractions)
         legal = self.legal(every)
         every, skeleton = every.take(legal), np.tile(skeleton, len(fractions))[legal]
         bound = np.maximum(batch.bound[skeleton], self._bounded(BoundLayouts, every))
@@ -291,6 +285,3 @@ class FreeSplits:
     def rows(self, table: LayoutTable) -> list[Splittable]:
         """The layouts of a table, one by one."""
         return self.of.rows(table) if len(table) else []
-
-    def _pool(self, table: LayoutTable, bound: FloatColumn) -> Pool:
-        return Pool(table, bound, np.zeros(len(bound), dtype=np.int64))

@@ -55,7 +55,7 @@ class Reached:
     free: FreeFound | None = None
     """What uneven stages give, where the search for even ones made way for them."""
     uneven: UnevenStages | None = None
-    """What is proven of uneven stages, where the objective itself asked for them."""
+    """What is proven of even stages and of uneven ones, where both were searched."""
 
     @property
     def lower_bound_s(self) -> float:
@@ -207,7 +207,7 @@ def _none(prober: Prober, job: Job) -> Reached:
     return Reached(job, fastest, None)
 
 
-def too_late(prober: Prober, job: Job, step_s: float, *, even: bool = False) -> SpecError:
+def too_late(prober: Prober, job: Job, step_s: float, *, even: bool) -> SpecError:
     """The fastest layout found, maybe of those with even stages, misses the deadline."""
     taken = step_s * (run_steps(job) or 1)
     wanted = (prober.options.deadline_days or 0.0) * SECONDS_PER_DAY

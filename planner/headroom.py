@@ -15,7 +15,7 @@ from costmodel.calibrated import machine_for
 from costmodel.estimate import price
 from costmodel.runtimes import traits_of
 from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, LayoutTable
+from costmodel.table import LayoutTable
 from planner.any_stages import leaner_splits
 from planner.probes import Prober
 
@@ -33,12 +33,6 @@ class Leanest:
     """On its fullest rank."""
     lower_bound_bytes: float
     """No layout that is fast enough uses less."""
-
-
-def used_bytes(prober: Prober, job: Job, table: LayoutTable) -> FloatColumn:
-    """Device memory the fullest rank of each layout uses. Source: `costmodel.estimate.price`."""
-    machine = machine_for(job, prober.measured)
-    return price(job, machine, traits_of(job), table).memory.used
 
 
 def leanest(prober: Prober, job: Job, known: LayoutTable, most_seconds: float) -> Leanest:
@@ -69,6 +63,7 @@ def leanest(prober: Prober, job: Job, known: LayoutTable, most_seconds: float) -
 
 
 def _leanest_of(prober: Prober, job: Job, table: LayoutTable) -> Leanest:
-    used = used_bytes(prober, job, table)
+    machine = machine_for(job, prober.measured)
+    used = price(job, machine, traits_of(job), table).memory.used
     row = int(np.argmin(used))
     return Leanest(table.take(np.array([row])), float(used[row]), 0.0)

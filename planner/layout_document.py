@@ -66,7 +66,6 @@ def _written_stages(layout: Layout, stages: StageLayers) -> Iterator[_WrittenSta
 
 
 ABSENT = "missing"
-_DERIVED = ("dp_shard", "num_microbatches", "num_microbatches_per_replica")
 
 
 def layout_from_json(text: Json) -> Layout:

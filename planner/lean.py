@@ -41,6 +41,7 @@ from costmodel.table import (
     module_bits,
 )
 from planner.constraints import MEMORY
+from planner.policy_columns import with_offload
 from planner.space import (
     FIRST_KNOWN,
     NODE_COLUMNS,
@@ -228,10 +229,7 @@ def leanest_layout(
 ) -> tuple[float, LayoutTable] | None:
     """Bytes and policy of the skeletons' leanest layout; none where no policy is allowed."""
     table = policies(space, skeletons)[0] if len(skeletons) else skeletons
-    every = LayoutTable.concat(
-        table.replaced(offload_optimizer=np.full(len(table), fraction))
-        for fraction in space.traits.offload_fractions
-    )
+    every = with_offload(table, space.traits.offload_fractions)
     legal = every.take(allowed(every))
     if not len(legal):
         return None

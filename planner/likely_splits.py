@@ -1,10 +1,10 @@
 """Layouts that look fast, split before their turn: at first, and where a proof is not reached.
 
-At first, two siblings of the first answer, layouts with its degrees. At last, bounds of what
-waits may be far too low, and then the best first was not soon a good answer: some layouts of all
-degrees that wait are priced with balanced stages, and those that look fastest are split; then
-siblings of the answer, until none of them is faster. Nothing is dropped here, so every bound of the
-search stays what it was.
+At first, two siblings of the first answer, layouts with its degrees; and the answer of a similar
+job, with two siblings of its own. At last, bounds of what waits may be far too low, and then the
+best first was not soon a good answer: some layouts of all degrees that wait are priced with
+balanced stages, and those that look fastest are split; then siblings of the answer, until none of
+them is faster. Nothing is dropped here, so every bound of the search stays what it was.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 
 from costmodel.estimate import Priced, price
 from costmodel.spec.layout import Layout, split
-from costmodel.table import FloatColumn, IntColumn, LayoutTable, ObjectColumn, distinct, objects
+from costmodel.table import FloatColumn, LayoutTable, ObjectColumn, distinct, objects
+from planner.dealing import CHUNK_ROWS
 from planner.free_splits import TRIED_FIRST, FreeSplits
 from planner.lean import ends, fastest
 from planner.may_split import may_split
 from planner.policy_columns import POLICY_COLUMNS
-from planner.pool import Pool
+from planner.pool import Pool, first_of_each
 from planner.space import FAMILY, policies, skeletons
 from planner.split_windows import balanced, stages_of
 
@@ -29,7 +30,6 @@ MOST_SKELETONS = 1024
 Source: assumed, as below; they only choose what is tried."""
 MOST_TRIED = 60
 """Layouts split before no other round is begun, however many workers there are."""
-PRICED_AT_ONCE = 8_192
 SIBLINGS = 2
 """Of the first answer, split before the work begins. Source: measured; any number gives the same
 proved answer."""
@@ -79,7 +79,7 @@ def _leaders(splits: FreeSplits) -> Pool:
     """Layouts that wait and look fast, one of each degrees and number of virtual stages."""
     waiting = splits.skeletons.joined(_skeletons_of(splits.layouts))
     waiting = waiting.take(np.lexsort((waiting.bound, -waiting.table.zero_stage)))
-    waiting = waiting.take(_first(waiting.table, (*FAMILY, "vpp", "micro_batch_size")))
+    waiting = waiting.take(first_of_each(waiting.table, (*FAMILY, "vpp", "micro_batch_size")))
     table = waiting.split(MOST_SKELETONS)[0].table
     lean = ends(splits.space, table)[1]
     every = LayoutTable.concat([fastest(lean), lean])
@@ -91,7 +91,7 @@ def _skeletons_of(layouts: Pool) -> Pool:
     none = np.zeros(len(layouts.bound), dtype=np.int64)
     columns = dict.fromkeys(POLICY_COLUMNS, none)
     table = layouts.table.replaced(**columns, offload_optimizer=np.zeros(len(none)))
-    return Pool(table, layouts.bound, none)
+    return Pool.of(table, layouts.bound)
 
 
 def _siblings(splits: FreeSplits, answer: LayoutTable) -> Pool:
@@ -114,8 +114,8 @@ def _likely(splits: FreeSplits, table: LayoutTable, names: Sequence[str]) -> Poo
     table = table.take(may_split(splits.of.traits, table))
     stages = _balanced(splits, table)
     chosen, looks = np.full(len(table), -1.0), np.full(len(table), np.inf)
-    for start in range(0, len(table), PRICED_AT_ONCE):
-        pick = np.arange(start, min(start + PRICED_AT_ONCE, len(table)))
+    for start in range(0, len(table), CHUNK_ROWS):
+        pick = np.arange(start, min(start + CHUNK_ROWS, len(table)))
         chosen[pick] = _least_offload(splits, table.take(pick), stages[pick])
         fits = pick[chosen[pick] >= 0]
         if not len(fits):
@@ -123,15 +123,9 @@ def _likely(splits: FreeSplits, table: LayoutTable, names: Sequence[str]) -> Poo
         rows = table.take(fits).replaced(offload_optimizer=chosen[fits])
         looks[fits] = _priced(splits, rows, stages[fits]).step_seconds
     every = table.replaced(offload_optimizer=np.maximum(chosen, 0))
-    pool = Pool(every, looks, np.zeros(len(every), dtype=np.int64)).below(splits.best_s)
+    pool = Pool.of(every, looks).below(splits.best_s)
     pool = pool.split(len(pool.bound))[0]
-    return pool.take(_first(pool.table, names))
-
-
-def _first(table: LayoutTable, names: Sequence[str]) -> IntColumn:
-    """The first row of each that are alike in some columns, in order."""
-    codes = np.array([getattr(table, name) for name in names])
-    return np.sort(np.unique(codes, axis=1, return_index=True)[1])
+    return pool.take(first_of_each(pool.table, names))
 
 
 def _balanced(splits: FreeSplits, table: LayoutTable) -> ObjectColumn:

@@ -12,13 +12,12 @@ from costmodel.table import FULL, LayoutTable
 from planner.budget import Deadline
 from planner.lean import ends, most_offload
 from planner.mixed_bounds import InGroups, steady_bound
-from planner.mixed_pools import joined
 from planner.mixed_windows import Below, path_bound, window_bound
 from planner.pool import Pool
 from planner.space import Space
 
 ROWS_AT_ONCE = 2_048
-"""Skeletons priced together: as many as `planner.mixed_pools.CHUNK_ROWS`, in several classes."""
+"""Skeletons priced together: as many as `planner.dealing.CHUNK_ROWS`, in several classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +58,13 @@ def by_order(
         for start in range(0, len(own), ROWS_AT_ONCE):
             some = pool.take(own[start : start + ROWS_AT_ONCE])
             parts.append(some if asked.late else bound(asked, some, orders[family]))
-    return joined(parts)
+    return Pool.concat(parts)
 
 
 def classes_in_groups(asked: Asked, skeletons: Pool, order: Sequence[int]) -> Pool:
     """The classes of some skeletons, each as a row of its own; the groups in an order.
 
-    Source: as `planner.lean.classes`.
+    Source: as `planner.lean.ends`.
     """
     table = skeletons.table
     offload = most_offload(asked.space, asked.rules, table)

@@ -13,12 +13,14 @@ import numpy as np
 from costmodel.rules import Rule
 from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
 from planner.budget import Budget
+from planner.dealing import parts_of
 from planner.lean import ends
 from planner.may_split import any_split
 from planner.mixed_bounds import likely_seconds, steady_bound
-from planner.mixed_pools import first_of_each, parts_of
 from planner.mixed_splits import Splits
 from planner.mixed_windows import Below, window_bound
+from planner.policy_columns import with_offload
+from planner.pool import first_of_each
 from planner.space import Sieve, policies, skeletons
 
 NODES_SORTED, FIRST_NODES = 512, 32
@@ -86,7 +88,7 @@ class Dive:
             both = [table.take(some) for table in (plain, full)]
             each = [self._looks(table, order) for table in both for order in self.orders]
             looks[some] = np.min(each, axis=0)
-        first = first_of_each(nodes, looks, 1)
+        first = _best_of_each(nodes, looks)
         rest = np.argsort(looks, kind="stable")
         return np.concatenate([first, rest[~np.isin(rest, first)]])
 
@@ -119,11 +121,7 @@ class Dive:
     def _with_offload(self, table: LayoutTable) -> LayoutTable:
         """Legal rows without offload and with all of it."""
         fractions = self.splits.space.traits.offload_fractions
-        every = LayoutTable.concat(
-            table.replaced(offload_optimizer=np.full(len(table), one))
-            for one in sorted({min(fractions), max(fractions)})
-        )
-        return self._legal(every)
+        return self._legal(with_offload(table, sorted({min(fractions), max(fractions)})))
 
     def _legal(self, table: LayoutTable) -> LayoutTable:
         for rule in self.rules:
@@ -135,7 +133,7 @@ class Dive:
         parts = [self._looks(part, self.orders[family]) for part in parts_of(table)]
         looks = np.concatenate([np.zeros(0), *parts])
         rows = np.flatnonzero(looks < self.splits.best_s)
-        first = rows[first_of_each(table.take(rows), looks[rows], 1)][:most]
+        first = rows[_best_of_each(table.take(rows), looks[rows])][:most]
         return [Likely(float(looks[row]), family, table.take(np.array([row]))) for row in first]
 
     def _run(self, found: list[Likely], most: int) -> None:
@@ -172,8 +170,11 @@ class Dive:
         plain = table.replaced(**dict.fromkeys(names, none), offload_optimizer=np.zeros(len(table)))
         node = plain.replaced(vpp=none + 1, schedule=none, zero_stage=none)
         every, _ = policies(self.splits.space, skeletons(self.splits.space, self.sieve, node).table)
-        every = LayoutTable.concat(
-            every.replaced(offload_optimizer=np.full(len(every), one))
-            for one in self.splits.space.traits.offload_fractions
-        )
+        every = with_offload(every, self.splits.space.traits.offload_fractions)
         self._run(self._likely(self._legal(every), family, LAST_RUNS), LAST_RUNS)
+
+
+def _best_of_each(table: LayoutTable, value: FloatColumn) -> IntColumn:
+    """The row with the smallest value of each tp, cp, pp and vpp, smallest first."""
+    order = np.argsort(value, kind="stable")
+    return order[first_of_each(table.take(order), ("tp", "cp", "pp", "vpp"))]

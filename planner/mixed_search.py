@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -23,14 +24,15 @@ from costmodel.rules import Rule
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
 from planner.budget import Budget
+from planner.dealing import parts_of
 from planner.lean import LeanSieve, policies_of
 from planner.may_split import any_split
 from planner.mixed_bounds import steady_bound, throughput_bound
 from planner.mixed_classes import Asked, along_paths, by_order, classes_in_groups
 from planner.mixed_dive import Dive
-from planner.mixed_pools import joined, orders_of, parts_of
 from planner.mixed_splits import Splits
 from planner.mixed_windows import path_bound, window_bound
+from planner.policy_columns import with_offload
 from planner.pool import Pool
 from planner.space import Space, nodes, skeletons
 
@@ -39,6 +41,8 @@ TRIED = 1
 """Layouts of a batch that run at once: a better answer leaves fewer branches. Source: assumed."""
 MOST_STEPS, WITH_LIMIT = 80, 1 << 30
 """Batches opened without and with a time limit. Source: assumed; some seconds for 64 GPUs."""
+LARGEST = 4
+"""Groups whose orders are all tried; of more only the order of the file and its reverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,12 @@ class MixedFound:
     judged: int
     """Splits whose schedule was run."""
     complete: bool
+
+
+def orders_of(groups: int) -> tuple[tuple[int, ...], ...]:
+    """The orders in which node groups may follow one another in a pipeline."""
+    given = tuple(range(groups))
+    return tuple(permutations(given)) if groups <= LARGEST else (given, given[::-1])
 
 
 class MixedSearch:
@@ -125,10 +135,8 @@ class MixedSearch:
         gpus = table.tp * table.cp * table.dp
         whole = [group.num_gpus % gpus == 0 for group in self.job.cluster.groups]
         table = table.take(np.all(whole, axis=0) & ~stages_hold_layers.broken(self.job, table))
-        pool = Pool(table, np.zeros(len(table)), np.zeros(len(table), dtype=np.int64))
-        if len(table):
-            pool = Pool(table, throughput_bound(self.splits.priced(table)), pool.family)
-        return pool.split(len(table))[0]
+        bound = throughput_bound(self.splits.priced(table)) if len(table) else np.zeros(0)
+        return Pool.of(table, bound).split(len(table))[0]
 
     @property
     def _asked(self) -> Asked:
@@ -143,14 +151,14 @@ class MixedSearch:
             for family, order in enumerate(self.orders):
                 bound = steady_bound(priced, order, priced.again(np.inf))
                 parts.append(Pool(some, bound, np.full(len(some), family)).below(self.best_s))
-        self.skeletons = joined(parts)
+        self.skeletons = Pool.concat(parts)
 
     def _open(self, batch: Pool) -> None:
         """Every recomputation and offload of skeletons that may still win."""
         for family in np.unique(batch.family).tolist():
             own = batch.take(batch.family == family)
             plain, _ = policies_of(self.space, own.table)
-            every = self._offloaded(plain)
+            every = with_offload(plain, self.space.traits.offload_fractions)
             for rule in self.grid_rules:
                 every = every.take(~rule.broken(self.job, every))
             every = every.take(any_split(self.space.traits, every))
@@ -163,13 +171,6 @@ class MixedSearch:
                 closer = self._closer(pool, family)
                 self.splits.try_balanced(closer.split(TRIED)[0].table, self.orders[family])
                 self.layouts = self.layouts.joined(closer)
-
-    def _offloaded(self, plain: LayoutTable) -> LayoutTable:
-        """Layouts with every share of the optimizer offloaded."""
-        return LayoutTable.concat(
-            plain.replaced(offload_optimizer=np.full(len(plain), fraction))
-            for fraction in self.space.traits.offload_fractions
-        )
 
     def _closer(self, pool: Pool, family: int) -> Pool:
         """Layouts that may still win, with the larger of all bounds."""

@@ -18,7 +18,6 @@ from costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
 from planner.budget import Budget
 from planner.may_split import may_split
 from planner.mixed_bounds import InGroups, room
-from planner.mixed_pools import uneven
 from planner.mixed_problem import MixedRow, mixed_rows
 from planner.mixed_windows import Below, Pace, update_seconds
 from planner.path_pool import PathPool
@@ -101,7 +100,7 @@ class Splits:
 
     def free(self, row: MixedRow) -> bool:
         """May the layers of a layout be split unevenly?"""
-        return bool(self._allowed(row, np.array([uneven(row.even)]))[0])
+        return bool(self._allowed(row, np.array([_uneven(row.even)]))[0])
 
     def rows(self, table: LayoutTable, order: Sequence[int]) -> list[MixedRow]:
         """The layouts of a table, without their stages, the groups in an order."""
@@ -187,3 +186,12 @@ class Splits:
         stages = objects([row.stages(tuple(split)) for split in layers.tolist()])
         table = row.one.table.replaced(stages=stages)
         return np.asarray(~np.any([rule.broken(self.job, table) for rule in self.rules], axis=0))
+
+
+def _uneven(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """A split like the even one, but for one layer."""
+    longest = int(np.argmax(layers))
+    other = (longest + 1) % len(layers)
+    step = np.zeros(len(layers), dtype=np.int64)
+    step[longest], step[other] = -1, 1
+    return tuple((np.array(layers) + step).tolist())

@@ -22,11 +22,12 @@ from planner.variations import Case
 
 MOST_SIMULATED = 8
 """Neighbours whose schedules are run; the others have a larger bound."""
+MOST_TOLD = 3
 
 Values = Mapping[str, object]
 
 
-def nearest_fitting(case: Case, layout: Layout, most: int = 3) -> tuple[Candidate, ...]:
+def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     """The fastest legal layouts that fit and differ in one thing, fastest first."""
     job, machine, traits = case.job, machine_for(case.job, case.measured), traits_of(case.job)
     every = list(dict.fromkeys(neighbours(job, layout)))
@@ -44,7 +45,7 @@ def nearest_fitting(case: Case, layout: Layout, most: int = 3) -> tuple[Candidat
     if not len(first):
         return ()
     estimates = explicit(job, machine, traits, table.take(first), memory_margin=margin)
-    order = sorted(range(len(first)), key=lambda i: estimates[i].step_time_s)[:most]
+    order = sorted(range(len(first)), key=lambda i: estimates[i].step_time_s)[:MOST_TOLD]
     return tuple(
         Candidate(rank=rank, layout=legal[first[i]], estimate=estimates[i])
         for rank, i in enumerate(order, start=1)

@@ -26,7 +26,8 @@ class SearchOptions(Spec):
     deadline_days: float | None = Field(default=None, gt=0.0)
     """The run of `training.tokens` must end by then."""
     only_answer: bool = False
-    """Leave out what other schedules would give, and what would help where nothing fits."""
+    """Leave out uneven stages, and all that is told beside the answer: other schedules, the order
+    of the nodes, what would help where nothing fits."""
     tries_uneven: int | None = None
     """With `only_answer`: give some fast layouts uneven stages and open others until there are so
     many, which may not do for a proof; null: even stages alone."""

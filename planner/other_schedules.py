@@ -29,8 +29,8 @@ def other_schedules(
     Passes cost what they cost on the job's runtime, and every rank waits for the others at the end
     of a step. Schedules that do not run in this shape are left out; without a pipeline all are.
     What does not fit is not simulated; patterns of more than `MOST_RANKS` ranks are left out too.
-    Layouts whose stages name their node groups have none: the
-    ranks of another placement would lie elsewhere.
+    Layouts whose stages name their node groups have none: the ranks of another placement would lie
+    elsewhere.
     """
     if layout.pp == 1 or any(stage.group for stage in layout.stages or ()):
         return ()

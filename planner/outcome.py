@@ -59,7 +59,7 @@ def outcome(case: Case, budget: Budget, uneven: int = 0) -> Outcome:
         late = budget.spent()
         return Outcome("untried" if late else "impossible", "" if late else str(error), None)
     if isinstance(answer, Plan):
-        return Outcome(_proof(answer.certificate), "", answer.best)
+        return Outcome(_status(answer.certificate), "", answer.best)
     return Outcome("rules" if answer.least_memory_bytes is None else "memory", "", None)
 
 
@@ -78,7 +78,7 @@ def kept_layout(case: Case, layout: Layout) -> Candidate | None:
     return Candidate(rank=1, layout=kept, estimate=priced) if priced.memory.fits else None
 
 
-def _proof(certificate: Certificate) -> Status:
+def _status(certificate: Certificate) -> Status:
     if certificate.optimal:
         return "proved"
     uneven = certificate.uneven_stages

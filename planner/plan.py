@@ -76,8 +76,8 @@ class Certificate(Spec):
     objective: Target
     """What the layout is best by, its value and its bound."""
     uneven_stages: UnevenStages | None = None
-    """Null where stages are even: the runtime splits so, `--fix stages=even`, or the objective is
-    memory or energy."""
+    """Null where stages are even (the runtime splits so, `--fix stages=even`, or the objective is
+    memory or energy), where no even ones fit, and on unlike node groups."""
 
 
 class Source(Spec):

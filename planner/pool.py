@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,20 @@ class Pool:
     table: LayoutTable
     bound: FloatColumn
     family: IntColumn
+
+    @classmethod
+    def of(cls, table: LayoutTable, bound: FloatColumn) -> Pool:
+        """Branches that are all of one family."""
+        return cls(table, bound, np.zeros(len(table), dtype=np.int64))
+
+    @classmethod
+    def concat(cls, pools: Sequence[Pool]) -> Pool:
+        """The branches of all pools, in order."""
+        return cls(
+            LayoutTable.concat([pool.table for pool in pools]),
+            np.concatenate([pool.bound for pool in pools]),
+            np.concatenate([pool.family for pool in pools]),
+        )
 
     @property
     def smallest(self) -> float:
@@ -40,8 +55,10 @@ class Pool:
 
     def joined(self, other: Pool) -> Pool:
         """Both together."""
-        return Pool(
-            LayoutTable.concat([self.table, other.table]),
-            np.concatenate([self.bound, other.bound]),
-            np.concatenate([self.family, other.family]),
-        )
+        return Pool.concat([self, other])
+
+
+def first_of_each(table: LayoutTable, names: Sequence[str]) -> IntColumn:
+    """The first row of each that are alike in some columns, in order."""
+    codes = np.array([getattr(table, name) for name in names])
+    return np.sort(np.unique(codes, axis=1, return_index=True)[1])

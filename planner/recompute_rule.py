@@ -10,7 +10,6 @@ No supported runtime runs such a layout, so this is a price and no answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,8 +27,10 @@ from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from planner.any_stages import splits_freely
 from planner.budget import Deadline
 from planner.constraints import legality_rules
+from planner.dealing import parts_of
 from planner.may_split import may_split
 from planner.path_pool import PathPool
+from planner.policy_columns import with_offload
 from planner.pool import Pool
 from planner.recompute_bounds import EvenLayouts
 from planner.space import Sieve, Space, nodes, skeletons
@@ -48,7 +49,6 @@ OPENED_WITHOUT_LIMIT = 100
 MOST_STAGES = 16
 """Virtual stages of layouts that are split anew without a limit: the integer program of more of
 them may take minutes (docs/decisions/0012)."""
-PRICED_AT_ONCE = 8_192
 REFINED_AT_ONCE = 64
 ROUGH, CLOSE = 0, 1
 """What is known of a bound: nothing of memory, or what has to be recomputed at least."""
@@ -176,10 +176,7 @@ class _Search:
     def _policies(self, table: LayoutTable) -> LayoutTable:
         """Every offload of layouts that recompute by stage, those that break no rule."""
         table = by_stage(table.take(may_split(self.traits, table)))
-        every = LayoutTable.concat(
-            table.replaced(offload_optimizer=np.full(len(table), fraction))
-            for fraction in self.traits.offload_fractions
-        )
+        every = with_offload(table, self.traits.offload_fractions)
         legal: BoolColumn = np.ones(len(every), dtype=bool)
         for rule in self.rules:
             legal &= ~rule.broken(self.job, every)
@@ -208,7 +205,7 @@ class _Search:
     def _waiting(self, table: LayoutTable, below_s: float, deadline: Deadline) -> Pool:
         """Layouts that may fit, as if nothing were recomputed; where no time is left, all."""
         waiting = self._pool(table.take(np.arange(0)), np.zeros(0))
-        for part in _parts(table):
+        for part in parts_of(table):
             late = deadline.seconds_left() <= 0
             bound = self._floor(part) if late else self._plain_bound(part)
             some = self._pool(part, bound).below(below_s)
@@ -290,8 +287,3 @@ def _plain(table: LayoutTable) -> LayoutTable:
     """Nothing recomputed."""
     nothing = np.zeros(len(table), dtype=np.int64)
     return table.replaced(recompute=nothing, recompute_method=nothing, recompute_num_layers=nothing)
-
-
-def _parts(table: LayoutTable) -> Iterable[LayoutTable]:
-    for start in range(0, len(table), PRICED_AT_ONCE):
-        yield table.take(np.arange(start, min(start + PRICED_AT_ONCE, len(table))))

@@ -40,11 +40,6 @@ class Robustness:
         return sum(rival.near_tie for rival in self.rivals)
 
     @property
-    def safest(self) -> Rival:
-        """The smallest 90th percentile."""
-        return min(self.rivals, key=lambda rival: rival.rank_by_p90)
-
-    @property
     def runner_up(self) -> Rival | None:
         """The one that is most likely faster than the choice; none if there is no other."""
         return max(self.rivals[1:], key=lambda rival: rival.probability_faster, default=None)

@@ -13,11 +13,7 @@ from costmodel.proof import EQUALS, program_lower_bound
 from costmodel.schedules import SCHEDULES
 from costmodel.schedules.memory import peak_activation_bytes
 from costmodel.schedules.offload import with_copies
-from costmodel.schedules.program import (
-    Op,
-    Placement,
-    Program,
-)
+from costmodel.schedules.program import Op, Placement, Program
 from costmodel.schedules.two_bp import split_backward
 from costmodel.timeline import run
 from planner.budget import Deadline

@@ -21,10 +21,10 @@ from planner.variations import (
     with_choice,
     with_domain,
     with_gpus,
-    with_margin,
     with_memory_by,
     with_nic,
     with_setting,
+    without_margin,
 )
 from planner.workers import ALONE, Workers
 
@@ -123,7 +123,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     domain = "scale-up domains of twice as many GPUs"
     yield _Change("domain", domain, lambda asked: with_domain(asked, 2))
     if case.options.memory_margin > 0:
-        yield _Change("margin", "no memory margin", lambda asked: with_margin(asked, 0.0))
+        yield _Change("margin", "no memory margin", without_margin)
 
 
 def _settings(case: Case, layout: Layout) -> Iterator[_Change]:

@@ -22,7 +22,7 @@ from planner.found import Found, FreeFound
 from planner.free_splits import OPENED_WITHOUT_LIMIT
 from planner.probes import Figure, Prober
 from planner.search import Search
-from planner.target import Tried
+from planner.target import Name, Tried
 
 MOST_SIZES = 32
 """Numbers of nodes tried, about."""
@@ -73,7 +73,7 @@ def node_counts(most: int) -> tuple[int, ...]:
     return tuple(sorted({*range(step, most + 1, step), *powers, most}))
 
 
-def scale_of(job: Job, name: str) -> float:
+def scale_of(job: Job, name: Name) -> float:
     """What one unit of a search's objective is worth: price of a second, steps of the run.
 
     Source: derived; money = seconds of a step x steps x price of the cluster for a second.
@@ -95,7 +95,7 @@ def longest_step(prober: Prober, job: Job) -> float:
     return np.inf if days is None else longest_step_seconds(job, days)
 
 
-def cheapest_size(prober: Prober, job: Job, name: str) -> BestSize:
+def cheapest_size(prober: Prober, job: Job, name: Name) -> BestSize:
     """The size whose best layout costs least money (`cost`) or joules (`energy`).
 
     Raises:
@@ -160,7 +160,7 @@ class _Splits:
     Without a time limit they open no more layouts together than on one size alone.
     """
 
-    def __init__(self, prober: Prober, name: str) -> None:
+    def __init__(self, prober: Prober, name: Name) -> None:
         self._prober, self._may_open = prober, OPENED_WITHOUT_LIMIT
         self._wanted = name != "energy" and not prober.options.only_answer
 
@@ -200,6 +200,6 @@ def _size(prober: Prober, job: Job, figure: Figure, scale: float, most: float) -
     return _Size(job, search, scale, bound)
 
 
-def figure_of(name: str) -> Figure:
+def figure_of(name: Name) -> Figure:
     """What a search makes small for an objective: money and GPUs follow from the step time."""
     return "energy" if name == "energy" else "time"

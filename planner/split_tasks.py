@@ -51,7 +51,7 @@ class Question:
     def of_classes(self, lean: LayoutTable) -> tuple[Priced, BlockCosts]:
         """The least seconds and bytes of classes of policies, given by what keeps least.
 
-        Source: derived; as `planner.lean.classes`. Of some layers recomputed together the input of
+        Source: derived; as `planner.lean.ends`. Of some layers recomputed together the input of
         the first is kept, of layers recomputed one by one that of each.
         """
         priced, costs = self.offloaded(fastest(lean))
@@ -149,7 +149,7 @@ class BestSplit:
     best_s: float
     pool: PathPool
     """Paths known for its pipeline."""
-    enough_s: float = np.inf
+    enough_s: float
     """It ends early where no split is faster than that."""
 
     def __call__(self, deadline: Deadline) -> tuple[Split, PathPool]:

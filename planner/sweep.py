@@ -128,9 +128,8 @@ def _point(
     settings: tuple[Setting, ...], changed: Case | PlanError, outcome: Outcome, case: Case
 ) -> Point:
     """One job and its best plan."""
-    if isinstance(changed, PlanError):
-        return Point(settings, case.job.cluster.num_gpus, outcome, None, None, None)
-    best, job = outcome.best, changed.job
+    job = changed.job if isinstance(changed, Case) else case.job
+    best = outcome.best
     speed = job.training.tokens_per_step / best.estimate.step_time_s if best else None
     return Point(settings, job.cluster.num_gpus, outcome, speed, None, None)
 

@@ -11,19 +11,12 @@ from costmodel.runtimes import traits_of
 from costmodel.runtimes.executes import EVEN_SPLIT
 from costmodel.spec.job import Job
 from costmodel.table import LayoutTable
-from planner.any_stages import (
-    joined,
-    looks_for_uneven,
-    proof_of,
-    splits_below,
-    wants_uneven,
-)
+from planner.any_stages import joined, looks_for_uneven, proof_of, splits_below, wants_uneven
 from planner.found import FreeFound
 from planner.free_splits import FreeSplits
 from planner.goals import Reached, step_target
 from planner.likely_splits import MOST_TRIED, try_likely
 from planner.options import SearchOptions
-from planner.plan import UnevenStages
 from planner.probes import Prober
 from planner.sizes import longest_step
 from planner.split_problem import Splittable
@@ -56,8 +49,8 @@ def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> N
         )
 
 
-def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStages | None]:
-    """The same answer, or a faster one whose stages are uneven; and what is proven of them.
+def with_uneven_stages(prober: Prober, reached: Reached) -> Reached:
+    """The same answer, or a faster one whose stages are uneven, with what is proven of them.
 
     Raises:
         SpecError: Even stages are excluded, and no uneven ones were found.
@@ -66,15 +59,15 @@ def with_uneven_stages(prober: Prober, reached: Reached) -> tuple[Reached, Uneve
     if wants_uneven(options) and len(job.cluster.groups) == 1:
         return _only_uneven(prober, reached)
     if options.objective != "time" or not looks_for_uneven(job, options):
-        return reached, reached.uneven
+        return reached
     if reached.target is None:
-        return _where_no_even_fit(prober, reached), None
+        return _where_no_even_fit(prober, reached)
     if (free := reached.free) is None:
-        return reached, None
-    proof = proof_of(found, free)
+        return reached
     bound = min(found.lower_bound_s, free.lower_bound_s)
     finalists = joined(found.finalists, free, options.top)
-    return _changed(prober, reached, free, bound, finalists), proof
+    changed = _changed(prober, reached, free, bound, finalists)
+    return replace(changed, uneven=proof_of(found, free))
 
 
 def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
@@ -101,7 +94,7 @@ def _changed(
     return replace(reached, found=found, target=target)
 
 
-def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStages | None]:
+def _only_uneven(prober: Prober, reached: Reached) -> Reached:
     """The best layout whose stages are not even, whatever even ones give."""
     job, found = reached.job, reached.found
     below = np.nextafter(longest_step(prober, job), np.inf)
@@ -111,7 +104,7 @@ def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStage
     free = splits.run(at_last=try_likely)
     late = prober.budget.spent()
     if free.table is None and found.finalists is None and not late:
-        return reached, None
+        return reached
     if free.table is None:
         raise SpecError(
             "the time limit struck before a layout with uneven stages was found: raise --time-limit"
@@ -120,7 +113,8 @@ def _only_uneven(prober: Prober, reached: Reached) -> tuple[Reached, UnevenStage
             "stages=even"
         )
     proof = None if found.finalists is None else proof_of(found, free)
-    return _changed(prober, reached, free, free.lower_bound_s, free.table), proof
+    changed = _changed(prober, reached, free, free.lower_bound_s, free.table)
+    return replace(changed, uneven=proof)
 
 
 class OnlyUneven(FreeSplits):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -162,9 +163,9 @@ def with_setting(case: Case, name: str, value: str | None) -> Case:
     return case.with_job(replaced(case.job, options=options))
 
 
-def with_margin(case: Case, memory_margin: float) -> Case:
-    """Share of device memory that must stay free."""
-    options = case.options.model_copy(update={"memory_margin": memory_margin})
+def without_margin(case: Case) -> Case:
+    """All of the device memory may be used."""
+    options = case.options.model_copy(update={"memory_margin": 0.0})
     return replace(case, options=options)
 
 
@@ -196,11 +197,7 @@ def replaced(spec: SpecT, **values: object) -> SpecT:
         raise SpecError(first_complaint(error).text) from error
 
 
-class _Regroup(Protocol):
-    def __call__(self, group: NodeGroup) -> NodeGroup: ...
-
-
-def _with_groups(case: Case, change: _Regroup) -> Case:
+def _with_groups(case: Case, change: Callable[[NodeGroup], NodeGroup]) -> Case:
     cluster = case.job.cluster
     groups = tuple(change(group) for group in cluster.groups)
     return _with_cluster(case, _regrouped(cluster, groups))

@@ -12,11 +12,8 @@ from costmodel.table import LayoutTable
 from costmodel.uncertainty import near_tie_fraction
 from planner.answer import estimate
 from planner.budget import Budget
-from planner.compare import (
-    Side,
-    TermDifference,
-    term_differences,
-)
+from planner.candidates import made_otherwise
+from planner.compare import Side, TermDifference, term_differences
 from planner.constraints import broken_rules
 from planner.remedies import Remedy, remedies
 from planner.robustness import probability_faster
@@ -26,8 +23,6 @@ from planner.written import Written
 
 Verdict = Literal["refused", "too large", "slower", "near tie", "same", "faster"]
 """Illegal; over the memory; slower than the model can be wrong; within that; equal; faster."""
-OTHER_NUMBERS = 1e-6
-"""Relative difference of two step times that is more than rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +190,7 @@ def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[
         yield "the search does not try dp_replicate > 1"
     if not plan.optimal:
         yield f"the plan is not proved fastest: its gap is {plan.gap_fraction:.1%}"
-    if abs(plan.step_time_s / best.estimate.step_time_s - 1) > OTHER_NUMBERS:
+    if made_otherwise(plan.step_time_s, best.estimate.step_time_s):
         yield (
             f"the plan was made with other numbers ({plan.step_time_s:.4g} s a step, now "
             f"{best.estimate.step_time_s:.4g} s): give the --profile it was made with"

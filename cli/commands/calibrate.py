@@ -10,7 +10,7 @@ from typing import get_args
 import click
 
 from cli.calibrations import calibration_json
-from cli.files import read_log, write_text
+from cli.files import read_log
 from cli.help import example
 from cli.inputs import load_model
 from cli.layout_text import parse_layout
@@ -167,13 +167,11 @@ def command(
         observations, measured = _from_logs(logged, chosen, measured)
     calibration = calibrate(observations, measured.profile)
     text = json_text(calibration_json(calibration))
-    if destination.output:
-        write_text(destination.output, text, force=destination.force)
-        remark(f"wrote {destination.output}")
+    destination.write(text)
     if destination.as_json:
         write(text)
     else:
-        show(*calibration_page(calibration, destination.output))
+        show(*calibration_page(calibration, output))
 
 
 def _measured(profiles: Sequence[Path]) -> Measured:

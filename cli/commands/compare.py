@@ -35,8 +35,8 @@ def command(first: Path, second: Path, profiles: tuple[Path, ...], *, as_json: b
         Case(other.job, other.options, measured),
         other.layout,
     )
-    remark_change(first, one, found.first.estimate.step_time_s)
-    remark_change(second, other, found.second.estimate.step_time_s)
+    remark_change(first, one.step_time_s, found.first.estimate.step_time_s)
+    remark_change(second, other.step_time_s, found.second.estimate.step_time_s)
     if as_json:
         show_json(compare_document(found))
     else:

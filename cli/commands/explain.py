@@ -47,7 +47,7 @@ def command(
     except PlanError as error:
         raise type(error)(f"{plan}: {error}") from error
     remark_objective(plan, found)
-    remark_change(plan, found, explanation.estimate.step_time_s)
+    remark_change(plan, found.step_time_s, explanation.estimate.step_time_s)
     if as_json:
         show_json(explain_document(explanation))
     else:

@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import click
 
@@ -175,7 +175,7 @@ def command(
     wanted: Wanted,
     nodes: Nodes,
     output: Path,
-    print_launch: Literal["slurm", "torchrun"] | None,
+    print_launch: Kind | None,
     *,
     restart: bool,
     force: bool,

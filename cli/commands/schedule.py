@@ -9,7 +9,7 @@ import click
 from cli.clock import Clock
 from cli.files import read_text
 from cli.help import example
-from cli.output import remark, show, show_json
+from cli.output import WIDTH, remark, show, show_json
 from cli.parameters import finite
 from cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
 from cli.schedule_effects import refuse_idle, refuse_no_export, refuse_nothing_to_split
@@ -88,7 +88,7 @@ def _answer(scored: Scored, pipeline: Pipeline, outputs: Outputs) -> None:
     if outputs.as_json:
         show_json(schedule_json(scored))
     else:
-        show(*schedule_page(scored, pipeline, outputs.width), width=max(100, outputs.width))
+        show(*schedule_page(scored, pipeline, outputs.width), width=max(WIDTH, outputs.width))
 
 
 def _answer_all(ranking: Ranking, outputs: Outputs) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import click
 
 from cli.clock import Clock
-from cli.files import write_text
 from cli.help import example
 from cli.layout_text import parse_layout, spelled_out
 from cli.objective_options import DEADLINE, OBJECTIVE, PARETO, SLACK, pair_of, slack_of
@@ -143,9 +142,7 @@ def command(
         return
     plan = _completed(result, clock.seconds, question.notes)
     text = json_text(plan_json(plan))
-    if destination.output:
-        write_text(destination.output, text, force=destination.force)
-        remark(f"wrote {destination.output}")
+    destination.write(text)
     if destination.as_json:
         write(text)
         if own:

@@ -9,17 +9,15 @@ import click
 from cli.documents import read_json
 from cli.help import example
 from cli.options import CANDIDATE, PROFILE
-from cli.output import remark, show, show_json
+from cli.output import WIDTH, show, show_json
 from cli.profiles import load_measured
 from cli.render.simulation import simulation_json, simulation_page, step_end
 from cli.schedule_outputs import Outputs, output_options
+from cli.written_plans import remark_change
 from costmodel.errors import PlanError
 from planner.candidates import with_candidate, written_step_time
 from planner.plan import chosen_from_json
-from planner.simulation import Simulation, simulate
-
-NOTICED = 1e-6
-"""Relative difference of two step times that is more than rounding."""
+from planner.simulation import simulate
 
 
 @click.command(
@@ -46,18 +44,9 @@ def command(
         simulation = simulate(*chosen_from_json(text), measured)
     except PlanError as error:
         raise type(error)(f"{plan}: {error}") from error
-    _remark_change(simulation, written_step_time(text))
+    remark_change("the plan", written_step_time(text), simulation.step_time_s)
     outputs.write(simulation.scored.timeline, step_end(simulation))
     if outputs.as_json:
         show_json(simulation_json(simulation))
     else:
-        show(*simulation_page(simulation, outputs.width), width=max(100, outputs.width))
-
-
-def _remark_change(simulation: Simulation, written: float) -> None:
-    """Say so if the plan was made with other numbers."""
-    if abs(written / simulation.step_time_s - 1) > NOTICED:
-        remark(
-            f"the plan says {written:.4g} s a step, this version {simulation.step_time_s:.4g} s: "
-            "give the --profile it was made with, or make it anew"
-        )
+        show(*simulation_page(simulation, outputs.width), width=max(WIDTH, outputs.width))

@@ -46,7 +46,7 @@ def command(
             answer = why_not(Case(found.job, found.options, measured), found, asked, clock)
     except PlanError as error:
         raise type(error)(f"{plan}: {error}") from error
-    remark_change(plan, found, answer.best.estimate.step_time_s)
+    remark_change(plan, found.step_time_s, answer.best.estimate.step_time_s)
     if as_json:
         show_json(why_not_document(answer))
     else:

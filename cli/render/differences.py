@@ -8,7 +8,15 @@ from rich.table import Table
 
 from cli.render.grid import Column, bar, grid
 from cli.render.terms import LABELS, SMALLEST_SHARE
-from cli.render.text import gib, percent, recompute_text, seconds_like, stages_text, zero_text
+from cli.render.text import (
+    gib,
+    percent,
+    recompute_text,
+    seconds_like,
+    stages_text,
+    usual_schedule,
+    zero_text,
+)
 from costmodel.explicit import Estimate, Memory
 from costmodel.spec.layout import Layout
 from costmodel.spec.model import ModelSpec
@@ -34,7 +42,8 @@ def change_text(layout: Layout, before: Layout, model: ModelSpec) -> str:
 def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
     names = ["tp", "pp", "vpp", "cp", "dp", *(("ep", "etp") if model.moe else ())]
     words = {name: f"{name} {getattr(layout, name)}" for name in names}
-    words["schedule"] = layout.schedule
+    if layout.schedule != usual_schedule(layout):
+        words["schedule"] = layout.schedule
     words["mbs"] = f"mbs {layout.micro_batch_size}"
     words["zero"] = zero_text(layout)
     words["recompute"] = f"recompute {recompute_text(layout)}"
@@ -46,10 +55,6 @@ def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
         words["offloaded modules"] = f"offload {'+'.join(layout.offload_modules)}"
     if layout.stages:
         words["stages"] = f"stages {stages_text(layout.stages)}"
-    if layout.vpp > 1 and layout.schedule == "interleaved":
-        del words["schedule"]
-    if layout.vpp == 1 and layout.schedule == "1f1b":
-        del words["schedule"]
     return words
 
 

@@ -226,7 +226,7 @@ def explain_document(found: Explanation) -> Mapping[str, object]:
             "binds": found.memory_binds,
         },
         "recompute_rule": _rule_json(found),
-        "shadow_prices": [_price_json(found, price) for price in found.shadow_prices],
+        "shadow_prices": [_price_json(price) for price in found.shadow_prices],
         "robustness": {
             "near_ties": found.robustness.near_ties,
             "rivals": [
@@ -267,18 +267,18 @@ def _lifted_json(lifted: Lifted) -> Mapping[str, object]:
     }
 
 
-def _price_json(found: Explanation, price: ShadowPrice) -> Mapping[str, object]:
+def _price_json(price: ShadowPrice) -> Mapping[str, object]:
     return {
         "change": price.change,
         "text": price.text,
         "status": price.status,
         "reason": price.reason,
-        "kept": _effect_json(found, price.kept),
-        "replanned": _effect_json(found, price.replanned),
+        "kept": _effect_json(price.kept),
+        "replanned": _effect_json(price.replanned),
     }
 
 
-def _effect_json(found: Explanation, effect: Effect | None) -> Mapping[str, object] | None:
+def _effect_json(effect: Effect | None) -> Mapping[str, object] | None:
     if effect is None:
         return None
     return {

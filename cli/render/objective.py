@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cli.render.grid import Column, grid
 from cli.render.text import gib, percent, plural, seconds
+from costmodel.price import run_steps
 from costmodel.runtimes import traits_of
 from costmodel.units import long_unit
 from planner.plan import Plan
@@ -79,9 +80,7 @@ def only_even(plan: Plan) -> bool:
 
 
 def _run_seconds(plan: Plan) -> float:
-    training = plan.job.training
-    steps = -(-(training.tokens or 0) // training.tokens_per_step)
-    return steps * plan.best.estimate.step_time_s
+    return (run_steps(plan.job) or 0) * plan.best.estimate.step_time_s
 
 
 def _proof(target: Target) -> str:

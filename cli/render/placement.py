@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import ceil
 
+from cli.output import WIDTH
 from cli.render.text import percent, seconds_like
 from costmodel.spec.links import Placement
 from planner.plan import Plan
 
-WIDTH = 100
 MORE = " ..., see `placement` of the plan"
 
 

@@ -22,7 +22,7 @@ from cli.render.text import gib, layout_line, percent, plural, seconds, seconds_
 from costmodel.explicit import Estimate
 from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
-from planner.constraints import LIVES_IN_GROUPS, MEMORY, legality_rules
+from planner.constraints import MEMORY, legality_rules, ranks_straddle
 from planner.plan import Certificate, Plan, UnevenStages
 
 SHOWN_RULES = 5
@@ -58,16 +58,12 @@ def certificate_text(plan: Plan) -> str:
     gap = _gap(proof)
     space = plural(proof.space_size, "layout") + _kind_of_stages(plan)
     missed = "the time limit struck, so the table may miss alternatives"
+    rest = "a bound or a rule excludes the others" if proof.optimal else MORE_TIME
+    rest = rest if proof.alternatives_complete else missed
     if proof.uneven_stages:
-        rest = "a bound or a rule excludes the others" if proof.optimal else MORE_TIME
-        rest = rest if proof.alternatives_complete else missed
         return f"{_uneven_text(plan, proof.uneven_stages)}\n{work}; {rest}."
     if proof.optimal:
-        rest = "a bound or a rule excludes the others"
-        return (
-            f"Proved {best} of {space} under the cost model, {gap}.\n"
-            f"{work}; {rest if proof.alternatives_complete else missed}."
-        )
+        return f"Proved {best} of {space} under the cost model, {gap}.\n{work}; {rest}."
     why = "." if proof.alternatives_complete else f": {missed}."
     more = f"; {MORE_TIME}" if proof.alternatives_complete else ""
     return f"Not proved {best} of {space}{why}\n{work}; {_none_below(proof)}, {gap}{more}."
@@ -138,9 +134,8 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     """Which rules refused most layouts, and what to do about them."""
     if not refused:
         return
-    says = {rule.name: rule.says for rule in legality_rules(job)}
+    says = {rule.name: rule.says for rule in (*legality_rules(job), ranks_straddle())}
     says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
-    says[LIVES_IN_GROUPS] = "searched apart, with every pipeline rank in one node group"
     shown = list(refused.items())[:SHOWN_RULES]
     rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]
     more = list(refused.values())[SHOWN_RULES:]

@@ -65,17 +65,18 @@ def percent(fraction: float, digits: int = 1) -> str:
 
 def parameters(count: int) -> str:
     """A number of parameters: 70.6 B."""
-    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:,}"
+    return _large(count, ".1f")
 
 
 def tokens(count: int) -> str:
     """A number of tokens: 15 T."""
+    return _large(count, "g")
+
+
+def _large(count: int, form: str) -> str:
     for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
         if count >= size:
-            return f"{count / size:g} {unit}"
+            return f"{count / size:{form}} {unit}"
     return f"{count:,}"
 
 
@@ -142,27 +143,3 @@ def recompute_text(layout: Layout) -> str:
 def offloaded_text(layout: Layout) -> str:
     """Modules whose activations wait on the host, in short."""
     return "+".join(SHORT_OFFLOADED[module] for module in layout.offload_modules) or "-"
-
-
-def layout_argument(layout: Layout) -> str:
-    """The text `--layout` reads back as this layout."""
-    default = Layout()
-    values = layout.model_dump(mode="json")
-    parts = [f"{name}={getattr(layout, name)}" for name in ("tp", "pp", "vpp", "cp", "dp")]
-    for name in ("ep", "etp", "dp_replicate", "zero_stage", "micro_batch_size", "recompute"):
-        if getattr(layout, name) != getattr(default, name) or name == "micro_batch_size":
-            parts.append(f"{name}={values[name]}")
-    if layout.sequence_parallel:
-        parts.append("sequence_parallel=true")
-    if layout.recompute_modules:
-        parts.append(f"recompute_modules={'+'.join(layout.recompute_modules)}")
-    if layout.recompute == "full":
-        parts.append(f"recompute_method={layout.recompute_method}")
-        parts.append(f"recompute_num_layers={layout.recompute_num_layers}")
-    if layout.offload.optimizer:
-        parts.append(f"offload={layout.offload.optimizer:g}")
-    if layout.offload_modules:
-        parts.append(f"offload_modules={'+'.join(layout.offload_modules)}")
-    if layout.schedule != usual_schedule(layout):
-        parts.append(f"schedule={layout.schedule}")
-    return ",".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 import numpy as np
@@ -134,8 +134,4 @@ def _legend(timeline: Timeline) -> str:
         parts.append("lower case: every second virtual stage")
     elif program.copies > 1:
         parts.append("lower case: the other copy of the model")
-    return _joined([*parts, f"{IDLE} idle"])
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return ", ".join(parts)
+    return ", ".join([*parts, f"{IDLE} idle"])

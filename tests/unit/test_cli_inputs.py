@@ -10,7 +10,7 @@ from cli.inputs import load_cluster, load_model
 from cli.layout_text import READERS, SHORT_NAMES, parse_layout
 from cli.parameters import token_count
 from cli.render.terms import LABELS
-from cli.render.text import SHORT_MODULES, layout_argument
+from cli.render.text import SHORT_MODULES
 from costmodel.catalog.models import preset, preset_config
 from costmodel.explicit import Terms
 from costmodel.spec.cluster import parse_cluster
@@ -86,7 +86,6 @@ def test_every_term_and_module_has_words():
 )
 def test_what_a_layout_leaves_out_follows_from_the_rest(text: str, layout: Layout):
     assert parse_layout(text, CLUSTER) == layout
-    assert parse_layout(layout_argument(layout), CLUSTER) == layout
 
 
 @pytest.mark.parametrize(

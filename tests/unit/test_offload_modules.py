@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from cli.layout_text import parse_layout
-from cli.render.text import layout_argument
 from costmodel.errors import SpecError
 from costmodel.estimate import price
 from costmodel.explicit import explicit
@@ -168,7 +167,8 @@ def test_a_runtime_without_the_option_refuses_it(job, runtime):
 
 def test_a_layout_comes_back_from_its_text_and_its_document(job):
     layout = Layout(offload_modules=("qkv_linear", *ATTENTION))
-    assert parse_layout(layout_argument(layout), job.cluster) == layout
+    text = f"dp=1,offload_modules={'+'.join(layout.offload_modules)}"
+    assert parse_layout(text, job.cluster) == layout
     assert layout_from_json(layout_json(job, layout)) == layout
     assert LayoutTable.of([layout, Layout()]).row(0) == layout
 
