@@ -18,6 +18,7 @@ from costmodel.uncertainty import near_tie_fraction
 from planner.any_stages import looks_for_uneven
 from planner.budget import Budget, Unlimited
 from planner.constraints import allowed, broken_rules
+from planner.eager import eager_note
 from planner.exporters import EXPORTERS
 from planner.feasibility import Relaxations, relaxations
 from planner.found import Found
@@ -149,6 +150,7 @@ def _plan(
         job=job,
         runtime_version=traits_of(job).version,
         memory_margin=options.memory_margin,
+        choices=tuple(choice.rule().name for choice in options.choices),
         best=best,
         candidates=candidates,
         certificate=Certificate(
@@ -285,10 +287,4 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
         found.append("offloaded activations: the copies to and from the host are taken as free")
     if idle := _idle_options(job):
         found.append(f"{' and '.join(idle)} changes nothing: {job.model.name} has no experts")
-    if job.model.moe and traits_of(job).cuda_graph != "full_iteration":
-        found.append(
-            "mixture of experts: every layer pass waits for eager launches, "
-            f"{machine.constants.host_moe * 1e3:.2g} ms of host time; with graphs of attention and "
-            "router (`--option cuda_graph=partial`) steps are up to a third shorter"
-        )
-    return tuple(found)
+    return (*found, *eager_note(job, machine))

@@ -11,7 +11,7 @@ from costmodel.spec.job import Job
 from costmodel.spec.layout import Layout
 from planner.answer import check, estimate
 from planner.budget import Budget
-from planner.outcome import ANSWERED
+from planner.outcome import ANSWERED, Status
 from planner.plan import Candidate
 from planner.recompute_rule import RecomputeRule, recompute_rule
 from planner.robustness import Robustness, robustness
@@ -34,6 +34,8 @@ RESOURCES: MappingProxyType[Resource, tuple[str, ...]] = MappingProxyType(
 """Which terms of `costmodel.explicit.Terms` wait for what; each term once."""
 
 MEMORY_CHANGES = ("memory", "memory_tenth")
+CUT_SHORT: frozenset[Status] = frozenset(("found", "untried"))
+"""Searches that do not say what a change buys at most."""
 NOTICED_GAIN = 0.001
 """A change that buys less than 0.1 % does not bind."""
 
@@ -91,9 +93,12 @@ class Explanation:
 
     @property
     def memory_binds(self) -> bool | None:
-        """Would more memory make it faster? None where that was not searched."""
+        """Would more memory make it faster? None where no search says so, or one was cut short."""
         price = self.memory_price
-        return None if price is None else _gain(price) > NOTICED_GAIN
+        if price is not None and _gain(price) > NOTICED_GAIN:
+            return True
+        asked = [one.status for one in self.shadow_prices if one.change in MEMORY_CHANGES]
+        return None if price is None or not CUT_SHORT.isdisjoint(asked) else False
 
 
 def _gain(price: ShadowPrice) -> float:

@@ -105,8 +105,10 @@ def _siblings(splits: FreeSplits, answer: LayoutTable) -> Pool:
         sequence_parallel=parallel.ravel(),
         stages=objects([None] * sizes.size),
     )
-    every, _ = policies(space, skeletons(space, splits.sieve, nodes).table)
-    return _likely(splits, every, KIND)
+    legal = skeletons(space, splits.sieve, nodes).table
+    if not len(legal):
+        return splits.layouts.take(np.arange(0))
+    return _likely(splits, policies(space, legal)[0], KIND)
 
 
 def _likely(splits: FreeSplits, table: LayoutTable, names: Sequence[str]) -> Pool:

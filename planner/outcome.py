@@ -16,7 +16,7 @@ from planner.variations import Case
 from planner.workers import Workers
 
 Status = Literal["proved", "even", "found", "memory", "rules", "impossible", "untried"]
-"""Searched to the proof; proved with even stages, some uneven ones tried; the time limit struck;
+"""Searched to the proof; proved with even stages, some uneven ones tried; no proof was reached;
 nothing fits in memory; every layout breaks a rule; no such job; no time was left."""
 ANSWERED: frozenset[Status] = frozenset(("proved", "even", "found"))
 UNSEARCHED: frozenset[Status] = frozenset(("impossible", "untried"))
@@ -63,9 +63,9 @@ def outcome(case: Case, budget: Budget, uneven: int = 0) -> Outcome:
     return Outcome("rules" if answer.least_memory_bytes is None else "memory", "", None)
 
 
-def kept_layout(case: Case, layout: Layout) -> Candidate | None:
+def kept_layout(case: Case, layout: Layout | None) -> Candidate | None:
     """The layout of a similar job, data parallelism filling the cluster; None if illegal here."""
-    kept = layout.resized(case.job.cluster.num_gpus)
+    kept = layout and layout.resized(case.job.cluster.num_gpus)
     if kept is None:
         return None
     margin, table = case.options.memory_margin, LayoutTable.of([kept])

@@ -110,6 +110,8 @@ class Plan(Spec):
     job: Job
     runtime_version: str
     memory_margin: float
+    choices: tuple[str, ...] = ()
+    """What the search was held to, as on the command line: `--fix tp=8`."""
     best: Candidate
     candidates: tuple[Candidate, ...]
     certificate: Certificate
@@ -196,6 +198,7 @@ def plan_json(plan: Plan) -> Json:
         "provenance": {
             "runtime_version": plan.runtime_version,
             "memory_margin": plan.memory_margin,
+            "choices": list(plan.choices),
             "sources": [source.model_dump(mode="json") for source in plan.sources],
             "notes": list(plan.notes),
         },

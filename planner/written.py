@@ -50,6 +50,7 @@ class _Certificate(BaseModel):
 
 class _Provenance(BaseModel):
     memory_margin: float = Field(default=SearchOptions().memory_margin, ge=0, lt=1)
+    choices: tuple[str, ...] = ()
 
 
 class _Ranked(BaseModel):
@@ -79,7 +80,8 @@ def written(text: str) -> Written:
         raise SpecError(f"field {first.field!r}: {first.reason}: make the plan again") from error
     numbers = [candidate.rank for candidate in evidence.candidates]
     others = (chosen_from_json(with_candidate(text, number))[1] for number in numbers)
-    choices = [_choice(name) for name in evidence.refused if name.startswith(("--fix", "--excl"))]
+    names = dict.fromkeys((*evidence.provenance.choices, *evidence.refused))
+    choices = [_choice(name) for name in names if name.startswith(("--fix", "--excl"))]
     return Written(
         job=job,
         layout=layout,

@@ -71,7 +71,7 @@ def memory_line(found: Explanation) -> str:
         "are free"
     )
     price = found.memory_price
-    if price is None:
+    if price is None or found.memory_binds is None:
         return line + "."
     return f"{line}; {price.text} {'would buy time' if found.memory_binds else 'buy no time'}."
 
@@ -87,8 +87,8 @@ def _prices(found: Explanation) -> Iterator[RenderableType]:
     )
     yield Group(
         grid(columns, (_price_row(price, found) for price in found.shadow_prices)),
-        "Gains are in tokens/s of the whole job; >= where time is short or uneven stages are only "
-        "tried; NAME=VALUE are settings of the runtime, for `--option`.",
+        "Gains are in tokens/s of the whole job, each the best with even stages or better: uneven "
+        "ones are tried; >= where that is not proved; NAME=VALUE are settings for `--option`.",
     )
 
 
@@ -106,7 +106,7 @@ def _price_row(price: ShadowPrice, found: Explanation) -> tuple[str, ...]:
 def _searched(price: ShadowPrice) -> str:
     if price.replanned is None:
         return NEVER
-    sign = ">= " if price.status in ("even", "found") else ""
+    sign = ">= " if price.status == "found" else ""
     return sign + gain(price.replanned.throughput_gain_fraction)
 
 

@@ -129,7 +129,7 @@ def legend(swept: Sweep) -> str:
     if "even" in statuses:
         text += " Not every point was tried with all uneven stages: `plan search` proves more."
     if "found" in statuses:
-        text += " *: the time limit struck, there may be a faster one."
+        text += " *: not proved, there may be a faster one."
     return text
 
 

@@ -4,7 +4,7 @@ from dataclasses import asdict, fields, replace
 
 import pytest
 
-from cli.render.explain import verdict
+from cli.render.explain import memory_line, verdict
 from costmodel.explicit import Terms
 from costmodel.spec.layout import Layout, split
 from costmodel.spec.options import RuntimeOptions
@@ -207,3 +207,14 @@ def test_memory_binds_if_any_step_of_it_buys_time(explained, gain, binds):
     assert found.memory_binds is binds
     assert ("memory binds" in verdict(found)) is binds
     assert replace(found, shadow_prices=()).memory_binds is None
+
+
+@pytest.mark.parametrize("status", ["found", "untried"])
+def test_memory_is_not_said_to_be_enough_where_a_search_was_cut_short(explained, status):
+    def cut(price):
+        return replace(price, status=status) if price.change == "memory_tenth" else price
+
+    found = replace(explained, shadow_prices=tuple(map(cut, explained.shadow_prices)))
+    assert found.memory_binds is None
+    assert "bind" not in verdict(found)
+    assert "time" not in memory_line(found)

@@ -6,9 +6,11 @@ import pytest
 
 from costmodel.errors import SpecError
 from costmodel.spec.layout import Layout, OffloadSpec
-from planner.answer import search
+from planner.answer import SearchOptions, search
+from planner.constraints import parse_choice
 from planner.layout_document import layout_from_json, layout_json
 from planner.plan import chosen_from_json, plan_json
+from planner.written import written
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +137,26 @@ def test_a_parameter_count_that_contradicts_the_model_is_refused(plan, count):
 def test_text_that_is_no_json_is_refused():
     with pytest.raises(SpecError, match="not JSON"):
         chosen_from_json('{"schema": "trainplan')
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [("--fix stages=even",), ("--fix tp=1", "--exclude tp=16"), ("--exclude stages=even",)],
+)
+def test_a_plan_read_back_keeps_choices_that_refused_no_layout(make_job, choices):
+    parsed = [(text.startswith("--exclude"), text.split()[1]) for text in choices]
+    read = [parse_choice(text, excluded=excluded) for excluded, text in parsed]
+    options = SearchOptions(
+        fix=tuple(choice for choice in read if not choice.excluded),
+        exclude=tuple(choice for choice in read if choice.excluded),
+    )
+    plan = search(make_job("small-dense", "1x8:h100-sxm", 16), options)
+    assert written(json.dumps(plan_json(plan))).options == options
+
+
+def test_a_plan_without_a_list_of_choices_has_those_that_refused_layouts(make_job):
+    held = parse_choice("tp=2", excluded=False)
+    plan = search(make_job("small-dense", "1x8:h100-sxm", 16), SearchOptions(fix=(held,)))
+    document = plan_json(plan)
+    del document["provenance"]["choices"]
+    assert written(json.dumps(document)).options.fix == (held,)

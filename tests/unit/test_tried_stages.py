@@ -57,11 +57,38 @@ def test_no_point_is_slower_than_with_the_layout_of_its_neighbour(case, best, mo
     assert fast.tokens_per_s >= slow.tokens_per_s
 
 
+def test_no_point_is_slower_than_with_the_layout_of_the_curve_before(case, best, monkeypatch):
+    held = tuple(parse_choice(text, excluded=False) for text in ("tp=8", "stages=even"))
+    slow = replace(outcome(Case(case.job, SearchOptions(fix=held)), Unlimited()), status="found")
+    none = replace(slow, status="untried", best=None)
+    found = (replace(slow, best=best), none, slow, none)
+    monkeypatch.setattr("planner.sweep.outcomes", lambda *_: iter(found))
+    varied = [parse_varied("nic=1,2"), parse_varied("memory_gib=80,90")]
+    for curve in sweep(case, varied, Unlimited()).curves:
+        assert curve.points[0].outcome.best.layout == best.layout
+
+
+def test_no_point_is_slower_than_with_the_layout_of_the_plan(case, best, monkeypatch):
+    held = tuple(parse_choice(text, excluded=False) for text in ("tp=8", "stages=even"))
+    slow = outcome(Case(case.job, SearchOptions(fix=held)), Unlimited())
+    late = replace(slow, status="found")
+    monkeypatch.setattr("planner.sweep.outcomes", lambda *_: iter((late,)))
+    swept = sweep(case.near(best.layout), [parse_varied("nic=1")], Unlimited())
+    assert swept.curves[0].points[0].outcome.best.layout == best.layout
+
+
 def test_an_answer_that_is_illegal_here_is_not_tried(case, best):
     held = parse_choice(f"tp={2 * best.layout.tp}", excluded=False)
     options = SearchOptions(fix=(held,))
     found = outcome(Case(case.job, options).near(best.layout), Unlimited())
     assert found.best.layout.tp == 2 * best.layout.tp
+
+
+def test_degrees_that_no_layout_may_have_here_are_not_tried(case, best):
+    held = parse_choice("zero_stage=2", excluded=False)
+    assert best.layout.pp > 1
+    found = outcome(Case(case.job, SearchOptions(fix=(held,))).near(best.layout), Unlimited())
+    assert found.best.layout.pp == 1
 
 
 def test_a_layout_keeps_its_degrees_on_other_gpus(best):
