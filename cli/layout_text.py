@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
+from cli.render.text import SHORT_MODULES
 from costmodel.complaints import first_complaint
 from costmodel.errors import SpecError, unknown_name
 from costmodel.spec.cluster import ClusterSpec
@@ -17,6 +18,10 @@ SHORT_NAMES = MappingProxyType(
     {"mbs": "micro_batch_size", "zero": "zero_stage", "sp": "sequence_parallel"}
 )
 """Names the tables print, taken as well."""
+MODULES = MappingProxyType(
+    {name: module for module, short in SHORT_MODULES.items() for name in (module, short)}
+)
+"""Likewise of recomputed modules."""
 LONGEST_NUMBER = 9
 """Digits; no field of a layout comes near it."""
 MOST_STAGES = 1 << 16
@@ -46,18 +51,20 @@ def parse_layout(text: str, cluster: ClusterSpec) -> Layout:
 
 
 def spelled_out(text: str) -> str:
-    """`mbs=1` as `micro_batch_size=1`."""
-    name, equals, value = text.partition("=")
+    """`mbs=1` as `micro_batch_size=1`, `recompute=norm` as `recompute_modules=layernorm`."""
+    name, equals, value = (piece.strip() for piece in text.partition("="))
+    modules = [MODULES.get(word) for word in value.split("+")]
+    if name.startswith("recompute") and None not in modules:
+        name, value = "recompute_modules", "+".join(map(str, modules))
     return f"{SHORT_NAMES.get(name, name)}{equals}{value}"
 
 
 def _parsed(text: str) -> dict[str, object]:
     values: dict[str, object] = {}
     for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+        name, equals, value = spelled_out(part).partition("=")
         if not equals:
             raise SpecError(f"layout part {part!r}: expected FIELD=VALUE, as in {EXAMPLE}")
-        name = SHORT_NAMES.get(name, name)
         if name not in READERS:
             raise unknown_name("layout field", name, READERS, f"known: {', '.join(READERS)}")
         if name in values:

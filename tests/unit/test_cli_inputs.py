@@ -10,8 +10,9 @@ from cli.inputs import load_cluster, load_model
 from cli.layout_text import READERS, SHORT_NAMES, parse_layout
 from cli.parameters import token_count
 from cli.render.terms import LABELS
-from cli.render.text import SHORT_MODULES
+from cli.render.text import SHORT_MODULES, recompute_text
 from costmodel.catalog.models import preset, preset_config
+from costmodel.errors import SpecError
 from costmodel.explicit import Terms
 from costmodel.spec.cluster import parse_cluster
 from costmodel.spec.layout import RECOMPUTE_MODULES, Layout, OffloadSpec
@@ -60,6 +61,16 @@ def test_every_field_of_a_layout_has_a_reader():
 def test_every_term_and_module_has_words():
     assert set(LABELS) == set(Terms.__slots__)
     assert set(SHORT_MODULES) == set(RECOMPUTE_MODULES)
+
+
+@pytest.mark.parametrize("module", RECOMPUTE_MODULES)
+def test_recomputed_modules_are_read_as_the_tables_write_them(module):
+    layout = Layout(dp=64, recompute="selective", recompute_modules=(module,))
+    short = recompute_text(layout)
+    for text in (f"recompute={short}", f"recompute_modules={short}", f"recompute={module}"):
+        assert parse_layout(text, CLUSTER) == layout
+    with pytest.raises(SpecError, match="recompute"):
+        parse_layout(f"recompute={module}+full", CLUSTER)
 
 
 @pytest.mark.parametrize(
