@@ -15,11 +15,14 @@ from planner.any_stages import joined, looks_for_uneven, proof_of, splits_below,
 from planner.found import FreeFound
 from planner.free_splits import FreeSplits
 from planner.goals import Reached, step_target
-from planner.likely_splits import MOST_TRIED, try_likely
+from planner.likely_splits import try_likely
 from planner.options import SearchOptions
 from planner.probes import Prober
 from planner.sizes import longest_step
 from planner.split_problem import Splittable
+
+OPENED_FOR_ANY = 60
+"""Layouts opened, where uneven stages are only tried, until one fits. Source: assumed; seconds."""
 
 
 def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> None:
@@ -76,7 +79,7 @@ def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
         return reached
     splits = splits_below(prober, reached.job, np.inf)
     if prober.options.tries_uneven is not None:
-        splits.open(MOST_TRIED, any_answer=True)
+        splits.open(OPENED_FOR_ANY, any_answer=True)
         free = splits.known()
     else:
         free = splits.run(at_last=try_likely)
