@@ -33,11 +33,10 @@ class Kinds:
         stages = np.empty((2, row.num_stages), dtype=np.int64)
         stages[0, row.stage_of] = (low // row.shape[1])[:, None]
         stages[1, row.stage_of] = -(-high // row.shape[1])[:, None]
-        first, last = np.minimum(
-            np.cumsum(stages, axis=1) - stages, row.job.model.num_hidden_layers
-        )
+        moe = row.job.model.moe_layers
+        first, last = np.minimum(np.cumsum(stages, axis=1) - stages, len(moe))
         bounds = [
-            _linear_bounds(row.job.model.moe_layers, a, b, n)
+            _linear_bounds(moe, a, b, n)
             for a, b, n in zip(first.tolist(), last.tolist(), stages[1].tolist(), strict=True)
         ]
         return cls(*np.array(bounds).T)

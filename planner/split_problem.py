@@ -8,15 +8,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts, block_costs
-from costmodel.data_parallel import step_traffic_seconds
 from costmodel.estimate import Priced, price
 from costmodel.machine import Machine
 from costmodel.memory.overheads import RESERVE_FACTOR
-from costmodel.memory.states import RankParams
-from costmodel.pipeline import adds_to_a_copy, table_sum_seconds
+from costmodel.pipeline import table_sum_seconds
 from costmodel.runtimes.base import RuntimeTraits
 from costmodel.schedules import SCHEDULES
-from costmodel.schedules.bounds import RankSeconds
 from costmodel.schedules.memory import held_along
 from costmodel.schedules.program import EQUAL, IntMatrix, placed
 from costmodel.spec.job import Job
@@ -25,6 +22,7 @@ from costmodel.splits import layers_per_stage
 from costmodel.steady import named_program
 from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable
 from costmodel.timeline import FloatMatrix
+from planner.split_traffic import ends_held, least_behind, traffic_seconds
 from planner.split_transit import first_layers, least_in_transit
 
 ROUNDING = 1 + 1e-12
@@ -59,6 +57,8 @@ class Splittable:
     transients: FloatColumn
     """Bytes that live for a moment on each rank."""
     outside_bytes: float
+    behind: FloatColumn
+    """Seconds at least behind its last pass, of each rank: `planner.split_traffic.least_behind`."""
     even_too: bool = True
     """May the layers be split evenly as well?"""
 
@@ -134,16 +134,10 @@ class Splittable:
     ) -> FloatColumn:
         """Seconds by which the traffic of ranks outlasts their passes; `blocks` is (rank, kind).
 
-        Source: `costmodel.data_parallel.step_traffic_seconds`.
+        Source: `planner.split_traffic`.
         """
-        params, zero = self.costs.params, np.zeros((1, 1))
-        expert = blocks @ params.expert if params.has_experts else zero
-        held = RankParams(blocks @ params.shared, expert, params.has_experts)
-        passes = forward[:, None], backward[:, None]
-        work = RankSeconds(*passes, weight=zero, reach=zero, home=zero, apart=zero[0] > 0)
-        found = step_traffic_seconds(self.machine, self.traits, self.table, held, work)
-        copied = self.table_sum * adds_to_a_copy(blocks[:, EMBEDDING], blocks[:, HEAD])
-        return np.asarray(np.broadcast_to(found, held.shared.shape)[:, 0] + copied)
+        of, passes = (self.machine, self.traits, self.table), (forward[:, None], backward[:, None])
+        return traffic_seconds(self.job, of, self.costs, blocks, passes)[:, 0]
 
     @cached_property
     def table_sum(self) -> float:
@@ -153,19 +147,8 @@ class Splittable:
     @cached_property
     def least_seconds(self) -> tuple[FloatColumn, FloatColumn]:
         """Least traffic and update seconds of each rank with 0, 1, ... layers; (rank, layers)."""
-        layers, one = self.job.model.num_hidden_layers, self.costs
-        pairs = _mixtures(self.job)
-        ends, kind = np.unique(self.ends[self.stage_of].sum(axis=1), axis=0, return_inverse=True)
-        blocks = np.repeat(ends.astype(np.float64), len(pairs), axis=0)
-        total, dense = np.tile(pairs, (len(ends), 1)).T
-        blocks[:, DENSE], blocks[:, MOE] = dense, total - dense
-        backward = blocks @ one.backward[:, 0] + total * float(one.again[:, 0].max())
-        traffic = self.traffic(blocks, blocks @ one.forward[:, 0], backward)
-        found = np.full((2, len(ends), layers + 1), np.inf)
-        where = np.repeat(np.arange(len(ends)), len(pairs)), total
-        np.minimum.at(found[0], where, traffic)
-        np.minimum.at(found[1], where, blocks @ (one.optimizer + one.offload)[:, 0])
-        return found[0, kind.ravel()], found[1, kind.ravel()]
+        held = ends_held(self.stage_of)
+        return self.behind[0, held], self.behind[1, held]
 
     @cached_property
     def memory_needs(self) -> Sums:
@@ -185,7 +168,7 @@ class Splittable:
             )
             in_flight = np.zeros(self.num_stages)
             in_flight[self.stage_of[rank]] = passes
-            empty = self._may_be_empty(rank)
+            empty = self.may_be_empty[rank] == len(passes)
             for kept, fewer in activations:
                 needs.append(here * state[list(self.kinds)] + in_flight[:, None] * kept)
                 constant = fixed + predicting - fewer * float(passes.sum())
@@ -199,13 +182,16 @@ class Splittable:
         """
         if not self.recomputes_all:
             return 0.0
-        groups = int(self.table.recompute_num_layers[0]) - (not self._may_be_empty(rank))
+        held = self.may_be_empty[rank] < len(self.stage_of[rank])
+        groups = int(self.table.recompute_num_layers[0]) - held
         kept = float(self.costs.kept_bytes[list(self.kinds), 0].max())
         return max(0, groups) * kept if kept else float(self.transients[rank])
 
-    def _may_be_empty(self, rank: int) -> bool:
-        """May a rank hold no layers at all? Its stages are the first or the last ones then."""
-        return bool(np.isin(self.stage_of[rank], (0, self.num_stages - 1)).all())
+    @cached_property
+    def may_be_empty(self) -> IntColumn:
+        """Stages of each rank that may hold no layers: only the first and the last one."""
+        ends = (self.stage_of == 0) | (self.stage_of == self.num_stages - 1)
+        return np.asarray(ends.sum(axis=1))
 
     def _activations(self) -> list[tuple[FloatColumn, float]]:
         """Bytes each layer keeps of a micro batch in flight by kind, and bytes less a stage.
@@ -243,20 +229,13 @@ def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> I
     return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
 
 
-def _mixtures(job: Job) -> IntMatrix:
-    """(layers of one rank, dense ones among them), all that may be."""
-    model = job.model
-    dense, moe, layers = model.num_dense_layers, model.num_moe_layers, model.num_hidden_layers
-    pairs = [(k, d) for k in range(layers + 1) for d in range(max(0, k - moe), min(k, dense) + 1)]
-    return np.array(pairs)
-
-
 def splittables(
     job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, memory_bytes: float
 ) -> list[Splittable]:
     """The layouts of a table, one by one."""
     priced = price(job, machine, traits, table, merged=False)
     costs = block_costs(job, machine, traits, priced)
+    behind = least_behind(job, machine, traits, priced.table, costs)
     return [
         Splittable(
             job,
@@ -269,6 +248,7 @@ def splittables(
             p2p=float(priced.seconds.p2p[row]),
             transients=_transients(job, priced, row),
             outside_bytes=priced.memory.outside_bytes,
+            behind=behind[..., row],
         )
         for row in range(len(table))
     ]

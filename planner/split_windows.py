@@ -72,8 +72,7 @@ def balanced(row: Splittable) -> IntMatrix:
     count as much as the last one.
     """
     pair = (row.costs.forward + row.costs.backward)[:, 0]
-    ends = np.isin(row.stage_of, (0, row.num_stages - 1)).sum(axis=1)
-    total = np.maximum(0, row.shape[1] - ends)
+    total = np.maximum(0, row.shape[1] - row.may_be_empty)
     work = np.array([row.ends[own].sum(axis=0) @ pair for own in row.stage_of])
     layer = pair[MOE if row.job.model.moe_layers[-1] else DENSE]
     work = work + total * layer
@@ -162,8 +161,7 @@ def _by_work(row: Splittable, value_s: float) -> BoolColumn:
     kind, count = usual_layers(row.job)
     usual = np.floor(np.maximum(seconds / pair[kind] * (1 + ROUNDING), -1))
     most = np.minimum(usual + (layers - count), layers).astype(np.int64)
-    empty = np.isin(row.stage_of, (0, row.num_stages - 1)).sum(axis=1)
-    least = np.maximum(np.maximum(0, vpp - empty), layers - (most.sum() - most))
+    least = np.maximum(np.maximum(0, vpp - row.may_be_empty), layers - (most.sum() - most))
     number = np.arange(layers + 1)
     return np.asarray((number >= least[:, None]) & (number <= most[:, None]))
 
