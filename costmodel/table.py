@@ -86,6 +86,7 @@ class LayoutTable:
 
     def take(self, rows: NDArray[np.generic]) -> LayoutTable:
         """The rows picked by an index or a mask."""
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # counted once for all columns
         return LayoutTable(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
     def replaced(self, **columns: IntColumn | FloatColumn | ObjectColumn) -> LayoutTable:

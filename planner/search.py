@@ -86,10 +86,10 @@ class Search:
         seconds = floor_seconds(job, machine, self.space.traits, roots.table)
         self.floor_s = float(seconds.min(initial=np.inf))
         floor = self.objective.floor(roots.table, seconds)
-        order = np.argsort(floor, kind="stable")
-        self.nodes = Pool(roots.table, floor, self.space.families(roots.table)).take(order)
+        self.nodes = Pool(roots.table, floor, self.space.families(roots.table))
+        self.order = np.argsort(floor, kind="stable")
         self.next_node, self.nodes_at_once = 0, NODES_AT_ONCE
-        self.skeletons = self.classes = self.layouts = self.nodes.take(order[:0])
+        self.skeletons = self.classes = self.layouts = self.nodes.take(self.order[:0])
         self.best: dict[int, tuple[float, LayoutTable]] = {}
         self.priced = self.evaluated = 0
         self.below = np.inf
@@ -141,7 +141,7 @@ class Search:
 
     def _node_bound(self) -> float:
         """Bound of the next node, smallest of all unopened ones."""
-        left = self.nodes.bound[self.next_node : self.next_node + 1]
+        left = self.nodes.bound[self.order[self.next_node : self.next_node + 1]]
         return float(left.min(initial=np.inf))
 
     def _smallest(self) -> float:
@@ -168,7 +168,7 @@ class Search:
         else:
             end = min(self.next_node + self.nodes_at_once, len(self.nodes.bound))
             self.nodes_at_once = min(2 * self.nodes_at_once, MOST_NODES)
-            batch = self.nodes.take(np.arange(self.next_node, end))
+            batch = self.nodes.take(self.order[self.next_node : end])
             self.next_node = end
             self._open_nodes(batch.below(self._threshold()))
 
@@ -263,7 +263,8 @@ class Search:
         if self.leanest.smallest > self.limits.memory_bytes and len(self.nodes.bound):
             table = self.nodes.table
             cut = table.tp * table.pp * table.ep * table.etp
-            self._open_nodes(self.nodes.take(np.argsort(-cut, kind="stable")[:NODES_AT_ONCE]))
+            first = self.order[np.argsort(-cut[self.order], kind="stable")[:NODES_AT_ONCE]]
+            self._open_nodes(self.nodes.take(first))
         lean = self.leanest.take(self.leanest.bound <= self.limits.memory_bytes)
         if len(lean.bound) and not len(self.layouts.bound):  # else some are run twice
             self._open_classes(lean)
