@@ -54,7 +54,7 @@ def spelled_out(text: str) -> str:
     """`mbs=1` as `micro_batch_size=1`, `recompute=norm` as `recompute_modules=layernorm`."""
     name, equals, value = (piece.strip() for piece in text.partition("="))
     modules = [MODULES.get(word) for word in value.split("+")]
-    if name.startswith("recompute") and None not in modules:
+    if name in ("recompute", "recompute_modules") and None not in modules:
         name, value = "recompute_modules", "+".join(map(str, modules))
     return f"{SHORT_NAMES.get(name, name)}{equals}{value}"
 

@@ -33,6 +33,7 @@ from planner.sizes import (
     fewest_gpus,
     figure_of,
     longest_step,
+    lower_bound_of,
     scale_of,
     value_of,
 )
@@ -133,10 +134,11 @@ def _leanest(prober: Prober, job: Job) -> Reached:
         lower_bound=lean.lower_bound_bytes,
         step_time_limit_s=limit,
     )
-    bound = found.lower_bound_s if free is None else min(found.lower_bound_s, free.lower_bound_s)
     others = finalists if free is None else joined(finalists, free, top) or finalists
     first = _first(lean.layout, others, top)
-    return Reached(job, replace(found, finalists=first, lower_bound_s=bound), target)
+    return Reached(
+        job, replace(found, finalists=first, lower_bound_s=lower_bound_of(found, free)), target
+    )
 
 
 def _cheapest(prober: Prober, job: Job) -> Reached:
@@ -193,7 +195,7 @@ def _with_splits(
     changed = replace(
         found,
         finalists=joined(in_time, free, top),
-        lower_bound_s=min(found.lower_bound_s, free.lower_bound_s),
+        lower_bound_s=lower_bound_of(found, free),
         value=value_of(found, free),
     )
     return changed, proof_of(found, free) if np.isfinite(found.value) else None

@@ -63,9 +63,9 @@ def outcome(case: Case, budget: Budget, uneven: int = 0) -> Outcome:
     return Outcome("rules" if answer.least_memory_bytes is None else "memory", "", None)
 
 
-def kept_layout(case: Case, layout: Layout | None) -> Candidate | None:
+def kept_layout(case: Case, layout: Layout) -> Candidate | None:
     """The layout of a similar job, data parallelism filling the cluster; None if illegal here."""
-    kept = layout and layout.resized(case.job.cluster.num_gpus)
+    kept = layout.resized(case.job.cluster.num_gpus)
     if kept is None:
         return None
     margin, table = case.options.memory_margin, LayoutTable.of([kept])

@@ -114,7 +114,10 @@ def cheapest_size(prober: Prober, job: Job, name: Name) -> BestSize:
             beats = best.value / size.scale
             found = prober.best(size.search, min(beats, limit))
             free = splits.below(size.job, found, min(beats, limit))
-            bound, own = _lower_bound(found, free) * size.scale, value_of(found, free) * size.scale
+            bound, own = (
+                lower_bound_of(found, free) * size.scale,
+                value_of(found, free) * size.scale,
+            )
             if beats < limit:  # dearer layouts were not looked at
                 bound = min(bound, best.value)
             if own < best.value:
@@ -140,7 +143,7 @@ def fewest_gpus(prober: Prober, job: Job) -> BestSize:
         if value_of(found, free) < below:
             tried.append(Tried.of(gpus, gpus, gpus))
             return BestSize(one, gpus, tuple(tried), found, free)
-        settled = found.complete and _lower_bound(found, free) >= below
+        settled = found.complete and lower_bound_of(found, free) >= below
         tried.append(Tried.of(gpus, np.inf, np.inf if settled else gpus))
     return BestSize(job, np.inf, tuple(tried), None)
 
@@ -150,7 +153,8 @@ def value_of(found: Found, free: FreeFound | None) -> float:
     return found.value if free is None or free.table is None else free.step_time_s
 
 
-def _lower_bound(found: Found, free: FreeFound | None) -> float:
+def lower_bound_of(found: Found, free: FreeFound | None) -> float:
+    """Objective that no layout of two searches goes below."""
     return found.lower_bound_s if free is None else min(found.lower_bound_s, free.lower_bound_s)
 
 

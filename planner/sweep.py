@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 
 from costmodel.errors import PlanError, SpecError
+from costmodel.spec.layout import Layout
 from planner.budget import Budget
 from planner.knobs import Varied, turned
-from planner.outcome import Outcome, kept_layout, outcomes
+from planner.outcome import UNSEARCHED, Outcome, kept_layout, outcomes
 from planner.variations import Case, with_batch
 from planner.workers import ALONE, Workers
 
@@ -118,7 +119,7 @@ def _compared(
     found = [
         Outcome("impossible", str(one), None)
         if isinstance(one, PlanError)
-        else next(searched).at_least(kept_layout(one, one.options.near))
+        else _at_least(next(searched), one, one.options.near)
         for one in changed
     ]
     steps = dict.fromkeys((1, width))
@@ -126,8 +127,17 @@ def _compared(
     for here, there in (*pairs, *((behind, before) for before, behind in reversed(pairs))):
         best, case = found[here].best, changed[there]
         if best is not None and isinstance(case, Case):
-            found[there] = found[there].at_least(kept_layout(case, best.layout))
+            found[there] = _at_least(found[there], case, best.layout)
     return found
+
+
+def _at_least(found: Outcome, case: Case, layout: Layout | None) -> Outcome:
+    """As `Outcome.at_least`; the layout is priced only where that may change the point."""
+    kept = layout and layout.resized(case.job.cluster.num_gpus)
+    own = found.best and found.best.layout == kept
+    if kept is None or own or found.status in UNSEARCHED:
+        return found
+    return found.at_least(kept_layout(case, kept))
 
 
 def _point(

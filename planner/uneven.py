@@ -18,7 +18,7 @@ from planner.goals import Reached, step_target
 from planner.likely_splits import try_likely
 from planner.options import SearchOptions
 from planner.probes import Prober
-from planner.sizes import longest_step
+from planner.sizes import longest_step, lower_bound_of
 from planner.split_problem import Splittable
 
 OPENED_FOR_ANY = 60
@@ -67,7 +67,7 @@ def with_uneven_stages(prober: Prober, reached: Reached) -> Reached:
         return _where_no_even_fit(prober, reached)
     if (free := reached.free) is None:
         return reached
-    bound = min(found.lower_bound_s, free.lower_bound_s)
+    bound = lower_bound_of(found, free)
     finalists = joined(found.finalists, free, options.top)
     changed = _changed(prober, reached, free, bound, finalists)
     return replace(changed, uneven=proof_of(found, free))

@@ -69,8 +69,9 @@ def test_recomputed_modules_are_read_as_the_tables_write_them(module):
     short = recompute_text(layout)
     for text in (f"recompute={short}", f"recompute_modules={short}", f"recompute={module}"):
         assert parse_layout(text, CLUSTER) == layout
-    with pytest.raises(SpecError, match="recompute"):
-        parse_layout(f"recompute={module}+full", CLUSTER)
+    for wrong in (f"recompute={module}+full", f"recompute_num_layers={module}"):
+        with pytest.raises(SpecError, match="recompute"):
+            parse_layout(wrong, CLUSTER)
 
 
 @pytest.mark.parametrize(
