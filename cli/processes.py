@@ -21,6 +21,7 @@ import click
 from planner.budget import Deadline
 from planner.solvers import linear
 from planner.workers import Task
+from profiler.cores import usable_cores
 
 Result = TypeVar("Result")
 
@@ -36,13 +37,6 @@ WORKERS = click.option(
     type=click.IntRange(1, 64),
     help="Processes that share the work; by default one for each core, at most 8.",
 )
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from time import sleep
 
 from costmodel.errors import SpecError
+from profiler.cores import usable_cores
 from profiler.errors import ProfilerError
 from profiler.heartbeat import read_beats
 from profiler.journal import Interrupted, JournalContent, TaskName
@@ -120,7 +121,7 @@ def num_gpus() -> int:
 
 def default_nproc(gpus: int) -> int:
     """Processes of a node: one for each of its GPUs, or two on the CPU."""
-    return gpus or min(CPU_PROCESSES, os.cpu_count() or 1)
+    return gpus or min(CPU_PROCESSES, usable_cores())
 
 
 def _measured(
@@ -178,7 +179,7 @@ def _start(command: list[str], where: Launch, folder: Path) -> Popen[bytes]:
 
 def _environment(where: Launch) -> Mapping[str, str]:
     """The user's variables go first; cores are shared out, and one node talks to itself."""
-    threads = max(1, (os.cpu_count() or 1) // where.nproc_per_node)
+    threads = max(1, usable_cores() // where.nproc_per_node)
     ours = {"OMP_NUM_THREADS": str(threads)}
     if where.nnodes == 1 and Path("/sys/class/net/lo").exists():
         ours["GLOO_SOCKET_IFNAME"] = "lo"

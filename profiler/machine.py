@@ -15,6 +15,7 @@ from pathlib import Path
 
 from costmodel.spec.profile import Host, Software
 from costmodel.units import GIB
+from profiler.cores import usable_cores
 from profiler.nvml import Driver, driver
 from profiler.task import Place
 
@@ -30,7 +31,7 @@ def this_host(place: Place, system: Path = Path("/")) -> Host:
         gpu_names=tuple(_gpu_names(place)),
         gpu_memory_bytes=_gpu_memory_bytes(place),
         cpu=_cpu(system),
-        num_cores=_num_cores(),
+        num_cores=usable_cores(),
         memory_bytes=_memory_bytes(),
         driver=nvidia.version() if nvidia else None,
         nics=tuple(_network_cards(system)),
@@ -76,13 +77,6 @@ def _gpu_memory_bytes(place: Place) -> int | None:
 def _cpu(system: Path) -> str:
     found = CPU_NAME.search(_text(system / "proc/cpuinfo"))
     return found[1].strip() if found else platform.processor()
-
-
-def _num_cores() -> int | None:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def _memory_bytes() -> int | None:

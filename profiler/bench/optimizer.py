@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Literal
 
 from costmodel.spec.profile import OptimizerPoint, Point
 from profiler.bench.tensors import check_finite, device_of, task
+from profiler.cores import usable_cores
 from profiler.task import Clock, Item, Place, Request, Task
 
 SIZES = {"cuda": (2**26, 2**28), "cpu": (2**22, 2**24)}
@@ -53,9 +53,7 @@ def _measure(
 
 def own_threads(place: Place) -> int:
     """This process's share of the cores it may use: launchers often leave it a single thread."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    cores = len(allowed(0)) if allowed else os.cpu_count() or 1
-    return max(1, cores // place.local_world_size)
+    return max(1, usable_cores() // place.local_world_size)
 
 
 @contextmanager
