@@ -135,8 +135,8 @@ Source: derived; in its middle no rank has ops of the warm-up or of the drain. M
 close the same layouts as those of six groups.
 """
 ALTERNATING = ("1f1b", "interleaved")
-"""Schedules whose ranks alternate between forward and backward passes, the same for every group of
-`pp` micro batches."""
+"""Schedules whose ranks alternate between forward and backward passes, the same for every micro
+batch, or for every group of `pp` with several stages on a rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _enough_microbatches(schedule: str, shape: tuple[int, int, int]) -> int:
     larger_groups = vpp > 1 and microbatches % pp > 0
     if larger_groups or schedule not in ALTERNATING:
         return microbatches
-    return min(microbatches, LONG * pp + microbatches % pp)
+    return min(microbatches, LONG * pp)
 
 
 def long_paths(

@@ -62,5 +62,4 @@ class Dealer:
 
 def parts_of(table: LayoutTable) -> list[LayoutTable]:
     """The table in pieces that are priced at once."""
-    starts = range(0, len(table), CHUNK_ROWS)
-    return [table.take(np.arange(s, min(s + CHUNK_ROWS, len(table)))) for s in starts]
+    return table.pieces(CHUNK_ROWS)

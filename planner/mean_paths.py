@@ -19,9 +19,12 @@ Pipeline = tuple[str, int, int, int]
 FORWARD_SHARE = 1 / 3
 """Of a pass through a stage, while weights are chosen. Source: the backward pass has twice the
 products of the forward pass; any value gives a valid bound."""
-SEEDS = (0.02, 0.5)
-"""By how much one rank is made longer to find the paths through it; with several stages on a rank
-the second finds all that matter. Source: measured; it only chooses which paths are known."""
+LONGER, MUCH_LONGER = 0.4, 0.5
+"""By how much one rank is made longer to find the paths through it: of one stage where micro
+batches fill the pipeline, and otherwise, where paths through other ranks are nearly as long.
+
+Source: measured on the schedules that have such paths; it only chooses which ones are known.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,9 @@ def _seeds(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Run:
     stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
     stages = np.arange(stage_of.size)
     slower = (stage_of[:, :, None] == stages).any(axis=1)
-    sizes = SEEDS if vpp == 1 else SEEDS[1:]
-    parts = [np.zeros((1, len(stages))), *(size * slower for size in sizes)]
-    seconds = _alike(schedule, 1 + np.concatenate(parts))
+    size = LONGER if vpp == 1 and num_microbatches > pp else MUCH_LONGER
+    slower = np.concatenate([np.zeros((1, len(stages))), size * slower])
+    seconds = _alike(schedule, 1 + slower)
     nothing = np.zeros(len(seconds.forward))
     return run_of(schedule, (pp, vpp, num_microbatches), seconds, nothing)
 

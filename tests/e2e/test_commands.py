@@ -1,6 +1,7 @@
 """Every command: help, lazy imports, width, JSON keys."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,27 @@ def test_help_imports_nothing_heavy():
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system lists no threads")
+@pytest.mark.parametrize("chosen", [None, "2"])
+def test_products_of_numpy_take_no_cores_from_a_search_unless_the_user_says_so(chosen: str | None):
+    program = (
+        "import os; from cli.main import plan; import click; "
+        "plan.get_command(click.Context(plan), 'search'); "
+        "print(os.environ.get('OPENBLAS_NUM_THREADS'), len(os.listdir('/proc/self/task')))"
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=kept if chosen is None else {**kept, "OPENBLAS_NUM_THREADS": chosen},
+    )
+    variable, threads = done.stdout.split()
+    assert variable == str(chosen)
+    assert threads == "1" if chosen is None else int(threads) >= 1
 
 
 def test_without_arguments_there_is_a_start():
