@@ -92,6 +92,24 @@ def canary(place: Place, host: str, clock: Clock) -> Canary:
     return Canary(place, host, clock, lambda: left @ right)
 
 
+def crowd(used: float | None, cores: int, place: Place, host: str) -> str:
+    """A sentence where others leave a host less than is measured; else nothing.
+
+    Measurements on the CPU use all of its cores, those of a GPU one for each rank.
+    """
+    wanted = (
+        cores * (1 - TOLERANCE_FRACTION["cpu"])
+        if place.device == "cpu"
+        else float(min(cores, place.local_world_size))
+    )
+    if used is None or cores - used >= wanted:
+        return ""
+    return (
+        f"{NOISE} other programs used {used:.1f} of {cores} cores of {host} at the start: "
+        "what is measured may be several times too slow, measure again when they are done"
+    )
+
+
 def slow_ranks(first_seconds: tuple[float, ...], place: Place) -> Iterator[int]:
     """Ranks that are slower than the others from the start on."""
     usual = median(first_seconds)

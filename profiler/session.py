@@ -13,8 +13,9 @@ from pathlib import Path
 
 from costmodel.errors import PlanError
 from costmodel.spec.profile import Host
-from profiler.canary import canary, slow_ranks
+from profiler.canary import canary, crowd, slow_ranks
 from profiler.clock import DeviceClock
+from profiler.cores import busy_cores, usable_cores
 from profiler.errors import ProfilerError
 from profiler.heartbeat import Heart, leave_on_signal
 from profiler.journal import Header
@@ -24,6 +25,9 @@ from profiler.processes import die_with_parent
 from profiler.ranks import DATA_FRACTION, Ranks, join, leave, this_place
 from profiler.task import Item, Place, Request
 from profiler.walk import Restart, Walk
+
+LISTEN_SECONDS = 0.5
+"""Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +98,14 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
         software=this_software(place),
         hosts=hosts,
     )
+    crowds = ranks.gather(_crowd(place, heart.beat.host))
     bird = canary(place, heart.beat.host, clock)
     first_seconds = ranks.gather(repr(bird.first_seconds))
     walk = Walk(ranks, clock, heart, bird, JournalFile(options.journal))
     walk.open(header)
     walk.plan(request, chosen)
+    for sentence in filter(None, crowds):
+        walk.note(sentence)
     walk.note_slow(tuple(slow_ranks(tuple(map(float, first_seconds)), place)))
     walk.run()
     ranks.gather("")
@@ -127,6 +134,13 @@ def _must_agree(ranks: Ranks, request: str) -> None:
 def _host(place: Place) -> str:
     """This host as JSON, said by its first process alone."""
     return "" if place.local_rank else this_host(place).model_dump_json()
+
+
+def _crowd(place: Place, host: str) -> str:
+    """What others do on this host, said by its first process while all others wait."""
+    return (
+        "" if place.local_rank else crowd(busy_cores(LISTEN_SECONDS), usable_cores(), place, host)
+    )
 
 
 if __name__ == "__main__":

@@ -140,8 +140,11 @@ class Walk:
         """Write down ranks whose canary is slower than that of the others."""
         if ranks:
             which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {_listing(ranks)}"
-            note = f"{NOISE} {which} slower than the others at the start"
-            self._write(Remark(item="", keys=(), flags=(), note=note))
+            self.note(f"{NOISE} {which} slower than the others at the start")
+
+    def note(self, sentence: str) -> None:
+        """Write down something to know about all that is measured."""
+        self._write(Remark(item="", keys=(), flags=(), note=sentence))
 
     def run(self) -> None:
         """Measure all tasks that are not settled, in order.
