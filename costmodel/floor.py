@@ -49,7 +49,7 @@ def floor_seconds(
 
 
 def _of_keys(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable) -> FloatColumn:
-    """The whole model and the cheapest crossing of a layer; (which, key)."""
+    """The whole model and the cheapest crossing of a layer; (which, key). Source: the two below."""
     kinds = blocks(job, machine, traits, keys)
     return np.stack([_whole_model(job.model, kinds), _crossing(job.model, kinds, traits)])
 
