@@ -172,6 +172,7 @@ class Walk:
             self._fail(step.name, None, why)
             return False
         self._write(Start(item=step.item, key=step.task.key))
+        self.ranks.gather("")  # rank 0 has written: the task may end any of the processes
         takes_part = self.first or step.task.together
         self.heart.tell(
             "measuring" if takes_part else "waiting", item=step.item, key=step.task.key, detail=""
