@@ -15,6 +15,7 @@ from functools import partial
 import pytest
 
 from costmodel.spec.model import ModelSpec
+from profiler.bench.optimizer import running
 from tests.e2e.command import plan, plan_process
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: run `make oracles`")
@@ -62,10 +63,8 @@ PLAIN = (
 @pytest.fixture(autouse=True)
 def one_thread():
     """Steps of the test run as the profile did."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with running(1):
+        yield
 
 
 @pytest.fixture(scope="module")
