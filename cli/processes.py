@@ -9,8 +9,9 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import Pipe, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -32,6 +33,8 @@ ALONE_SECONDS = 0.3
 """Work is done here until the search has taken so long; most searches take less."""
 MOST_PROCESSES = 8
 """By default; a search rarely has more to do at the same time."""
+NICENESS = 19
+"""Of work beside all other: it takes what that leaves of the processors."""
 WORKERS = click.option(
     "--workers",
     type=click.IntRange(1, 64),
@@ -47,17 +50,38 @@ class _Answer:
     error: Exception | None = None
 
 
-class _Worker:
-    """Another process, and the number of the task it has."""
+class _Process:
+    """Another process, and the line to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[Connection], None]) -> None:
         self.line, there = Pipe()
         started = get_context("fork") if START == "fork" else get_context("spawn")
-        self._process = started.Process(target=_work, args=(there,), daemon=True)
+        self._process = started.Process(target=work, args=(there,), daemon=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside other threads
             self._process.start()
         there.close()
+
+    def answer(self) -> _Answer | None:
+        """What it has found; None where it has died."""
+        try:
+            found: _Answer = self.line.recv()
+        except (EOFError, OSError):
+            return None
+        return found
+
+    def end(self) -> None:
+        """Whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self.line.close()
+
+
+class _Worker(_Process):
+    """A process that does tasks, and the number of the one it has."""
+
+    def __init__(self) -> None:
+        super().__init__(_work)
         self.number: int | None = None
         self.busy = True  # with its start
 
@@ -72,18 +96,9 @@ class _Worker:
 
     def answer(self) -> _Answer | None:
         """What it has found; None where it has died."""
-        try:
-            found: _Answer = self.line.recv()
-        except (EOFError, OSError):
-            return None
-        self.busy = False
+        found = super().answer()
+        self.busy = found is None
         return found
-
-    def end(self) -> None:
-        """Whatever it does."""
-        self._process.kill()
-        self._process.join()
-        self.line.close()
 
 
 class Processes:
@@ -96,6 +111,7 @@ class Processes:
         self._count = min(MOST_PROCESSES, usable_cores()) if count is None else count
         self._alone_s, self._begun = alone_s, time.monotonic()
         self._workers: list[_Worker] = []
+        self._beside: list[_Process] = []
 
     @property
     def parts(self) -> int:
@@ -108,6 +124,32 @@ class Processes:
         while waiting and not (len(waiting) > 1 and self._ready()):
             yield waiting.popleft()(deadline)
         yield from self._shared(tuple(waiting), deadline)
+
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Some work, begun in what tasks leave of the processors; returns how to get its result.
+
+        It begins with all that is known here, so only where processes are forked and needed.
+        """
+        if START != "fork" or not self._workers:
+            return work
+        self._beside.append(process := _Process(partial(self._last, work)))
+
+        def result() -> Result:
+            found = process.answer()
+            if found is None:
+                return work()
+            if found.error:
+                raise found.error
+            return cast("Result", found.result)
+
+        return result
+
+    def _last(self, work: Callable[[], object], line: Connection) -> None:
+        """Do work beside all other, in the process begun for it."""
+        self._workers, self._count = [], 1
+        os.nice(NICENESS)
+        _follow_search()
+        line.send(_done(work))
 
     def _shared(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """Results of other processes; of this one, should all of them die."""
@@ -176,8 +218,8 @@ class Processes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for worker in self._workers:
-            worker.end()
+        for process in (*self._workers, *self._beside):
+            process.end()
 
 
 class _Until:
@@ -191,9 +233,8 @@ class _Until:
 
 
 def _work(line: Connection) -> None:
-    """Do tasks as they come; control-C is for the search, which ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_search, daemon=True).start()
+    """Do tasks as they come."""
+    _follow_search()
     linear.load()
     line.send(_Answer(None))
     while True:
@@ -201,11 +242,21 @@ def _work(line: Connection) -> None:
             task, end = line.recv()
         except EOFError:  # the search was killed
             return
-        try:
-            found = _Answer(task(_Until(end)))
-        except Exception as error:  # noqa: BLE001 (raised again where the task came from)
-            found = _Answer(None, error)
-        line.send(found)
+        line.send(_done(partial(task, _Until(end))))
+
+
+def _done(work: Callable[[], object]) -> _Answer:
+    """What comes of some work; an error is raised again where the work came from."""
+    try:
+        return _Answer(work())
+    except Exception as error:  # noqa: BLE001 (any error of a task)
+        return _Answer(None, error)
+
+
+def _follow_search() -> None:
+    """Control-C is for the search, which ends its processes; if it was killed, they end too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_search, daemon=True).start()
 
 
 def _end_with_search() -> None:

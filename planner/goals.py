@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,12 +22,13 @@ from planner.any_stages import (
     splits_freely,
     wants_uneven,
 )
-from planner.budget import Within
+from planner.budget import Budget, Within
 from planner.found import Found, FreeFound
 from planner.free_splits import TRIED_FIRST
 from planner.headroom import leanest
 from planner.plan import UnevenStages
 from planner.probes import Prober, UntilSettled
+from planner.search import Search
 from planner.sizes import (
     BestSize,
     cheapest_size,
@@ -75,20 +77,27 @@ def reach(prober: Prober, job: Job) -> Reached:
 
 
 def _fastest(prober: Prober, job: Job) -> Reached:
-    """The best even stages, then uneven ones, and the alternatives last: time may be short."""
+    """The best even stages, then uneven ones, the alternatives beside or last: time is short."""
     search, free = prober.search(job, top=_finalists(prober)), None
     if looks_for_uneven(job, prober.options) and not wants_uneven(prober.options):
         found = search.run(UntilSettled(search, prober.budget))
-        if found.finalists is not None:
+        if found.finalists is not None and prober.options.only_answer:
             free = faster_splits(prober, job, found)
-            if not prober.options.only_answer:
-                found = search.run(Within(prober.budget))
+        elif found.finalists is not None:
+            others = prober.workers.beside(partial(_others, search, Within(prober.budget)))
+            free, found = faster_splits(prober, job, found), replace(others(), roots=found.roots)
     else:
         found = search.run(prober.budget)
     if found.finalists is None:
         return Reached(job, found, None)
     target = step_target(prober, job, found.value, found.lower_bound_s)
     return Reached(job, found, target, free=free)
+
+
+def _others(search: Search, budget: Budget) -> Found:
+    """The alternatives to an answer, without the nodes: they travel, and the answer has them."""
+    found = search.run(budget)
+    return replace(found, roots=found.roots.take(np.arange(0)))
 
 
 def step_target(prober: Prober, job: Job, step_s: float, lower_bound_s: float) -> Target:

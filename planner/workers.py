@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from planner.budget import Deadline
@@ -28,6 +28,12 @@ class Workers(Protocol):
     def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """The results of some tasks, in their order."""
 
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Some work that may be done beside all tasks; returns how to get its result.
+
+        Nothing it changes need be changed here.
+        """
+
 
 class Alone:
     """One task after the other, here."""
@@ -38,6 +44,10 @@ class Alone:
         """The results of some tasks, in their order."""
         for task in tasks:
             yield task(deadline)
+
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """The work itself: done when its result is asked for."""
+        return work
 
 
 ALONE = Alone()

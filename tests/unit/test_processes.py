@@ -113,6 +113,42 @@ def test_work_of_processes_that_died_is_done_here():
         assert list(processes.run([Half(1), Half(2)], Steps()))[1] == (1.0, os.getpid())
 
 
+def test_work_beside_tasks_is_done_by_a_process_of_its_own(processes):
+    known = [1, 2]
+    result = processes.beside(lambda: (sum(known), os.getpid()))
+    known.append(3)
+    where = {where for _, where in processes.run([Half(1), Half(2)], Steps())}
+    number, beside = result()
+    assert number == 3, "what is known when it begins"
+    assert beside not in {os.getpid(), *where}
+
+
+def test_work_beside_tasks_shares_its_own_tasks_with_nobody(processes):
+    homes = processes.beside(
+        lambda: {os.getpid(), *(where for _, where in processes.run([Half(1), Half(2)], Steps()))}
+    )
+    assert len(homes()) == 1
+
+
+def test_an_error_of_work_beside_tasks_is_raised_where_its_result_is_asked_for(processes):
+    result = processes.beside(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        result()
+
+
+def test_work_beside_tasks_is_done_here_if_its_process_dies(processes):
+    home = os.getpid()
+    assert processes.beside(lambda: Dies(home)(Steps()))() == "survived"
+
+
+def test_work_beside_tasks_waits_for_its_turn_where_no_other_process_is_needed():
+    with Processes(2) as processes:
+        known = [1, 2]
+        result = processes.beside(lambda: (sum(known), os.getpid()))
+        known.append(3)
+        assert result() == (6, os.getpid())
+
+
 def test_a_search_finds_and_proves_the_same_with_others(make_job, processes):
     job = make_job("small-dense", "1x8:h100-sxm", 8)
     model = job.model.model_copy(update={"vocab_size": 512_000, "num_hidden_layers": 6})
@@ -146,6 +182,7 @@ from tests.unit.test_processes import Sleeps, wait_for
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 with Processes(2, alone_s=0.0) as processes:
     wait_for(processes)
+    processes.beside(lambda: time.sleep(60.0))
     print("working", flush=True)
     list(processes.run([Sleeps(60.0)] * 4, Steps()))
 """
