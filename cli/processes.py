@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import threading
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from multiprocessing import Pipe, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
 import click
 
+from cli.process import START, Answer, Process, follow_search, tried
 from planner.budget import Deadline
 from planner.solvers import linear
 from planner.workers import Task
 from profiler.cores import usable_cores
 
 Result = TypeVar("Result")
+Piece = TypeVar("Piece")
 
-START = "fork" if sys.platform == "linux" else "spawn"
-"""How a process starts. A forked one knows what is known here; no thread of this process holds what
-it needs, for solvers run on one thread. Elsewhere system libraries forbid it."""
 ALONE_SECONDS = 0.3
 """Work is done here until the search has taken so long; most searches take less."""
 MOST_PROCESSES = 8
 """By default; a search rarely has more to do at the same time."""
 NICENESS = 19
 """Of work beside all other: it takes what that leaves of the processors."""
+LEAST_SHARE = 2
+"""Pieces that are worth a process of their own. Source: measured; one takes 45 ms, a fork 10."""
 WORKERS = click.option(
     "--workers",
     type=click.IntRange(1, 64),
@@ -42,42 +37,7 @@ WORKERS = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What came of a task, or of the start of a process."""
-
-    result: object
-    error: Exception | None = None
-
-
-class _Process:
-    """Another process, and the line to it."""
-
-    def __init__(self, work: Callable[[Connection], None]) -> None:
-        self.line, there = Pipe()
-        started = get_context("fork") if START == "fork" else get_context("spawn")
-        self._process = started.Process(target=work, args=(there,), daemon=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside other threads
-            self._process.start()
-        there.close()
-
-    def answer(self) -> _Answer | None:
-        """What it has found; None where it has died."""
-        try:
-            found: _Answer = self.line.recv()
-        except (EOFError, OSError):
-            return None
-        return found
-
-    def end(self) -> None:
-        """Whatever it does."""
-        self._process.kill()
-        self._process.join()
-        self.line.close()
-
-
-class _Worker(_Process):
+class _Worker(Process):
     """A process that does tasks, and the number of the one it has."""
 
     def __init__(self) -> None:
@@ -94,7 +54,7 @@ class _Worker(_Process):
         self.number, self.busy = number, True
         return True
 
-    def answer(self) -> _Answer | None:
+    def answer(self) -> Answer | None:
         """What it has found; None where it has died."""
         found = super().answer()
         self.busy = found is None
@@ -111,7 +71,7 @@ class Processes:
         self._count = min(MOST_PROCESSES, usable_cores()) if count is None else count
         self._alone_s, self._begun = alone_s, time.monotonic()
         self._workers: list[_Worker] = []
-        self._beside: list[_Process] = []
+        self._beside: list[Process] = []
 
     @property
     def parts(self) -> int:
@@ -132,7 +92,21 @@ class Processes:
         """
         if START != "fork" or not self._workers:
             return work
-        self._beside.append(process := _Process(partial(self._last, work)))
+        return self._forked(work, NICENESS)
+
+    def each(self, do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterable[Result]:
+        """What is done with each of some pieces: shared at once, and no piece has to travel."""
+        most = self._count if START == "fork" else 1
+        count = max(1, min(most, len(pieces) // LEAST_SHARE))
+        first, *others = (partial(_all, do, pieces[i::count]) for i in range(count))
+        begun = [self._forked(share) for share in others]
+        found = [first(), *(result() for result in begun)]
+        return [found[i % count][i // count] for i in range(len(pieces))]
+
+    def _forked(self, work: Callable[[], Result], niceness: int = 0) -> Callable[[], Result]:
+        """Work begun in a process that is forked for it; returns how to get its result."""
+        process = Process(partial(self._alone, work, niceness))
+        self._beside.append(process)
 
         def result() -> Result:
             found = process.answer()
@@ -144,12 +118,12 @@ class Processes:
 
         return result
 
-    def _last(self, work: Callable[[], object], line: Connection) -> None:
-        """Do work beside all other, in the process begun for it."""
+    def _alone(self, work: Callable[[], object], niceness: int, line: Connection) -> None:
+        """Do all of some work, in the process begun for it."""
         self._workers, self._count = [], 1
-        os.nice(NICENESS)
-        _follow_search()
-        line.send(_done(work))
+        os.nice(niceness)
+        follow_search()
+        line.send(tried(work))
 
     def _shared(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """Results of other processes; of this one, should all of them die."""
@@ -234,33 +208,16 @@ class _Until:
 
 def _work(line: Connection) -> None:
     """Do tasks as they come."""
-    _follow_search()
+    follow_search()
     linear.load()
-    line.send(_Answer(None))
+    line.send(Answer(None))
     while True:
         try:
             task, end = line.recv()
         except EOFError:  # the search was killed
             return
-        line.send(_done(partial(task, _Until(end))))
+        line.send(tried(partial(task, _Until(end))))
 
 
-def _done(work: Callable[[], object]) -> _Answer:
-    """What comes of some work; an error is raised again where the work came from."""
-    try:
-        return _Answer(work())
-    except Exception as error:  # noqa: BLE001 (any error of a task)
-        return _Answer(None, error)
-
-
-def _follow_search() -> None:
-    """Control-C is for the search, which ends its processes; if it was killed, they end too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_search, daemon=True).start()
-
-
-def _end_with_search() -> None:
-    search = parent_process()
-    if search is not None:
-        search.join()
-        os._exit(1)
+def _all(do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
+    return [do(piece) for piece in pieces]

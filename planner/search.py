@@ -83,7 +83,8 @@ class Search:
         self.sieve = Sieve(job, rules) if thorough else lean
         self.policy_rules = [rule for rule in rules if not rule.columns <= KNOWN_COLUMNS]
         roots = nodes(self.space, self.sieve)
-        seconds = floor_seconds(job, machine, self.space.traits, roots.table)
+        traits = self.space.traits
+        seconds = floor_seconds(job, machine, traits, roots.table, workers.each)
         self.floor_s = float(seconds.min(initial=np.inf))
         floor = self.objective.floor(roots.table, seconds)
         self.nodes = Pool(roots.table, floor, self.space.families(roots.table))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from planner.budget import Deadline
 
 Result_co = TypeVar("Result_co", covariant=True)
 Result = TypeVar("Result")
+Piece = TypeVar("Piece")
 
 
 class Task(Protocol[Result_co]):
@@ -34,6 +35,9 @@ class Workers(Protocol):
         Nothing it changes need be changed here.
         """
 
+    def each(self, do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterable[Result]:
+        """What is done with each of some pieces that take long, in their order."""
+
 
 class Alone:
     """One task after the other, here."""
@@ -48,6 +52,10 @@ class Alone:
     def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
         """The work itself: done when its result is asked for."""
         return work
+
+    def each(self, do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterable[Result]:
+        """One after the other, here."""
+        return map(do, pieces)
 
 
 ALONE = Alone()

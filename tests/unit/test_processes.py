@@ -149,6 +149,19 @@ def test_work_beside_tasks_waits_for_its_turn_where_no_other_process_is_needed()
         assert result() == (6, os.getpid())
 
 
+def test_each_piece_is_done_once_and_comes_in_its_order_whoever_does_it():
+    with Processes(3) as processes:
+        for number in range(12):
+            found = list(processes.each(lambda piece: (piece, os.getpid()), range(number)))
+            assert [piece for piece, _ in found] == list(range(number))
+            assert len({where for _, where in found}) == min(3, number // 2 or number)
+
+
+def test_an_error_of_a_piece_is_raised_here():
+    with Processes(2) as processes, pytest.raises(ZeroDivisionError):
+        list(processes.each(lambda piece: 1 // (3 - piece), range(4)))
+
+
 def test_a_search_finds_and_proves_the_same_with_others(make_job, processes):
     job = make_job("small-dense", "1x8:h100-sxm", 8)
     model = job.model.model_copy(update={"vocab_size": 512_000, "num_hidden_layers": 6})
