@@ -88,9 +88,9 @@ class Processes:
     def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
         """Some work, begun in what tasks leave of the processors; returns how to get its result.
 
-        It begins with all that is known here, so only where processes are forked and needed.
+        It begins with all that is known here, so only where processes are forked.
         """
-        if START != "fork" or not self._workers:
+        if START != "fork" or self._count < 2:
             return work
         return self._forked(work, NICENESS)
 

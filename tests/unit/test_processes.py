@@ -74,6 +74,13 @@ def _processes():
         yield processes
 
 
+@pytest.fixture(name="forking")
+def _forking():
+    with Processes(2, alone_s=0.0) as processes:
+        wait_for(processes)
+        yield processes
+
+
 def test_results_come_in_the_order_of_their_tasks_from_other_processes(processes):
     tasks = [Half(number) for number in range(40)]
     halves, where = zip(*processes.run(tasks, Steps()), strict=True)
@@ -113,36 +120,36 @@ def test_work_of_processes_that_died_is_done_here():
         assert list(processes.run([Half(1), Half(2)], Steps()))[1] == (1.0, os.getpid())
 
 
-def test_work_beside_tasks_is_done_by_a_process_of_its_own(processes):
+def test_work_beside_tasks_is_done_by_a_process_of_its_own(forking):
     known = [1, 2]
-    result = processes.beside(lambda: (sum(known), os.getpid()))
+    result = forking.beside(lambda: (sum(known), os.getpid()))
     known.append(3)
-    where = {where for _, where in processes.run([Half(1), Half(2)], Steps())}
+    where = {where for _, where in forking.run([Half(1), Half(2)], Steps())}
     number, beside = result()
     assert number == 3, "what is known when it begins"
     assert beside not in {os.getpid(), *where}
 
 
-def test_work_beside_tasks_shares_its_own_tasks_with_nobody(processes):
-    homes = processes.beside(
-        lambda: {os.getpid(), *(where for _, where in processes.run([Half(1), Half(2)], Steps()))}
+def test_work_beside_tasks_shares_its_own_tasks_with_nobody(forking):
+    homes = forking.beside(
+        lambda: {os.getpid(), *(where for _, where in forking.run([Half(1), Half(2)], Steps()))}
     )
     assert len(homes()) == 1
 
 
-def test_an_error_of_work_beside_tasks_is_raised_where_its_result_is_asked_for(processes):
-    result = processes.beside(lambda: 1 // 0)
+def test_an_error_of_work_beside_tasks_is_raised_where_its_result_is_asked_for(forking):
+    result = forking.beside(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         result()
 
 
-def test_work_beside_tasks_is_done_here_if_its_process_dies(processes):
+def test_work_beside_tasks_is_done_here_if_its_process_dies(forking):
     home = os.getpid()
-    assert processes.beside(lambda: Dies(home)(Steps()))() == "survived"
+    assert forking.beside(lambda: Dies(home)(Steps()))() == "survived"
 
 
-def test_work_beside_tasks_waits_for_its_turn_where_no_other_process_is_needed():
-    with Processes(2) as processes:
+def test_work_beside_tasks_waits_for_its_turn_where_there_is_one_processor():
+    with Processes(1) as processes:
         known = [1, 2]
         result = processes.beside(lambda: (sum(known), os.getpid()))
         known.append(3)
