@@ -71,7 +71,7 @@ class Processes:
         self._count = min(MOST_PROCESSES, usable_cores()) if count is None else count
         self._alone_s, self._begun = alone_s, time.monotonic()
         self._workers: list[_Worker] = []
-        self._beside: list[Process] = []
+        self._forks: list[Process] = []
 
     @property
     def parts(self) -> int:
@@ -106,7 +106,7 @@ class Processes:
     def _forked(self, work: Callable[[], Result], niceness: int = 0) -> Callable[[], Result]:
         """Work begun in a process that is forked for it; returns how to get its result."""
         process = Process(partial(self._alone, work, niceness))
-        self._beside.append(process)
+        self._forks.append(process)
 
         def result() -> Result:
             found = process.answer()
@@ -192,7 +192,7 @@ class Processes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for process in (*self._workers, *self._beside):
+        for process in (*self._workers, *self._forks):
             process.end()
 
 

@@ -18,7 +18,7 @@ from costmodel.schedules.program import IntMatrix
 from costmodel.spec.job import Job
 from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn
 from costmodel.timeline import FloatMatrix
-from planner.split_memory import Layers, Limits, most_layers
+from planner.split_memory import Layers
 from planner.split_problem import chord_of_min
 
 
@@ -34,7 +34,8 @@ class RankPaths:
     """Paths of the shape; one for each rank is taken."""
     stage_of: IntMatrix
     """Virtual stage of each (rank, chunk)."""
-    limits: Limits
+    most: FloatColumn
+    """Layers of each kind that every rank has room for; (kind, rank, row)."""
 
     @cached_property
     def seconds(self) -> FloatColumn:
@@ -59,7 +60,7 @@ class RankPaths:
         fixed = fixed + np.einsum("psr,ps->pr", np.min(longer, axis=0), self._held_elsewhere)
         found = [
             self._filled(fixed, more, most, layers.count)
-            for more, most, layers in zip(beyond, self._most, self._kinds, strict=True)
+            for more, most, layers in zip(beyond, self.most, self._kinds, strict=True)
         ]
         return np.asarray(np.max(found, axis=0))
 
@@ -100,12 +101,6 @@ class RankPaths:
         return [Layers.of(self.job, kind) for kind, _ in layer_counts(self.job)]
 
     @cached_property
-    def _most(self) -> list[FloatColumn]:
-        """Layers of each kind that every rank has room for; (rank, row)."""
-        asked = self.priced, self.costs, self.rows, self.limits
-        return [most_layers(*asked, layers).clip(0) for layers in self._kinds]
-
-    @cached_property
     def _again(self) -> FloatColumn:
         """Seconds of recomputing one layer, of whatever kind. Source: derived."""
         return np.asarray(
@@ -130,7 +125,7 @@ class RankPaths:
             nothing = np.zeros((self.stage_of.size, 1))
             return nothing, nothing
         vpp, held = self.stage_of.shape[1], []
-        for layers, most in zip(self._kinds, self._most, strict=True):
+        for layers, most in zip(self._kinds, self.most, strict=True):
             may = (self.stage_of <= layers.others).any(axis=1) | (not layers.others_first)
             held.append(-(-(most + np.where(may, layers.others, 0)[:, None]) // vpp))
         longest = np.empty((self.stage_of.size, len(self.rows)))

@@ -25,7 +25,7 @@ from costmodel.timeline import FloatMatrix
 from planner.mean_paths import Crossings, Pipeline, seed_paths
 from planner.path_pool import PathPool
 from planner.rank_paths import RankPaths
-from planner.split_memory import Limits, may_fit, states_may_fit
+from planner.split_memory import Limits, may_fit, rooms, states_may_fit
 from planner.split_problem import chord_of_min
 
 
@@ -51,19 +51,22 @@ def split_bound(
     around = _around(job, machine, traits, priced, costs, most=most)
     bound = _steady_bound(job, priced, costs, around, limits)
     rows = np.flatnonzero(bound + around < seconds)
-    fits = may_fit(job, priced, costs, rows, limits)
+    room = rooms(job, priced, costs, rows, limits)
+    fits = may_fit(job, room)
     bound[rows[~fits]] = np.inf
-    rows = rows[fits]
+    rows, room = rows[fits], room[:, :, fits]
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
     for number in np.unique(shape[rows]).tolist():
-        some, pipeline = rows[shape[rows] == number], _pipeline(priced, int(first[number]))
+        own, pipeline = np.flatnonzero(shape[rows] == number), _pipeline(priced, int(first[number]))
+        some = rows[own]
         path = pool.mean(pipeline, job.model.num_hidden_layers)
         length = _mean_seconds(job, priced, costs, path, rows=some, most=most[some])
         bound[some] = np.maximum(bound[some], length)
-        some = some[bound[some] + around[some] < seconds]
-        if len(some):
-            stay = RankPaths(job, priced, costs, some, seed_paths(pipeline), path.stage_of, limits)
-            bound[some] = np.maximum(bound[some], stay.seconds)
+        own = own[bound[some] + around[some] < seconds]
+        if len(own):
+            of, stage_of = (job, priced, costs, rows[own]), path.stage_of
+            stay = RankPaths(*of, seed_paths(pipeline), stage_of, room[:, : len(stage_of), own])
+            bound[rows[own]] = np.maximum(bound[rows[own]], stay.seconds)
     return with_overhead(machine, bound + around)
 
 

@@ -122,7 +122,7 @@ def best_split(
     fast = windows(row, pool.of(row.pipeline), value, memory=False)
     if fast is None or not fast.count(layers):
         return settled
-    window = windows(row, pool.of(row.pipeline), value, within=fast)
+    window = windows(row, pool.of(row.pipeline), value, within=fast, in_time=True)
     if window is None or not window.count(layers):
         return replace(settled, memory_decides=True)
     if enough_s < cutoff_s and window.count(layers) > FEW:

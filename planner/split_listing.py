@@ -11,7 +11,7 @@ from costmodel.critical import Paths
 from costmodel.schedules.program import IntMatrix
 from costmodel.table import FloatColumn
 from planner.split_problem import Splittable
-from planner.split_windows import ROUNDING, Windows, spread
+from planner.split_windows import ROUNDING, PathSeconds, Windows, spread
 
 
 def shorter_splits(row: Splittable, paths: Paths, value_s: float, window: Windows) -> IntMatrix:
@@ -82,11 +82,13 @@ class _Sums:
         """What the layers of each rank add to every path; (path, rank, way)."""
         row, paths = self.row, self.paths
         kinds = [row.kinds[0], row.kinds[-1]]
-        each = sum(crossed[:, :, None] * seconds[kinds] for crossed, seconds in self._passes)
         again = row.costs.again[kinds, 0]
         repeated = np.minimum(row.recomputed, self._stages.T) * again.min()
-        each = each + paths.backward[:, :, None] * (again - again.min()) * row.recomputes_all
-        seconds = self._by_kind(np.asarray(each)) + paths.backward[:, :, None] * repeated
+        each = (
+            self._of.layers
+            + paths.backward[:, :, None] * (again - again.min()) * row.recomputes_all
+        )
+        seconds = self._by_kind(each) + paths.backward[:, :, None] * repeated
         ranks = seconds[:, row.stage_of].sum(axis=2)
         own = np.arange(len(paths.rank)), paths.rank
         ranks[own] += row.least_seconds[0][paths.rank[:, None], self._clipped[paths.rank]]
@@ -129,20 +131,13 @@ class _Sums:
     def _clipped(self) -> IntMatrix:
         return np.minimum(self._numbers, self.window.most[:, None])
 
-    @property
-    def _passes(self) -> list[tuple[IntMatrix, FloatColumn]]:
-        """How often paths cross each stage, and the seconds of one block by kind."""
-        paths, one = self.paths, self.row.costs
-        return [
-            (paths.forward, one.forward[:, 0]),
-            (paths.backward, one.backward[:, 0]),
-            (paths.weight, one.weight[:, 0]),
-        ]
+    @cached_property
+    def _of(self) -> PathSeconds:
+        return PathSeconds(self.row, self.paths)
 
     @cached_property
     def _fixed(self) -> FloatColumn:
         """Embedding, head and messages on every path, and the optimizer step at least."""
         row = self.row
-        ends = sum(crossed @ row.ends @ seconds for crossed, seconds in self._passes)
         update = np.take_along_axis(row.least_seconds[1], self._clipped, axis=1)
-        return np.asarray(ends + self.paths.hops * row.p2p + update.min(axis=1).max())
+        return np.asarray(self._of.ends + self.paths.hops * row.p2p + update.min(axis=1).max())

@@ -66,27 +66,38 @@ class Layers:
         return cls(kind, count, len(moe) - count, kind == MOE and sorted(moe) == moe)
 
 
-def may_fit(
+def rooms(
     job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits
-) -> BoolColumn:
-    """Which of some rows are not refused: have the ranks bytes and seconds for all layers?
+) -> FloatColumn:
+    """Layers of each kind that each rank of some rows has bytes and seconds for.
 
-    A rank with n layers runs them for every micro batch and holds their states, and what the layers
-    of the passes in flight keep, with the longer chunks where fewest passes are in flight.
+    Of shape (kind, rank, row): 0 for ranks that a row does not have, and for the other kind where
+    one is refused. A rank with n layers runs them for every micro batch and holds their states, and
+    what the layers of the passes in flight keep, with the longer chunks where fewest passes are in
+    flight.
     Source: derived.
     """
-    table, result = priced.table.take(rows), np.zeros(len(rows), dtype=bool)
+    table, kinds = priced.table.take(rows), [Layers.of(job, kind) for kind, _ in layer_counts(job)]
+    found = np.zeros((len(kinds), int(table.pp.max(initial=0)), len(rows)))
     first, shape = distinct(table.schedule, table.pp, table.vpp, _filling(priced, rows))
-    kinds = [Layers.of(job, kind) for kind, _ in layer_counts(job)]
-    for number in range(len(first)):
-        some = np.flatnonzero(shape == number)
-        for layers in kinds:
-            most = most_layers(priced, costs, rows[some], limits, layers)
-            some = some[most.clip(0).sum(axis=0) >= layers.count]
+    for number, one in enumerate(first.tolist()):
+        some, ranks = np.flatnonzero(shape == number), int(table.pp[one])
+        for place, layers in enumerate(kinds):
+            most = most_layers(priced, costs, rows[some], limits, layers).clip(0)
+            found[place, :ranks, some] = most.T
+            some = some[most.sum(axis=0) >= layers.count]
             if not len(some):
                 break
-        result[some] = True
-    return result
+    return found
+
+
+def may_fit(job: Job, room: FloatColumn) -> BoolColumn:
+    """Which rows are not refused, by the `rooms` of their ranks: is there one for all layers?
+
+    Source: derived.
+    """
+    count = np.array([count for _, count in layer_counts(job)])
+    return np.asarray((room.sum(axis=1) >= count[:, None]).all(axis=0))
 
 
 def states_may_fit(
@@ -94,7 +105,7 @@ def states_may_fit(
 ) -> BoolColumn:
     """Which of some rows are not refused even if layers kept no activations.
 
-    Source: as `may_fit`, of ranks without embedding and head; spares it most rows.
+    Source: as `rooms`, of ranks without embedding and head; spares it most rows.
     """
     kind, count = usual_layers(job)
     room = _room(priced, costs, rows, np.zeros((2, 1), dtype=bool), limits.memory_bytes)[0]
@@ -124,7 +135,7 @@ def most_layers(
 
     -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
     batches beyond those that fill it.
-    Source: as `may_fit`.
+    Source: as `rooms`.
     """
     table, one = priced.table, int(rows[0])
     name, kind, count = SCHEDULE_NAMES[table.schedule[one]], layers.kind, layers.count

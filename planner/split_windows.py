@@ -7,12 +7,14 @@ same on all ranks, but for the ends of the pipeline, which are the shorter ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from costmodel.block_costs import DENSE, MOE, usual_layers
 from costmodel.critical import Paths
-from costmodel.schedules.program import IntMatrix
+from costmodel.schedules import SCHEDULES
+from costmodel.schedules.program import IntMatrix, placed
 from costmodel.table import BoolColumn, FloatColumn, IntColumn
 from planner.split_kinds import Kinds
 from planner.split_problem import Splittable, chord_of_min
@@ -53,16 +55,22 @@ def stages_of(row: Splittable, totals: IntMatrix) -> IntMatrix:
 
 def spread(row: Splittable, totals: IntMatrix, *, longer_first: bool) -> IntMatrix:
     """The layers of each rank over its chunks, as evenly as can be; (split, stage)."""
-    vpp, last = row.shape[1], row.num_stages - 1
-    layers = np.zeros((len(totals), row.num_stages), dtype=np.int64)
-    for rank, own in enumerate(row.stage_of):
+    rank, place = _turns(row.schedule, *row.shape[:2], longer_first=longer_first)
+    base, extra = np.divmod(totals, row.shape[1])
+    return np.asarray(base[:, rank] + (place < extra[:, rank]))
+
+
+@lru_cache(maxsize=1024)
+def _turns(schedule: str, pp: int, vpp: int, *, longer_first: bool) -> tuple[IntColumn, IntColumn]:
+    """Rank of each stage, and its place among those of its rank that may be the longer ones."""
+    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
+    rank, place = np.empty((2, stage_of.size), dtype=np.int64)
+    for number, own in enumerate(stage_of):
         order = np.arange(vpp) if longer_first else np.arange(vpp)[::-1]
-        ends = (own[order] == 0) | (own[order] == last)
-        place = np.empty(vpp, dtype=np.int64)
-        place[np.concatenate([order[~ends], order[ends]])] = np.arange(vpp)
-        base, extra = np.divmod(totals[:, rank], vpp)
-        layers[:, own] = base[:, None] + (place < extra[:, None])
-    return layers
+        ends = (own[order] == 0) | (own[order] == stage_of.size - 1)
+        rank[own] = number
+        place[own[np.concatenate([order[~ends], order[ends]])]] = np.arange(vpp)
+    return rank, place
 
 
 def balanced(row: Splittable) -> IntMatrix:
@@ -97,48 +105,49 @@ def windows(
     *,
     memory: bool = True,
     within: Windows | None = None,
+    in_time: bool = False,
 ) -> Windows | None:
     """What no split outside can have: memory, or terms of the step below `value_s`; None if none.
 
-    `within` is what is known already.
+    `within` is what is known already, maybe by the same paths and seconds: then all is `in_time`.
 
     Each rank's number is refused where some path is too long even if the other layers lie where
     they lengthen it least. Narrower windows of one rank leave fewer places to the layers of others,
     so this is repeated until nothing changes.
     """
-    allowed = _by_work(row, value_s)
+    allowed, seconds = _by_work(row, value_s), PathSeconds(row, paths)
     if within:
         number = np.arange(allowed.shape[1])
         allowed &= (number >= within.least[:, None]) & (number <= within.most[:, None])
     while allowed.any(axis=1).all():
         low, high = _ends_of(allowed)
         kinds, number = Kinds.of(row, low, high), _numbers(low, high)
-        fits = _least_steps(row, paths, kinds, low, high) < value_s
+        fits = np.ones(number.shape, dtype=bool)
+        if not in_time:
+            fits = _least_steps(seconds, kinds, low, high) < value_s
         if memory:
             needs = _needs(row, kinds)
             fits &= (needs.alone(number) <= needs.rounding[:, None, None]).all(axis=0)
         narrower = np.zeros_like(allowed)
         narrower[np.nonzero(fits)[0], number[fits]] = True
-        narrower &= allowed
-        if (narrower == allowed).all():
+        allowed, in_time = allowed & narrower, False
+        if allowed.any(axis=1).all() and np.array_equal(_ends_of(allowed), (low, high)):
             return Windows(low, high)
-        allowed = narrower
     return None
 
 
-def _least_steps(
-    row: Splittable, paths: Paths, kinds: Kinds, low: IntColumn, high: IntColumn
-) -> FloatColumn:
+def _least_steps(of: PathSeconds, kinds: Kinds, low: IntColumn, high: IntColumn) -> FloatColumn:
     """Seconds at least of a step with each of `_numbers` on a rank; (rank, number).
 
     Source: the longest path and what follows it; more layers may hide more traffic.
     """
+    row, paths = of.row, of.paths
     rank, number = np.arange(len(low))[:, None], _numbers(low, high)
     behind, update = row.least_seconds
     beyond = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
     least = beyond[paths.rank, low[paths.rank]][:, None, None]
     tail = np.where(paths.rank[:, None, None] == rank, behind[rank, number], least)
-    rates = _path_rates(row, paths, kinds, high)
+    rates = of.rates(kinds, high)
     layers = row.job.model.num_hidden_layers
     seconds = (rates.with_others(low, high, layers) + tail).max(axis=0)
     return np.asarray(seconds + update[rank, number])
@@ -221,25 +230,50 @@ ROUNDING = 1e-12
 """Share of a sum of bytes that rounding may add."""
 
 
-def _path_rates(row: Splittable, paths: Paths, kinds: Kinds, most: IntColumn) -> _Rows:
-    """Seconds of paths.
+@dataclass(frozen=True)
+class PathSeconds:
+    """Seconds of paths, as far as no window changes them."""
 
-    Of the layers of a stage, min(N, n) are recomputed, which is bounded by its chord.
-    Source: derived.
-    """
-    one, ways = row.costs, [row.kinds[0], row.kinds[-1]]
-    stage = np.empty(row.num_stages)
-    stage[row.stage_of] = np.maximum(1, -(-most // row.shape[1]))[:, None]
-    slope, start = chord_of_min(np.array(row.recomputed), bounds_of_stages(row)[0], stage)
-    seconds = (one.forward[:, 0], one.backward[:, 0], one.weight[:, 0])
-    passes = (paths.forward, paths.backward, paths.weight)
-    costs = sum(c[:, :, None] * s[ways] for c, s in zip(passes, seconds, strict=True))
-    again = one.again[ways, 0]
-    again = again if row.recomputes_all else np.full_like(again, again.min())
-    costs = costs + (paths.backward * slope)[:, :, None] * again
-    fixed = sum((c @ row.ends * s).sum(axis=1) for c, s in zip(passes, seconds, strict=True))
-    fixed = fixed + (paths.backward * start).sum(axis=1) * again.min()
-    return _Rows.of(row, kinds, np.asarray(costs), np.asarray(fixed + paths.hops * row.p2p))
+    row: Splittable
+    paths: Paths
+
+    def rates(self, kinds: Kinds, most: IntColumn) -> _Rows:
+        """Seconds of paths on which every rank has so many layers at most.
+
+        Of the layers of a stage, min(N, n) are recomputed, which is bounded by its chord.
+        Source: derived.
+        """
+        row, paths, costs, fixed = self.row, self.paths, self.layers, self.ends
+        if row.recomputed:
+            stage = np.empty(row.num_stages)
+            stage[row.stage_of] = np.maximum(1, -(-most // row.shape[1]))[:, None]
+            slope, start = chord_of_min(np.array(row.recomputed), bounds_of_stages(row)[0], stage)
+            again = row.costs.again[[row.kinds[0], row.kinds[-1]], 0]
+            each = again if row.recomputes_all else np.full_like(again, again.min())
+            costs = costs + (paths.backward * slope)[:, :, None] * each
+            fixed = fixed + (paths.backward * start).sum(axis=1) * again.min()
+        return _Rows.of(row, kinds, costs, fixed + paths.hops * row.p2p)
+
+    @cached_property
+    def layers(self) -> FloatColumn:
+        """One layer on each stage, recomputation apart; (path, stage, kind). Source: derived."""
+        ways = [self.row.kinds[0], self.row.kinds[-1]]
+        return np.asarray(sum(c[:, :, None] * s[ways] for c, s in self._passes))
+
+    @cached_property
+    def ends(self) -> FloatColumn:
+        """Embedding, head and MTP modules; of each path. Source: derived."""
+        return np.asarray(sum((c @ self.row.ends * s).sum(axis=1) for c, s in self._passes))
+
+    @property
+    def _passes(self) -> list[tuple[IntMatrix, FloatColumn]]:
+        """How often paths cross each stage, and the seconds of one block by kind."""
+        one, paths = self.row.costs, self.paths
+        return [
+            (paths.forward, one.forward[:, 0]),
+            (paths.backward, one.backward[:, 0]),
+            (paths.weight, one.weight[:, 0]),
+        ]
 
 
 def _needs(row: Splittable, kinds: Kinds) -> _Rows:

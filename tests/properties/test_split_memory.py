@@ -15,7 +15,7 @@ from costmodel.spec.options import RuntimeOptions
 from costmodel.spec.training import TrainingSpec
 from costmodel.table import LayoutTable
 from planner.many_splits import ManySplits
-from planner.split_memory import Limits, may_fit
+from planner.split_memory import Limits, may_fit, rooms
 from tests.properties.every_split import on_the_clock, with_memory
 
 UNIFORM = {"recompute": "full", "recompute_method": "uniform"}
@@ -70,6 +70,7 @@ def test_whatever_fits_is_not_refused(case):
     every = on_the_clock(job, table)
     for number, bytes_ in enumerate((every.used * (1 + 1e-9)).tolist()):
         limits = Limits(bytes_, 1e9)
-        assert may_fit(job, priced, costs, np.array([0]), limits)[0], every.layers[number]
+        room = rooms(job, priced, costs, np.array([0]), limits)
+        assert may_fit(job, room)[0], every.layers[number]
         splits = ManySplits(with_memory(every, bytes_).row, every.layers[[number]])
         assert splits.may_fit()[0], every.layers[number]

@@ -25,7 +25,7 @@ from planner.space import Space
 from planner.split import best_split, judge, with_split
 from planner.split_filling import Master
 from planner.split_listing import shorter_splits
-from planner.split_memory import Limits, may_fit, states_may_fit
+from planner.split_memory import Limits, may_fit, rooms, states_may_fit
 from planner.split_tasks import BoundClasses, BoundLayouts, BoundPolicies, Question
 from planner.split_windows import windows
 from tests.properties.every_split import on_the_clock, random_splits, with_memory
@@ -184,8 +184,9 @@ def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
             if not (one.fits & (one.seconds * EQUALS < cutoff)).any():
                 continue
             limits = Limits(one.row.memory_bytes, without_overhead(machine, cutoff))
-            for check in (states_may_fit, may_fit):
-                assert check(job, priced, costs, np.array([0]), limits)[0], (one, cutoff)
+            asked = job, priced, costs, np.array([0]), limits
+            assert states_may_fit(*asked)[0], (one, cutoff)
+            assert may_fit(job, rooms(*asked))[0], (one, cutoff)
 
 
 def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
