@@ -51,11 +51,11 @@ from planner.space import Sieve, Space, nodes, skeletons
 from planner.workers import ALONE, Workers
 
 NODES_AT_ONCE, MOST_NODES = 256, 4096
-"""Nodes opened first, and at most: twice as many each time, for pricing few rows costs much."""
+CLASSES_AT_ONCE, MOST_CLASSES = 128, 512
+"""Of each opened first, and at most: twice as many each time, for pricing few rows costs much."""
 LEANEST = 64
 """Skeletons kept for when nothing fits or time runs out."""
 SKELETONS_AT_ONCE = 1024
-CLASSES_AT_ONCE = 128
 SIMULATED_AT_ONCE = 4
 
 
@@ -90,6 +90,7 @@ class Search:
         self.nodes = Pool(roots.table, floor, self.space.families(roots.table))
         self.order = np.argsort(floor, kind="stable")
         self.next_node, self.nodes_at_once = 0, NODES_AT_ONCE
+        self.classes_at_once = CLASSES_AT_ONCE
         self.skeletons = self.classes = self.layouts = self.nodes.take(self.order[:0])
         self.best: dict[int, tuple[float, LayoutTable]] = {}
         self.priced = self.evaluated = 0
@@ -161,7 +162,8 @@ class Search:
             batch, self.layouts = self.layouts.split(SIMULATED_AT_ONCE)
             self._simulate(batch)
         elif self.classes.smallest == smallest:
-            batch, self.classes = self.classes.split(CLASSES_AT_ONCE)
+            batch, self.classes = self.classes.split(self.classes_at_once)
+            self.classes_at_once = min(2 * self.classes_at_once, MOST_CLASSES)
             self._open_classes(batch)
         elif self.skeletons.smallest == smallest:
             batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
