@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 Piece = TypeVar("Piece")
 
 ALONE_SECONDS = 0.3
-"""Work is done here until the search has taken so long; most searches take less."""
+"""Tasks are done here until the search has taken so long; most searches take less."""
 MOST_PROCESSES = 8
 """By default; a search rarely has more to do at the same time."""
 NICENESS = 19
@@ -62,7 +62,7 @@ class _Worker(Process):
 
 
 class Processes:
-    """`planner.workers.Workers`: the work is done here until it has taken a while.
+    """`planner.workers.Workers`: tasks are done here until they have taken a while.
 
     This process has no thread and no lock for it, so control-C may come at any moment.
     """
