@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cli.documents import Document
-from costmodel.spec.calibration import SCHEMA, Calibration
+from trainplan.cli.documents import Document
+from trainplan.costmodel.spec.calibration import SCHEMA, Calibration
 
 
 def calibration_json(calibration: Calibration) -> Mapping[str, object]:

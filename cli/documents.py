@@ -12,9 +12,9 @@ from typing import NoReturn, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from cli.files import FileError, read_text
-from costmodel.complaints import MISSING, UNKNOWN, complaints
-from costmodel.spec.base import Spec
+from trainplan.cli.files import FileError, read_text
+from trainplan.costmodel.complaints import MISSING, UNKNOWN, complaints
+from trainplan.costmodel.spec.base import Spec
 
 LARGEST_NUMBER, LARGEST_WHOLE = 1e30, 10**18
 """Beyond them a number is a slip, and its products overflow."""

@@ -6,14 +6,20 @@ import re
 from pathlib import Path
 from typing import NoReturn
 
-from cli.documents import Document, read_document
-from costmodel.catalog import gpu
-from costmodel.catalog.models import preset, preset_names
-from costmodel.errors import CatalogError, PlanError, SpecError, UnsupportedError, unknown_name
-from costmodel.families import model_from_config
-from costmodel.families.refusals import NOT_MODELLED
-from costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, ClusterSpec, parse_cluster
-from costmodel.spec.model import ModelSpec
+from trainplan.cli.documents import Document, read_document
+from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.errors import (
+    CatalogError,
+    PlanError,
+    SpecError,
+    UnsupportedError,
+    unknown_name,
+)
+from trainplan.costmodel.families import model_from_config
+from trainplan.costmodel.families.refusals import NOT_MODELLED
+from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, ClusterSpec, parse_cluster
+from trainplan.costmodel.spec.model import ModelSpec
 
 CONFIG = "config.json"
 FILE_SUFFIXES = (".json", ".yaml", ".yml")

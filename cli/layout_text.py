@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from cli.render.text import SHORT_MODULES
-from costmodel.complaints import first_complaint
-from costmodel.errors import SpecError, unknown_name
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.layout import Layout
+from trainplan.cli.render.text import SHORT_MODULES
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import SpecError, unknown_name
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.layout import Layout
 
 EXAMPLE = "tp=8,pp=4,vpp=2,micro_batch_size=1"
 SHORT_NAMES = MappingProxyType(

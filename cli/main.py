@@ -20,9 +20,10 @@ from typing import NoReturn
 
 import click
 
-from cli.commands import COMMANDS
-from cli.terminal import escaped
-from costmodel.errors import PlanError, unknown_name
+from trainplan.cli import commands
+from trainplan.cli.commands import COMMANDS
+from trainplan.cli.terminal import escaped
+from trainplan.costmodel.errors import PlanError, unknown_name
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
@@ -65,7 +66,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         with one_blas_thread():
-            command = importlib.import_module(COMMANDS[cmd_name].module).command
+            module = f"{commands.__name__}.{COMMANDS[cmd_name].module}"
+            command = importlib.import_module(module).command
         assert isinstance(command, click.Command)
         return command
 

@@ -6,10 +6,10 @@ from typing import get_args
 
 import click
 
-from cli.parameters import day_count, percentage
-from costmodel.errors import SpecError
-from planner.options import SearchOptions
-from planner.target import Name
+from trainplan.cli.parameters import day_count, percentage
+from trainplan.costmodel.errors import SpecError
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.target import Name
 
 NAMES: tuple[Name, ...] = get_args(Name)
 OBJECTIVE = click.option(

@@ -11,17 +11,17 @@ from typing import get_args
 
 import click
 
-from cli.files import refuse_existing, write_text
-from cli.inputs import load_model
-from cli.output import remark
-from cli.parameters import finite, token_count
-from cli.profiles import load_measured, machines_of
-from cli.runtime_options import OPTION
-from costmodel.calibrated import Measured
-from costmodel.runtimes import RUNTIMES, runtime
-from costmodel.spec.job import Job
-from costmodel.spec.options import RuntimeOptions
-from costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
+from trainplan.cli.files import refuse_existing, write_text
+from trainplan.cli.inputs import load_model
+from trainplan.cli.output import remark
+from trainplan.cli.parameters import finite, token_count
+from trainplan.cli.profiles import load_measured, machines_of
+from trainplan.cli.runtime_options import OPTION
+from trainplan.costmodel.calibrated import Measured
+from trainplan.costmodel.runtimes import RUNTIMES, runtime
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]

@@ -11,7 +11,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from cli.terminal import escaped
+from trainplan.cli.terminal import escaped
 
 WIDTH = 100
 """Columns of every table and paragraph, on a terminal and in a pipe alike."""

@@ -13,11 +13,11 @@ from typing import Self, TypeVar, cast
 
 import click
 
-from cli.process import START, Answer, Process, follow_search, tried
-from planner.budget import Deadline
-from planner.solvers import linear
-from planner.workers import Task
-from profiler.cores import usable_cores
+from trainplan.cli.process import START, Answer, Process, follow_search, tried
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers import linear
+from trainplan.planner.workers import Task
+from trainplan.profiler.cores import usable_cores
 
 Result = TypeVar("Result")
 Piece = TypeVar("Piece")

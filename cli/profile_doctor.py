@@ -7,21 +7,21 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from cli.profiles import cluster_of, load_measured
-from cli.render.profile import coverage_page
-from costmodel.calibrated import machine_for
-from costmodel.catalog.models import preset
-from costmodel.errors import SpecError
-from costmodel.explicit import explicit
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import LayerPoint, ProductPoint, Profile
-from costmodel.spec.training import Precision, TrainingSpec
-from costmodel.table import LayoutTable
-from profiler.coverage import coverage
-from profiler.requests import DEFAULT_GPU_MODEL
+from trainplan.cli.profiles import cluster_of, load_measured
+from trainplan.cli.render.profile import coverage_page
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import LayerPoint, ProductPoint, Profile
+from trainplan.costmodel.spec.training import Precision, TrainingSpec
+from trainplan.costmodel.table import LayoutTable
+from trainplan.profiler.coverage import coverage
+from trainplan.profiler.requests import DEFAULT_GPU_MODEL
 
 DEFAULT_SEQ_LENGTH = 4096
 

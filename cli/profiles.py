@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cli.calibrations import calibration_of
-from cli.documents import Document, read_document
-from cli.inputs import load_cluster
-from costmodel.calibrated import Measured, agreed
-from costmodel.errors import SpecError
-from costmodel.profiled import measured_links
-from costmodel.sourced import Sourced
-from costmodel.spec.base import Spec
-from costmodel.spec.calibration import SCHEMA as CALIBRATION_SCHEMA
-from costmodel.spec.cluster import ClusterSpec, NodeGroup, parse_cluster
-from costmodel.spec.constants import Constants
-from costmodel.spec.profile import SCHEMA, Profile
-from profiler.merge import merged
+from trainplan.cli.calibrations import calibration_of
+from trainplan.cli.documents import Document, read_document
+from trainplan.cli.inputs import load_cluster
+from trainplan.costmodel.calibrated import Measured, agreed
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.profiled import measured_links
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.calibration import SCHEMA as CALIBRATION_SCHEMA
+from trainplan.costmodel.spec.cluster import ClusterSpec, NodeGroup, parse_cluster
+from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.spec.profile import SCHEMA, Profile
+from trainplan.profiler.merge import merged
 
 ABOVE_ZERO = ("flop_factor", "bus_gb_per_s", "max_efficiency", "value")
 """Numbers of a curve that something is divided by; the others may be zero."""

@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from profiler.watch import Progress as Measured
+from trainplan.profiler.watch import Progress as Measured
 
 T = TypeVar("T")
 QUIET_SECONDS = 1.0

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cli.documents import NESTED_TOO_DEEPLY
-from cli.files import FileError, read_records
-from cli.output import remark
-from cli.render.text import plural
-from costmodel.complaints import complaints
-from costmodel.spec.measured_run import MeasuredRun, unknown_names
+from trainplan.cli.documents import NESTED_TOO_DEEPLY
+from trainplan.cli.files import FileError, read_records
+from trainplan.cli.output import remark
+from trainplan.cli.render.text import plural
+from trainplan.costmodel.complaints import complaints
+from trainplan.costmodel.spec.measured_run import MeasuredRun, unknown_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from costmodel.complaints import first_complaint
-from costmodel.errors import SpecError, unknown_name
-from costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import SpecError, unknown_name
+from trainplan.costmodel.spec.options import RuntimeOptions
 
 
 def _listed() -> str:

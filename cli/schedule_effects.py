@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from cli.schedule_options import ALL, Durations, Sizes, Way
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import Op, Program
-from costmodel.schedules.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS
-from planner.pipelines import Pipeline
-from planner.schedules import plain_program
+from trainplan.cli.schedule_options import ALL, Durations, Sizes, Way
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import Op, Program
+from trainplan.costmodel.schedules.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS
+from trainplan.planner.pipelines import Pipeline
+from trainplan.planner.schedules import plain_program
 
 SHARE_THE_OUTPUT_LAYER = tuple(
     kind for kind, schedule in SCHEDULES.items() if schedule in (ONE_BARRIER, TWO_BARRIERS)

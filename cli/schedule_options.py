@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from cli.options import Decorator, gathered
-from cli.parameters import finite
-from cli.stage_times import read_stage_times
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import Placement, Shape
-from planner.pipelines import (
+from trainplan.cli.options import Decorator, gathered
+from trainplan.cli.parameters import finite
+from trainplan.cli.stage_times import read_stage_times
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import Placement, Shape
+from trainplan.planner.pipelines import (
     Extras,
     Pipeline,
     StageTimes,
@@ -20,7 +20,7 @@ from planner.pipelines import (
     require_size,
     stage_seconds,
 )
-from planner.schedules import known
+from trainplan.planner.schedules import known
 
 LARGEST = 1 << 30
 ALL = "all"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from cli.files import FileError, refuse_existing, write_text
-from cli.options import FORCE, JSON, Command, gathered
-from cli.output import WIDTH, remark
-from cli.render.chrome_trace import Extra, trace_text
-from costmodel.timeline import Timeline
-from planner.exporters.torch_schedule_csv import schedule_csv
+from trainplan.cli.files import FileError, refuse_existing, write_text
+from trainplan.cli.options import FORCE, JSON, Command, gathered
+from trainplan.cli.output import WIDTH, remark
+from trainplan.cli.render.chrome_trace import Extra, trace_text
+from trainplan.costmodel.timeline import Timeline
+from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
 
 
 @dataclass(frozen=True, slots=True)

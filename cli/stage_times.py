@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cli.documents import Document, read_document
-from costmodel.errors import SpecError
-from costmodel.spec.base import Spec
-from planner.pipelines import StageTimes
+from trainplan.cli.documents import Document, read_document
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.base import Spec
+from trainplan.planner.pipelines import StageTimes
 
 ENTRIES = "stages"
 Duration = Annotated[float, Field(ge=0, strict=True)]

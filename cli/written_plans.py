@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from cli.documents import read_json
-from cli.options import Decorator
-from cli.output import remark
-from cli.parameters import finite
-from costmodel.errors import PlanError
-from planner.candidates import made_otherwise
-from planner.written import Written, written
+from trainplan.cli.documents import read_json
+from trainplan.cli.options import Decorator
+from trainplan.cli.output import remark
+from trainplan.cli.parameters import finite
+from trainplan.costmodel.errors import PlanError
+from trainplan.planner.candidates import made_otherwise
+from trainplan.planner.written import Written, written
 
 
 def load_written(path: Path) -> Written:

@@ -11,15 +11,19 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from costmodel.data_parallel import rank_offload_seconds, rank_optimizer_seconds, updated_params
-from costmodel.estimate import Priced
-from costmodel.machine import Machine
-from costmodel.memory.rank import rank_memory
-from costmodel.memory.states import RankParams, rank_params
-from costmodel.ranks import Ranks
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.data_parallel import (
+    rank_offload_seconds,
+    rank_optimizer_seconds,
+    updated_params,
+)
+from trainplan.costmodel.estimate import Priced
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.rank import rank_memory
+from trainplan.costmodel.memory.states import RankParams, rank_params
+from trainplan.costmodel.ranks import Ranks
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 KINDS = 5
 """Dense layer, MoE layer, embedding, head, MTP module."""

@@ -14,14 +14,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from costmodel.calibrated import profile_digest, with_scalars
-from costmodel.errors import SpecError
-from costmodel.explicit import step_seconds
-from costmodel.flops import model_flop_per_step
-from costmodel.machine import Machine, machine_of
-from costmodel.profiled import measured_machine
-from costmodel.runtimes import traits_of
-from costmodel.scalars import (
+from trainplan.costmodel.calibrated import profile_digest, with_scalars
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.flops import model_flop_per_step
+from trainplan.costmodel.machine import Machine, machine_of
+from trainplan.costmodel.profiled import measured_machine
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.scalars import (
     INTER_NODE,
     NETWORK_FACTORS,
     OVERHEAD,
@@ -31,7 +31,7 @@ from costmodel.scalars import (
     choice_of,
     fit_of,
 )
-from costmodel.spec.calibration import (
+from trainplan.costmodel.spec.calibration import (
     LARGEST_FACTOR,
     LEAST_FACTOR,
     Calibration,
@@ -40,11 +40,11 @@ from costmodel.spec.calibration import (
     FittedScalar,
     Scalars,
 )
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.profile import Profile
-from costmodel.spec.training import Precision
-from costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.profile import Profile
+from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 NORMAL_QUANTILE = 1.2816
 """Of 90 %: the ends of an interval that holds 80 %."""

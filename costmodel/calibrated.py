@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from costmodel import catalog
-from costmodel.errors import SpecError
-from costmodel.groups import group_jobs
-from costmodel.hardware import Provenance
-from costmodel.machine import Machine
-from costmodel.profiled import measured_machine, profile_notes
-from costmodel.spec.calibration import Calibration, Scalars
-from costmodel.spec.job import Job
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.spec.profile import Profile
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.groups import group_jobs
+from trainplan.costmodel.hardware import Provenance
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.profiled import measured_machine, profile_notes
+from trainplan.costmodel.spec.calibration import Calibration, Scalars
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.hardware import GemmRate
-from costmodel.machine import Machine
-from costmodel.residuals import Residuals
-from costmodel.table import FloatColumn, IntColumn
-from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.hardware import GemmRate
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.residuals import Residuals
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32
 
 ATTENTION_BACKWARD_FLOP = 2.5
 """Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1: 5 products against 2."""

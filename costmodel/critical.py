@@ -13,11 +13,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.schedules.dependencies import NOTHING, Waves
-from costmodel.schedules.program import EQUAL, IntMatrix, Op
-from costmodel.steady import named_program, waves
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
-from costmodel.timeline import FloatMatrix, StageSeconds, boundary_of, op_ends
+from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op
+from trainplan.costmodel.steady import named_program, waves
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds, boundary_of, op_ends
 
 
 @dataclass(frozen=True, slots=True)

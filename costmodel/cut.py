@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.comm.collectives import message_seconds
-from costmodel.comm.topology import group as links_of
-from costmodel.comm.topology import link_speed
-from costmodel.estimate import p2p_seconds, sent_bytes
-from costmodel.machine import Machine
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import placed
-from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, IntColumn, LayoutTable
-from costmodel.timeline import FloatMatrix, StageSeconds
-from costmodel.units import GB, MICROSECOND
+from trainplan.costmodel.comm.collectives import message_seconds
+from trainplan.costmodel.comm.topology import group as links_of
+from trainplan.costmodel.comm.topology import link_speed
+from trainplan.costmodel.estimate import p2p_seconds, sent_bytes
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds
+from trainplan.costmodel.units import GB, MICROSECOND
 
 
 def boundary_seconds(

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.comm.collectives import (
+from trainplan.costmodel.comm.collectives import (
     Rate,
     choose,
     collective_rate,
     only,
 )
-from costmodel.comm.topology import Group, group
-from costmodel.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
-from costmodel.hiding import gather_hiding, reduction_hiding
-from costmodel.machine import Machine
-from costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules.bounds import RankSeconds
-from costmodel.table import BoolColumn, FloatColumn, LayoutTable, distinct
-from costmodel.units import BYTES_FP32
+from trainplan.costmodel.comm.topology import Group, group
+from trainplan.costmodel.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
+from trainplan.costmodel.hiding import gather_hiding, reduction_hiding
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules.bounds import RankSeconds
+from trainplan.costmodel.table import BoolColumn, FloatColumn, LayoutTable, distinct
+from trainplan.costmodel.units import BYTES_FP32
 
 ZERO_GRADIENT_BYTES = 4
 """Bytes moved per accumulated fp32 gradient to zero it. Source: derived."""

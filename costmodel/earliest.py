@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 FloatMatrix = NDArray[np.float64]
 BEFORE, FORWARD, BACKWARD, AFTER = range(4)

@@ -9,8 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.earliest import AFTER, BACKWARD, BEFORE, FORWARD, FloatMatrix, Walk, earliest
-from costmodel.table import FloatColumn
+from trainplan.costmodel.earliest import (
+    AFTER,
+    BACKWARD,
+    BEFORE,
+    FORWARD,
+    FloatMatrix,
+    Walk,
+    earliest,
+)
+from trainplan.costmodel.table import FloatColumn
 
 
 class Tasks(NamedTuple):

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel import catalog
-from costmodel.blocks import Block, Blocks, blocks, distinct_keys
-from costmodel.blocks.parts import PassSeconds
-from costmodel.errors import SpecError
-from costmodel.estimate import Priced
-from costmodel.machine import Machine
-from costmodel.rules import num_microbatches
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
-from costmodel.spec.model import ModelSpec
-from costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel import catalog
+from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks.parts import PassSeconds
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.estimate import Priced
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.rules import num_microbatches
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 WAITING_SHARE = 0.35
 """Power of a GPU that communicates or waits, over its power limit.

@@ -13,23 +13,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.blocks import Blocks
-from costmodel.blocks.offload import Copies
-from costmodel.blocks.rows import RowBlocks, row_blocks
-from costmodel.comm.collectives import collective_seconds, message_seconds
-from costmodel.comm.topology import group, link_speed, pipeline_neighbour
-from costmodel.data_parallel import (
+from trainplan.costmodel.blocks import Blocks
+from trainplan.costmodel.blocks.offload import Copies
+from trainplan.costmodel.blocks.rows import RowBlocks, row_blocks
+from trainplan.costmodel.comm.collectives import collective_seconds, message_seconds
+from trainplan.costmodel.comm.topology import group, link_speed, pipeline_neighbour
+from trainplan.costmodel.data_parallel import (
     exposed_seconds,
     offload_seconds,
     optimizer_seconds,
     step_traffic_seconds,
     updated_params,
 )
-from costmodel.machine import Machine
-from costmodel.memory.rank import MemoryTable, rank_memory
-from costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
-from costmodel.pass_traffic import Unit, beside, free_window, sharded_traffic
-from costmodel.pipeline import (
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
+from trainplan.costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
+from trainplan.costmodel.pass_traffic import Unit, beside, free_window, sharded_traffic
+from trainplan.costmodel.pipeline import (
     LayerSeconds,
     RowSeconds,
     adds_to_a_copy,
@@ -41,13 +41,13 @@ from costmodel.pipeline import (
     table_sum_seconds,
     waits_for_messages,
 )
-from costmodel.ranks import Ranks, ranks_of
-from costmodel.rules import num_microbatches
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.runtimes.footprint import OUTSIDE_BYTES
-from costmodel.schedules.bounds import RankSeconds, earliest_ends
-from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.ranks import Ranks, ranks_of
+from trainplan.costmodel.rules import num_microbatches
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.footprint import OUTSIDE_BYTES
+from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FloatColumn, IntColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,18 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from costmodel.estimate import Priced, price, with_overhead
-from costmodel.flops import model_flop_per_step
-from costmodel.groups import in_groups
-from costmodel.machine import Machine
-from costmodel.memory.overheads import RESERVE_FACTOR
-from costmodel.mixed import Mixed, mixed_seconds, price_mixed, simulate_mixed
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.simulation import Makespans, simulate
-from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, LayoutTable
-from costmodel.uncertainty import Interval, step_time_interval
-from costmodel.units import TERA
+from trainplan.costmodel.estimate import Priced, price, with_overhead
+from trainplan.costmodel.flops import model_flop_per_step
+from trainplan.costmodel.groups import in_groups
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.mixed import Mixed, mixed_seconds, price_mixed, simulate_mixed
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.simulation import Makespans, simulate
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.uncertainty import Interval, step_time_interval
+from trainplan.costmodel.units import TERA
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from functools import partial
 
 import numpy as np
 
-from costmodel.blocks import Blocks, blocks, distinct_keys
-from costmodel.estimate import p2p_seconds, with_overhead
-from costmodel.machine import Machine
-from costmodel.rules import num_microbatches
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules import SCHEDULES
-from costmodel.spec.job import Job
-from costmodel.spec.model import ModelSpec
-from costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
+from trainplan.costmodel.estimate import p2p_seconds, with_overhead
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.rules import num_microbatches
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 Each = Callable[
     [Callable[[LayoutTable], FloatColumn], Sequence[LayoutTable]], Iterable[FloatColumn]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodel.params import (
+from trainplan.costmodel.params import (
     attention_matrix_params,
     expert_params,
     mlp_params,
@@ -11,8 +11,8 @@ from costmodel.params import (
     value_columns,
     window_span,
 )
-from costmodel.spec.job import Job
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
 
 
 def matrix_params_per_token(model: ModelSpec) -> float:

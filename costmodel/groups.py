@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import placed
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
-from costmodel.table import BoolColumn, IntColumn, LayoutTable, stage_codes
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.table import BoolColumn, IntColumn, LayoutTable, stage_codes
 
 
 def unlike(cluster: ClusterSpec) -> bool:

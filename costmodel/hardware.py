@@ -8,15 +8,21 @@ from typing import Literal
 
 import numpy as np
 
-from costmodel import catalog
-from costmodel.residuals import Residuals
-from costmodel.sourced import Sourced
-from costmodel.spec.cluster import NodeGroup
-from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
-from costmodel.spec.profile import Profile
-from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION
-from costmodel.table import FloatColumn, IntColumn
-from costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
+from trainplan.costmodel import catalog
+from trainplan.costmodel.residuals import Residuals
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.cluster import NodeGroup
+from trainplan.costmodel.spec.gpu import (
+    AttentionFit,
+    CollectiveFit,
+    FittedConstants,
+    GemmFit,
+    GpuSpec,
+)
+from trainplan.costmodel.spec.profile import Profile
+from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
 
 Kind = Literal["measured", "fitted", "datasheet", "assumed"]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.machine import Machine
-from costmodel.memory.states import shard_ranks, sums_whole
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.table import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.states import shard_ranks, sums_whole
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.table import BoolColumn, FloatColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.comm.collectives import bus_factor
-from costmodel.compute import Product, fused_attention_seconds, roofline_seconds
-from costmodel.hardware import OPERATIONS, SHAPES, GemmRate, curve_name, nearest_stride
-from costmodel.machine import Machine
-from costmodel.residuals import Residuals, residuals
-from costmodel.spec.gpu import CollectiveFit
-from costmodel.spec.profile import AttentionPoint, CollectivePoint, ProductPoint
-from costmodel.table import FloatColumn
-from costmodel.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
+from trainplan.costmodel.comm.collectives import bus_factor
+from trainplan.costmodel.compute import Product, fused_attention_seconds, roofline_seconds
+from trainplan.costmodel.hardware import OPERATIONS, SHAPES, GemmRate, curve_name, nearest_stride
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.residuals import Residuals, residuals
+from trainplan.costmodel.spec.gpu import CollectiveFit
+from trainplan.costmodel.spec.profile import AttentionPoint, CollectivePoint, ProductPoint
+from trainplan.costmodel.table import FloatColumn
+from trainplan.costmodel.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
 
 LEAST_POINTS = 3
 """Fewer points say nothing about the shape of what a curve leaves. Source: derived."""

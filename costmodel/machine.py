@@ -14,9 +14,9 @@ from typing import get_args
 
 import numpy as np
 
-from costmodel import catalog
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.hardware import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.hardware import (
     GemmRate,
     Known,
     Provenance,
@@ -27,14 +27,14 @@ from costmodel.hardware import (
     link_bytes_per_second,
     sustained,
 )
-from costmodel.residuals import Residuals
-from costmodel.spec.cluster import ClusterSpec, FabricTier, NodeGroup
-from costmodel.spec.constants import Constants
-from costmodel.spec.gpu import GpuSpec
-from costmodel.spec.profile import EndPoint, LayerPoint, Profile
-from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
-from costmodel.table import FloatColumn
-from costmodel.units import GB, GIB
+from trainplan.costmodel.residuals import Residuals
+from trainplan.costmodel.spec.cluster import ClusterSpec, FabricTier, NodeGroup
+from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.profile import EndPoint, LayerPoint, Profile
+from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
+from trainplan.costmodel.table import FloatColumn
+from trainplan.costmodel.units import GB, GIB
 
 
 @dataclass(frozen=True, slots=True)

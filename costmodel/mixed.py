@@ -12,26 +12,26 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from costmodel.cut import boundary_seconds, link_bound
-from costmodel.data_parallel import (
+from trainplan.costmodel.cut import boundary_seconds, link_bound
+from trainplan.costmodel.data_parallel import (
     exposed_seconds,
     rank_offload_seconds,
     rank_optimizer_seconds,
     updated_params,
 )
-from costmodel.estimate import Priced, price, with_overhead
-from costmodel.groups import group_jobs, rank_groups, stage_groups
-from costmodel.machine import Machine
-from costmodel.memory.rank import MemoryTable
-from costmodel.memory.states import block_params, rank_params
-from costmodel.pipeline import pipeline_lower_bound
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules.bounds import RankSeconds, earliest_ends
-from costmodel.simulation import SimulatedTable, rank_ends, virtual_stage_seconds
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
-from costmodel.timeline import FloatMatrix, StageSeconds
+from trainplan.costmodel.estimate import Priced, price, with_overhead
+from trainplan.costmodel.groups import group_jobs, rank_groups, stage_groups
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.rank import MemoryTable
+from trainplan.costmodel.memory.states import block_params, rank_params
+from trainplan.costmodel.pipeline import pipeline_lower_bound
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
+from trainplan.costmodel.simulation import SimulatedTable, rank_ends, virtual_stage_seconds
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 
 from __future__ import annotations
 
-from costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 
 
 def norm_params(model: ModelSpec) -> int:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from costmodel.comm.collectives import Rate, collective_rate, only
-from costmodel.data_parallel import gradient_message_bytes, state_groups
-from costmodel.machine import Machine
-from costmodel.memory.states import RankParams
-from costmodel.pipeline import LayerSeconds
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.comm.collectives import Rate, collective_rate, only
+from trainplan.costmodel.data_parallel import gradient_message_bytes, state_groups
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.pipeline import LayerSeconds
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,18 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from costmodel.blocks import Block
-from costmodel.blocks.ends import padded_vocab
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import group
-from costmodel.machine import Machine
-from costmodel.ranks import Ranks
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.bounds import RankSeconds, Work
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.blocks import Block
+from trainplan.costmodel.blocks.ends import padded_vocab
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.ranks import Ranks
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.bounds import RankSeconds, Work
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.comm.neighbours import Pairs
-from costmodel.estimate import with_overhead
-from costmodel.placement_costs import FloatMatrix, Nodes, PlacementCosts, RankCosts, Term
-from costmodel.table import FloatColumn
+from trainplan.costmodel.comm.neighbours import Pairs
+from trainplan.costmodel.estimate import with_overhead
+from trainplan.costmodel.placement_costs import FloatMatrix, Nodes, PlacementCosts, RankCosts, Term
+from trainplan.costmodel.table import FloatColumn
 
 Orders = NDArray[np.int64]
 """Shape (order, place): which node is at each place."""

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.blocks.context import context_ways
-from costmodel.comm.neighbours import Pairs, Paths, Places, joined
-from costmodel.estimate import Priced, price, with_overhead
-from costmodel.machine import Machine
-from costmodel.runtimes import traits_of
-from costmodel.schedules import SCHEDULES
-from costmodel.simulation import Makespans, simulate
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.links import LinkSpec
-from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.blocks.context import context_ways
+from trainplan.costmodel.comm.neighbours import Pairs, Paths, Places, joined
+from trainplan.costmodel.estimate import Priced, price, with_overhead
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.simulation import Makespans, simulate
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.links import LinkSpec
+from trainplan.costmodel.table import FloatColumn, IntColumn, LayoutTable
 
 FloatMatrix = NDArray[np.float64]
 

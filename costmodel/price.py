@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from costmodel.errors import SpecError
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
-from costmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 
 def price_per_second(cluster: ClusterSpec) -> float:

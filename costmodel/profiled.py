@@ -12,16 +12,20 @@ from dataclasses import replace
 from statistics import median
 from typing import TypeVar
 
-from costmodel import catalog
-from costmodel.compute import ADAM_STEP_BYTES
-from costmodel.hardware import GemmRate
-from costmodel.leftovers import attention_residuals, collective_residuals, product_residuals
-from costmodel.machine import Machine, machine_of
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.constants import Constants
-from costmodel.spec.job import Job
-from costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
-from costmodel.spec.profile import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.compute import ADAM_STEP_BYTES
+from trainplan.costmodel.hardware import GemmRate
+from trainplan.costmodel.leftovers import (
+    attention_residuals,
+    collective_residuals,
+    product_residuals,
+)
+from trainplan.costmodel.machine import Machine, machine_of
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
+from trainplan.costmodel.spec.profile import (
     LOSSES,
     PERMUTES,
     AttentionPoint,
@@ -37,8 +41,8 @@ from costmodel.spec.profile import (
     Profile,
     StreamPoint,
 )
-from costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
-from costmodel.units import GB
+from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
+from trainplan.costmodel.units import GB
 
 HALVES: tuple[Precision, ...] = ("bf16", "fp16")
 PointT = TypeVar("PointT")

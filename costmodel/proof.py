@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.earliest import FORWARD, Walk
-from costmodel.ends import Ends, ends_of, rank_bound
-from costmodel.errors import SpecError
-from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import IntMatrix, Op, Program
-from costmodel.table import FloatColumn, IntColumn
-from costmodel.timeline import StageSeconds
+from trainplan.costmodel.earliest import FORWARD, Walk
+from trainplan.costmodel.ends import Ends, ends_of, rank_bound
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.program import IntMatrix, Op, Program
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.timeline import StageSeconds
 
 NO_STAGE = -1
 """Fills the row of a rank that has fewer stages than others."""

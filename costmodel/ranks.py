@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.rules import num_microbatches
-from costmodel.schedules import SCHEDULES
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.stages import RankClasses, decoder_of, rank_classes
-from costmodel.table import (
+from trainplan.costmodel.rules import num_microbatches
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.stages import RankClasses, decoder_of, rank_classes
+from trainplan.costmodel.table import (
     FULL,
     UNIFORM,
     FloatColumn,

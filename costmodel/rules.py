@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
-from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, IntColumn, LayoutTable
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import BoolColumn, IntColumn, LayoutTable
 
 Predicate = Callable[[Job, LayoutTable], BoolColumn]
 """True where a row breaks the rule."""

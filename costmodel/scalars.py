@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.spec.calibration import Scalars
-from costmodel.table import BoolColumn, FloatColumn
+from trainplan.costmodel.spec.calibration import Scalars
+from trainplan.costmodel.table import BoolColumn, FloatColumn
 
 NOISE = 0.08
 """Spread of log(measured / predicted) between layouts of one machine.

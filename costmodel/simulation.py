@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.data_parallel import exposed_seconds
-from costmodel.estimate import Priced
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import EQUAL, RelativeSeconds
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.stages import decoder_of, layers_again, stage_layers
-from costmodel.steady import rank_end_seconds, relative_seconds, units_of
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, distinct, stage_codes
-from costmodel.timeline import FloatMatrix, StageSeconds, first_start_seconds
+from trainplan.costmodel.data_parallel import exposed_seconds
+from trainplan.costmodel.estimate import Priced
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.stages import decoder_of, layers_again, stage_layers
+from trainplan.costmodel.steady import rank_end_seconds, relative_seconds, units_of
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, distinct, stage_codes
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds, first_start_seconds
 
 
 @dataclass(frozen=True, slots=True)

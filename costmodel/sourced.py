@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Spec
 
 
 class Sourced(Spec):

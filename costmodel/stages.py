@@ -13,14 +13,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.schedules import SCHEDULES, held_passes
-from costmodel.schedules.memory import undominated
-from costmodel.schedules.program import placed
-from costmodel.spec.job import Job
-from costmodel.spec.layout import StageSpec
-from costmodel.splits import layers_per_stage
-from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules import SCHEDULES, held_passes
+from trainplan.costmodel.schedules.memory import undominated
+from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import StageSpec
+from trainplan.costmodel.splits import layers_per_stage
+from trainplan.costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

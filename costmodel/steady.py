@@ -6,11 +6,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.schedules import SCHEDULES, program
-from costmodel.schedules.dependencies import Waves, waves_of
-from costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds
-from costmodel.table import FloatColumn, IntColumn
-from costmodel.timeline import FloatMatrix, StageSeconds, op_ends
+from trainplan.costmodel.schedules import SCHEDULES, program
+from trainplan.costmodel.schedules.dependencies import Waves, waves_of
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds, op_ends
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.spec.layout import (
+from trainplan.costmodel.spec.layout import (
     OFFLOAD_MODULES,
     RECOMPUTE,
     RECOMPUTE_METHODS,
@@ -18,7 +18,7 @@ from costmodel.spec.layout import (
     OffloadSpec,
     StageSpec,
 )
-from costmodel.splits import layers_per_stage
+from trainplan.costmodel.splits import layers_per_stage
 
 IntColumn = NDArray[np.int64]
 FloatColumn = NDArray[np.float64]

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.schedules.dependencies import Waves, waves_of
-from costmodel.schedules.program import Op, Program
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.schedules.dependencies import Waves, waves_of
+from trainplan.costmodel.schedules.program import Op, Program
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 FloatMatrix = NDArray[np.float64]
 

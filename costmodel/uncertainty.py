@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from costmodel import catalog
-from costmodel.spec.job import Job
+from trainplan.costmodel import catalog
+from trainplan.costmodel.spec.job import Job
 
 LEVEL = 0.8
 """Share of measured steps that should fall inside the interval."""

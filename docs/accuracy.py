@@ -17,11 +17,11 @@ import headlines
 from accuracy_findings import Findings, Json
 from accuracy_page import page
 
-from cli.runs import InvalidRun, read_runs
-from costmodel import catalog
-from costmodel.spec.intervals import Intervals, IntervalWidth
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.intervals import intervals
+from trainplan.cli.runs import InvalidRun, read_runs
+from trainplan.costmodel import catalog
+from trainplan.costmodel.spec.intervals import Intervals, IntervalWidth
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.intervals import intervals
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "accuracy"

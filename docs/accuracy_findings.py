@@ -9,11 +9,11 @@ from typing import Any
 
 from accuracy_profiles import Loop, closed_loops
 
-from costmodel import catalog
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.predict import predict
-from costmodel.validate.scores import Scores, scores
-from costmodel.validate.steps import TimedRow, mean_of_medians, timed_rows
+from trainplan.costmodel import catalog
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.predict import predict
+from trainplan.costmodel.validate.scores import Scores, scores
+from trainplan.costmodel.validate.steps import TimedRow, mean_of_medians, timed_rows
 
 MARGIN = 0.05
 """Share of memory kept free where a label is judged: the default of `plan search`."""

@@ -11,14 +11,14 @@ from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_erro
 from accuracy_remarks import PEERS, SHORT
 from accuracy_tables import Row, errors_table, ranking_table, table
 
-from cli.render.terms import LABELS
-from cli.render.text import percent, seconds, seconds_like
-from cli.render.validate import SKIPPED, headline_text, rate, signed
-from costmodel.explicit import Terms
-from costmodel.validate.memory_scores import Verdicts
-from costmodel.validate.ranking import FEWEST_LAYOUTS
-from costmodel.validate.scores import Scores, scores, worst
-from costmodel.validate.steps import errors
+from trainplan.cli.render.terms import LABELS
+from trainplan.cli.render.text import percent, seconds, seconds_like
+from trainplan.cli.render.validate import SKIPPED, headline_text, rate, signed
+from trainplan.costmodel.explicit import Terms
+from trainplan.costmodel.validate.memory_scores import Verdicts
+from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS
+from trainplan.costmodel.validate.scores import Scores, scores, worst
+from trainplan.costmodel.validate.steps import errors
 
 HEAD = "<!-- Written by docs/accuracy.py (`make accuracy`): edit that, not this file. -->"
 WORST = 15

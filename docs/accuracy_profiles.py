@@ -9,14 +9,14 @@ from statistics import fmean, median
 
 from accuracy_tables import table
 
-from cli.documents import read_document
-from cli.profiles import profile_of
-from cli.render.text import percent
-from costmodel.calibrated import Measured
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.spec.profile import Profile
-from costmodel.validate.predict import predict
-from costmodel.validate.steps import timed_rows
+from trainplan.cli.documents import read_document
+from trainplan.cli.profiles import profile_of
+from trainplan.cli.render.text import percent
+from trainplan.costmodel.calibrated import Measured
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.profile import Profile
+from trainplan.costmodel.validate.predict import predict
+from trainplan.costmodel.validate.steps import timed_rows
 
 FOLDER = Path(__file__).parents[1] / "examples" / "accuracy" / "profiles"
 SOURCES = {"simumax-b200": "simumax", "sailor-gh200": "sailor"}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cli.render.validate import (
+from trainplan.cli.render.validate import (
     ERRORS_HEAD,
     RANKED_HEAD,
     RANKS_HEAD,
     errors_rows,
     ranking_rows,
 )
-from costmodel.validate.ranking import Ranking
-from costmodel.validate.steps import Errors
+from trainplan.costmodel.validate.ranking import Ranking
+from trainplan.costmodel.validate.steps import Errors
 
 Row = Sequence[str]
 

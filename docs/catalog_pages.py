@@ -7,12 +7,12 @@ from dataclasses import fields
 
 from page_parts import Lines, documented, table
 
-from costmodel import catalog
-from costmodel.runtimes import RUNTIMES
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.sourced import Sourced
-from costmodel.spec.constants import Constants
-from costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel import catalog
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.spec.gpu import GpuSpec
 
 NOT_SHOWN = (
     *("name", "version", "recompute_subsets", "offloads", "rules", "refuses", "footprint"),

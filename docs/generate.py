@@ -20,18 +20,18 @@ from page_parts import QUESTIONS, Lines, documented, table
 from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
 
-from cli.main import plan
-from costmodel import explicit, uncertainty
-from costmodel.axes import AXES
-from costmodel.catalog.models import preset, preset_config, preset_names
-from costmodel.params import num_active_parameters, num_parameters
-from costmodel.rules import Rule
-from costmodel.runtimes import RUNTIMES
-from costmodel.runtimes.executes import executed
-from costmodel.spec import calibration, cluster, layout, links, model, training
-from costmodel.validate import intervals, one_step, ranking, steps
-from planner import plan as plans
-from planner import target
+from trainplan.cli.main import plan
+from trainplan.costmodel import explicit, uncertainty
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
+from trainplan.costmodel.params import num_active_parameters, num_parameters
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.spec import calibration, cluster, layout, links, model, training
+from trainplan.costmodel.validate import intervals, one_step, ranking, steps
+from trainplan.planner import plan as plans
+from trainplan.planner import target
 
 FOLDER = Path(__file__).parent
 REFERENCE = FOLDER / "reference"

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from costmodel.explicit import Estimate
-from costmodel.machine import Machine
-from costmodel.rules import Rule
-from costmodel.spec.job import Job
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.table import LayoutTable
-from costmodel.validate.predict import Prediction, predict
-from planner.budget import Unlimited
-from planner.constraints import legality_rules, parse_choice
-from planner.found import Limits
-from planner.search import Search
+from trainplan.costmodel.explicit import Estimate
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.validate.predict import Prediction, predict
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import legality_rules, parse_choice
+from trainplan.planner.found import Limits
+from trainplan.planner.search import Search
 
 Test = Literal["near", "sign", "at most", "at least"]
 Unit = Literal["s", "ms", "TFLOP/s", "%", "GiB", "tokens/s", "points", "times", "place"]

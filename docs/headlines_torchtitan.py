@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from headlines_figure import Figure, Headline, Runs, estimates
 
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.predict import peak_memory_gib
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.predict import peak_memory_gib
 
 SMALL = {
     "8B, 8 GPUs": "8b-8g-fsdp",

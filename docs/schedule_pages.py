@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from page_parts import Lines, table
 
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import EQUAL, Op, Program, Shape
-from costmodel.schedules.schedule import Schedule
-from planner.scored import TORCH_CSV, runs_on
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import EQUAL, Op, Program, Shape
+from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.planner.scored import TORCH_CSV, runs_on
 
 EXAMPLE = 4, 8
 """Ranks and micro batches that every schedule runs with."""

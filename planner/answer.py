@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.calibrated import NOTHING, Measured, machine_for, measured_notes
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.explicit import Estimate, explicit
-from costmodel.groups import unlike
-from costmodel.machine import Machine
-from costmodel.runtimes import traits_of
-from costmodel.runtimes.attention import attention_on
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from costmodel.uncertainty import near_tie_fraction
-from planner.any_stages import looks_for_uneven
-from planner.budget import Budget, Unlimited
-from planner.constraints import allowed, broken_rules
-from planner.eager import eager_note
-from planner.exporters import EXPORTERS
-from planner.feasibility import Relaxations, relaxations
-from planner.found import Found
-from planner.goals import Reached, reach, too_late
-from planner.grouped import with_groups
-from planner.options import SearchOptions
-from planner.other_schedules import other_schedules
-from planner.placement import not_placed, placed
-from planner.plan import Candidate, Certificate, Infeasible, Plan, Source
-from planner.probes import Prober
-from planner.target import Target
-from planner.uneven import check_uneven, with_uneven_stages
-from planner.untried import untried
-from planner.variations import Case
-from planner.workers import ALONE, Workers
+from trainplan.costmodel.calibrated import NOTHING, Measured, machine_for, measured_notes
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.explicit import Estimate, explicit
+from trainplan.costmodel.groups import unlike
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.attention import attention_on
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.uncertainty import near_tie_fraction
+from trainplan.planner.any_stages import looks_for_uneven
+from trainplan.planner.budget import Budget, Unlimited
+from trainplan.planner.constraints import allowed, broken_rules
+from trainplan.planner.eager import eager_note
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.feasibility import Relaxations, relaxations
+from trainplan.planner.found import Found
+from trainplan.planner.goals import Reached, reach, too_late
+from trainplan.planner.grouped import with_groups
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.other_schedules import other_schedules
+from trainplan.planner.placement import not_placed, placed
+from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, Source
+from trainplan.planner.probes import Prober
+from trainplan.planner.target import Target
+from trainplan.planner.uneven import check_uneven, with_uneven_stages
+from trainplan.planner.untried import untried
+from trainplan.planner.variations import Case
+from trainplan.planner.workers import ALONE, Workers
 
 NO_FILES = "no launch files are written for"
 """A note of plans that cannot be exported starts so."""

@@ -6,20 +6,20 @@ from functools import partial
 
 import numpy as np
 
-from costmodel.calibrated import machine_for
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.table import LayoutTable, objects
-from planner.budget import BetweenTasks
-from planner.constraints import legality_rules, rules_of_grid
-from planner.found import Found, FreeFound
-from planner.free_splits import OPENED_WITHOUT_LIMIT, FreeSplits
-from planner.likely_splits import try_likely, try_near, try_siblings
-from planner.options import SearchOptions
-from planner.plan import UnevenStages
-from planner.pool import Pool
-from planner.probes import Prober
-from planner.split_tasks import Question
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import LayoutTable, objects
+from trainplan.planner.budget import BetweenTasks
+from trainplan.planner.constraints import legality_rules, rules_of_grid
+from trainplan.planner.found import Found, FreeFound
+from trainplan.planner.free_splits import OPENED_WITHOUT_LIMIT, FreeSplits
+from trainplan.planner.likely_splits import try_likely, try_near, try_siblings
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.plan import UnevenStages
+from trainplan.planner.pool import Pool
+from trainplan.planner.probes import Prober
+from trainplan.planner.split_tasks import Question
 
 
 def splits_freely(job: Job, options: SearchOptions) -> bool:

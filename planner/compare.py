@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from costmodel.errors import PlanError
-from costmodel.explicit import Estimate
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.answer import estimate
-from planner.layout_document import Json, layout_json
-from planner.robustness import probability_faster
-from planner.variations import Case
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.explicit import Estimate
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.answer import estimate
+from trainplan.planner.layout_document import Json, layout_json
+from trainplan.planner.robustness import probability_faster
+from trainplan.planner.variations import Case
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,20 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from costmodel.axes import AXES
-from costmodel.errors import SpecError
-from costmodel.rules import Rule
-from costmodel.runtimes import traits_of
-from costmodel.runtimes.executes import executed
-from costmodel.spec.job import Job
-from costmodel.spec.layout import (
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import (
     OFFLOAD_MODULES,
     RECOMPUTE,
     RECOMPUTE_METHODS,
     RECOMPUTE_MODULES,
     SCHEDULE_NAMES,
 )
-from costmodel.table import BoolColumn, LayoutTable, evenly, module_bits
+from trainplan.costmodel.table import BoolColumn, LayoutTable, evenly, module_bits
 
 MEMORY = "memory"
 """Name under which rows that do not fit are counted as refused."""

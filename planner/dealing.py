@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.table import IntColumn, LayoutTable, distinct
+from trainplan.costmodel.table import IntColumn, LayoutTable, distinct
 
 CHUNK_ROWS = 8_192
 """Rows priced at once: columns of this length stay in the processor's cache."""

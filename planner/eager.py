@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel.machine import Machine
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
 
 GRAPHS = "cuda_graph=partial"
 

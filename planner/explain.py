@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from costmodel.explicit import Estimate, RankMemory
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.answer import check, estimate
-from planner.budget import Budget
-from planner.outcome import ANSWERED, Status
-from planner.plan import Candidate
-from planner.recompute_rule import RecomputeRule, recompute_rule
-from planner.robustness import Robustness, robustness
-from planner.shadow_prices import ShadowPrice, shadow_prices
-from planner.variations import Case
-from planner.workers import ALONE, Workers
+from trainplan.costmodel.explicit import Estimate, RankMemory
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.answer import check, estimate
+from trainplan.planner.budget import Budget
+from trainplan.planner.outcome import ANSWERED, Status
+from trainplan.planner.plan import Candidate
+from trainplan.planner.recompute_rule import RecomputeRule, recompute_rule
+from trainplan.planner.robustness import Robustness, robustness
+from trainplan.planner.shadow_prices import ShadowPrice, shadow_prices
+from trainplan.planner.variations import Case
+from trainplan.planner.workers import ALONE, Workers
 
 Resource = Literal["compute", "host", "network", "pipeline", "offload", "overhead"]
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from costmodel.calibrated import machine_for
-from costmodel.errors import PlanError
-from costmodel.rules import Rule
-from planner.budget import Budget
-from planner.constraints import Choice, legality_rules, rules_of_grid
-from planner.found import Limits
-from planner.probes import UntilFound
-from planner.search import Search
-from planner.space import Space
-from planner.untried import untried
-from planner.variations import (
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.rules import Rule
+from trainplan.planner.budget import Budget
+from trainplan.planner.constraints import Choice, legality_rules, rules_of_grid
+from trainplan.planner.found import Limits
+from trainplan.planner.probes import UntilFound
+from trainplan.planner.search import Search
+from trainplan.planner.space import Space
+from trainplan.planner.untried import untried
+from trainplan.planner.variations import (
     Case,
     with_batch,
     with_gpus,

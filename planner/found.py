@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodel.table import LayoutTable
-from planner.pool import Pool
-from planner.space import Space
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.pool import Pool
+from trainplan.planner.space import Space
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,22 +17,22 @@ from itertools import chain
 
 import numpy as np
 
-from costmodel.floor import floor_seconds
-from costmodel.proof import EQUALS
-from costmodel.rules import Rule
-from costmodel.table import BoolColumn, FloatColumn, LayoutTable
-from planner.budget import Before, Budget
-from planner.dealing import Dealer
-from planner.found import FreeFound
-from planner.lean import LeanSieve, ends, policies_of
-from planner.may_split import any_split, may_split
-from planner.path_pool import PathPool
-from planner.policy_columns import takes_longer, with_offload
-from planner.pool import Pool
-from planner.space import Sieve, Space, nodes, skeletons
-from planner.split import Split, with_split
-from planner.split_problem import Splittable
-from planner.split_tasks import (
+from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.proof import EQUALS
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.table import BoolColumn, FloatColumn, LayoutTable
+from trainplan.planner.budget import Before, Budget
+from trainplan.planner.dealing import Dealer
+from trainplan.planner.found import FreeFound
+from trainplan.planner.lean import LeanSieve, ends, policies_of
+from trainplan.planner.may_split import any_split, may_split
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.policy_columns import takes_longer, with_offload
+from trainplan.planner.pool import Pool
+from trainplan.planner.space import Sieve, Space, nodes, skeletons
+from trainplan.planner.split import Split, with_split
+from trainplan.planner.split_problem import Splittable
+from trainplan.planner.split_tasks import (
     BestSplit,
     BestSplits,
     Bound,
@@ -42,7 +42,7 @@ from planner.split_tasks import (
     BoundSkeletons,
     Question,
 )
-from planner.workers import ALONE, Workers
+from trainplan.planner.workers import ALONE, Workers
 
 NODES_AT_ONCE, MOST_NODES = 1024, 4096
 """Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many

@@ -8,13 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.price import run_steps
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.table import LayoutTable
-from costmodel.units import SECONDS_PER_DAY, long_unit
-from planner.any_stages import (
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.price import run_steps
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.units import SECONDS_PER_DAY, long_unit
+from trainplan.planner.any_stages import (
     faster_splits,
     joined,
     looks_for_uneven,
@@ -22,14 +22,14 @@ from planner.any_stages import (
     splits_freely,
     wants_uneven,
 )
-from planner.budget import Budget, Within
-from planner.found import Found, FreeFound
-from planner.free_splits import TRIED_FIRST
-from planner.headroom import leanest
-from planner.plan import UnevenStages
-from planner.probes import Prober, UntilSettled
-from planner.search import Search
-from planner.sizes import (
+from trainplan.planner.budget import Budget, Within
+from trainplan.planner.found import Found, FreeFound
+from trainplan.planner.free_splits import TRIED_FIRST
+from trainplan.planner.headroom import leanest
+from trainplan.planner.plan import UnevenStages
+from trainplan.planner.probes import Prober, UntilSettled
+from trainplan.planner.search import Search
+from trainplan.planner.sizes import (
     BestSize,
     cheapest_size,
     fewest_gpus,
@@ -39,7 +39,7 @@ from planner.sizes import (
     scale_of,
     value_of,
 )
-from planner.target import Name, Target
+from trainplan.planner.target import Name, Target
 
 UNITS: Mapping[Name, str] = {"time": "s", "memory": "bytes", "energy": "J", "gpus": "GPUs"}
 """Of each objective; money has the currency of the cluster."""

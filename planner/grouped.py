@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.calibrated import machine_for
-from costmodel.groups import unlike
-from costmodel.table import LayoutTable
-from planner.constraints import legality_rules
-from planner.goals import Reached, step_target
-from planner.mixed_search import MixedFound, MixedSearch
-from planner.probes import Prober
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.groups import unlike
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.constraints import legality_rules
+from trainplan.planner.goals import Reached, step_target
+from trainplan.planner.mixed_search import MixedFound, MixedSearch
+from trainplan.planner.probes import Prober
 
 
 def with_groups(prober: Prober, reached: Reached) -> Reached:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.calibrated import machine_for
-from costmodel.estimate import price
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.table import LayoutTable
-from planner.any_stages import leaner_splits
-from planner.probes import Prober
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.any_stages import leaner_splits
+from trainplan.planner.probes import Prober
 
 CLOSE_FRACTION = 1 / 64
 """Of the memory: nearer than that, halving proves no more than single steps do."""

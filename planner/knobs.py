@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar, get_args
 
-from costmodel import catalog
-from costmodel.errors import PlanError, SpecError
-from costmodel.spec.cluster import MOST_GPUS
-from costmodel.spec.training import LARGEST_SIZE, Precision
-from planner.constraints import Choice, parse_choice
-from planner.variations import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import PlanError, SpecError
+from trainplan.costmodel.spec.cluster import MOST_GPUS
+from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
+from trainplan.planner.constraints import Choice, parse_choice
+from trainplan.planner.variations import (
     Case,
     with_batch,
     with_choice,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from costmodel.spec.base import Spec
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout, StageSpec
-from costmodel.splits import layers_per_stage
-from costmodel.stages import StageLayers, decoder_of, stage_layers
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.splits import layers_per_stage
+from trainplan.costmodel.stages import StageLayers, decoder_of, stage_layers
 
 Json = Mapping[str, object]
 _DERIVED = ("dp_shard", "num_microbatches", "num_microbatches_per_replica")

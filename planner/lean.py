@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from costmodel.estimate import Priced, as_executed
-from costmodel.machine import Machine
-from costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
-from costmodel.memory.states import (
+from trainplan.costmodel.estimate import Priced, as_executed
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
+from trainplan.costmodel.memory.states import (
     BREADTH_FIRST,
     RankParams,
     block_params,
@@ -24,12 +24,12 @@ from costmodel.memory.states import (
     shard_ranks,
     weight_bytes_per_param,
 )
-from costmodel.memory.transients import layer_backward_bytes
-from costmodel.rules import Rule
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.spec.layout import OFFLOAD_MODULES
-from costmodel.table import (
+from trainplan.costmodel.memory.transients import layer_backward_bytes
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
+from trainplan.costmodel.table import (
     BLOCK,
     FULL,
     SELECTIVE,
@@ -40,9 +40,9 @@ from costmodel.table import (
     LayoutTable,
     module_bits,
 )
-from planner.constraints import MEMORY
-from planner.policy_columns import with_offload
-from planner.space import (
+from trainplan.planner.constraints import MEMORY
+from trainplan.planner.policy_columns import with_offload
+from trainplan.planner.space import (
     FIRST_KNOWN,
     NODE_COLUMNS,
     SKELETON_COLUMNS,

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodel.estimate import Priced, price
-from costmodel.spec.layout import Layout, split
-from costmodel.table import FloatColumn, LayoutTable, ObjectColumn, distinct, objects
-from planner.dealing import CHUNK_ROWS
-from planner.free_splits import TRIED_FIRST, FreeSplits
-from planner.lean import ends, fastest
-from planner.may_split import may_split
-from planner.policy_columns import POLICY_COLUMNS
-from planner.pool import Pool, first_of_each
-from planner.space import FAMILY, policies, skeletons
-from planner.split_windows import balanced, stages_of
+from trainplan.costmodel.estimate import Priced, price
+from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.table import FloatColumn, LayoutTable, ObjectColumn, distinct, objects
+from trainplan.planner.dealing import CHUNK_ROWS
+from trainplan.planner.free_splits import TRIED_FIRST, FreeSplits
+from trainplan.planner.lean import ends, fastest
+from trainplan.planner.may_split import may_split
+from trainplan.planner.policy_columns import POLICY_COLUMNS
+from trainplan.planner.pool import Pool, first_of_each
+from trainplan.planner.space import FAMILY, policies, skeletons
+from trainplan.planner.split_windows import balanced, stages_of
 
 MOST_SKELETONS = 1024
 """Skeletons that are priced with balanced stages, those with the smallest bounds.

@@ -7,13 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, KINDS, MOE
-from costmodel.critical import Paths
-from costmodel.estimate import with_overhead
-from costmodel.schedules.program import IntMatrix
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
-from costmodel.timeline import FloatMatrix, StageSeconds
-from planner.split_problem import Splittable
+from trainplan.costmodel.block_costs import DENSE, KINDS, MOE
+from trainplan.costmodel.critical import Paths
+from trainplan.costmodel.estimate import with_overhead
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds
+from trainplan.planner.split_problem import Splittable
 
 
 @dataclass(frozen=True)

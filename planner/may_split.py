@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules import SCHEDULES
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import BLOCK, BoolColumn, LayoutTable
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.table import BLOCK, BoolColumn, LayoutTable
 
 
 def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:

@@ -7,12 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.critical import Paths, Run, prolonged, run_of
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import IntMatrix, placed
-from costmodel.table import FloatColumn
-from costmodel.timeline import FloatMatrix, StageSeconds
-from planner.solvers.linear import Matrix
+from trainplan.costmodel.critical import Paths, Run, prolonged, run_of
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.table import FloatColumn
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds
+from trainplan.planner.solvers.linear import Matrix
 
 Pipeline = tuple[str, int, int, int]
 """Schedule, ranks, virtual stages of one, micro batches: what a path depends on."""

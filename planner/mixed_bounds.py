@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.block_costs import (
+from trainplan.costmodel.block_costs import (
     EMBEDDING,
     HEAD,
     MTP,
@@ -23,18 +23,26 @@ from costmodel.block_costs import (
     layer_counts,
     usual_layers,
 )
-from costmodel.cut import boundary_seconds, link_bound
-from costmodel.estimate import Priced, price, with_overhead, without_overhead
-from costmodel.groups import group_jobs
-from costmodel.machine import Machine
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import placed
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
-from costmodel.timeline import StageSeconds
-from planner.split_memory import Layers, Limits, most_layers
+from trainplan.costmodel.cut import boundary_seconds, link_bound
+from trainplan.costmodel.estimate import Priced, price, with_overhead, without_overhead
+from trainplan.costmodel.groups import group_jobs
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.table import (
+    FULL,
+    UNIFORM,
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    distinct,
+)
+from trainplan.costmodel.timeline import StageSeconds
+from trainplan.planner.split_memory import Layers, Limits, most_layers
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.rules import Rule
-from costmodel.table import FULL, LayoutTable
-from planner.budget import Deadline
-from planner.lean import ends, most_offload
-from planner.mixed_bounds import InGroups, steady_bound
-from planner.mixed_windows import Below, path_bound, window_bound
-from planner.pool import Pool
-from planner.space import Space
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.table import FULL, LayoutTable
+from trainplan.planner.budget import Deadline
+from trainplan.planner.lean import ends, most_offload
+from trainplan.planner.mixed_bounds import InGroups, steady_bound
+from trainplan.planner.mixed_windows import Below, path_bound, window_bound
+from trainplan.planner.pool import Pool
+from trainplan.planner.space import Space
 
 ROWS_AT_ONCE = 2_048
 """Skeletons priced together: as many as `planner.dealing.CHUNK_ROWS`, in several classes."""

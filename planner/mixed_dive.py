@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.rules import Rule
-from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
-from planner.budget import Budget
-from planner.dealing import parts_of
-from planner.lean import ends
-from planner.may_split import any_split
-from planner.mixed_bounds import likely_seconds, steady_bound
-from planner.mixed_splits import Splits
-from planner.mixed_windows import Below, window_bound
-from planner.policy_columns import with_offload
-from planner.pool import first_of_each
-from planner.space import Sieve, policies, skeletons
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+from trainplan.planner.budget import Budget
+from trainplan.planner.dealing import parts_of
+from trainplan.planner.lean import ends
+from trainplan.planner.may_split import any_split
+from trainplan.planner.mixed_bounds import likely_seconds, steady_bound
+from trainplan.planner.mixed_splits import Splits
+from trainplan.planner.mixed_windows import Below, window_bound
+from trainplan.planner.policy_columns import with_offload
+from trainplan.planner.pool import first_of_each
+from trainplan.planner.space import Sieve, policies, skeletons
 
 NODES_SORTED, FIRST_NODES = 512, 32
 """Nodes sorted together, and looked at first; twice as many each time. Source: as below."""

@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.critical import Paths, long_paths
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import IntMatrix, placed
-from costmodel.table import FloatColumn, IntColumn
-from costmodel.timeline import StageSeconds
-from planner.mean_paths import FORWARD_SHARE, seed_paths
-from planner.solvers.linear import Matrix
+from trainplan.costmodel.critical import Paths, long_paths
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.timeline import StageSeconds
+from trainplan.planner.mean_paths import FORWARD_SHARE, seed_paths
+from trainplan.planner.solvers.linear import Matrix
 
 STEPS = 20
 """Durations are told apart to one in so many of a layer's. Source: assumed; any weights of the

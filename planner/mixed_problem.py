@@ -12,25 +12,25 @@ from functools import cached_property
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, MOE
-from costmodel.critical import Paths, critical_paths
-from costmodel.cut import boundary_seconds, link_bound
-from costmodel.estimate import with_overhead
-from costmodel.groups import group_jobs
-from costmodel.machine import Machine
-from costmodel.mixed import price_mixed, simulate_mixed
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules.program import IntMatrix
-from costmodel.spec.job import Job
-from costmodel.spec.layout import StageSpec
-from costmodel.splits import layers_per_stage
-from costmodel.table import FloatColumn, IntColumn, LayoutTable, objects
-from costmodel.timeline import StageSeconds
-from planner.mixed_bounds import ranks_in_order
-from planner.solvers.filling import Filling
-from planner.split import Judged
-from planner.split_problem import Splittable, splittables
-from planner.split_windows import stages_of
+from trainplan.costmodel.block_costs import DENSE, MOE
+from trainplan.costmodel.critical import Paths, critical_paths
+from trainplan.costmodel.cut import boundary_seconds, link_bound
+from trainplan.costmodel.estimate import with_overhead
+from trainplan.costmodel.groups import group_jobs
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.mixed import price_mixed, simulate_mixed
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import StageSpec
+from trainplan.costmodel.splits import layers_per_stage
+from trainplan.costmodel.table import FloatColumn, IntColumn, LayoutTable, objects
+from trainplan.costmodel.timeline import StageSeconds
+from trainplan.planner.mixed_bounds import ranks_in_order
+from trainplan.planner.solvers.filling import Filling
+from trainplan.planner.split import Judged
+from trainplan.planner.split_problem import Splittable, splittables
+from trainplan.planner.split_windows import stages_of
 
 FULL_RANK = 1e9
 """How much more a layer counts on a rank without room."""

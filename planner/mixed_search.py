@@ -17,24 +17,24 @@ from itertools import permutations
 
 import numpy as np
 
-from costmodel.axes.pp import stages_hold_layers
-from costmodel.machine import Machine
-from costmodel.proof import EQUALS
-from costmodel.rules import Rule
-from costmodel.spec.job import Job
-from costmodel.table import LayoutTable
-from planner.budget import Budget
-from planner.dealing import parts_of
-from planner.lean import LeanSieve, policies_of
-from planner.may_split import any_split
-from planner.mixed_bounds import steady_bound, throughput_bound
-from planner.mixed_classes import Asked, along_paths, by_order, classes_in_groups
-from planner.mixed_dive import Dive
-from planner.mixed_splits import Splits
-from planner.mixed_windows import path_bound, window_bound
-from planner.policy_columns import with_offload
-from planner.pool import Pool
-from planner.space import Space, nodes, skeletons
+from trainplan.costmodel.axes.pp import stages_hold_layers
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.proof import EQUALS
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.budget import Budget
+from trainplan.planner.dealing import parts_of
+from trainplan.planner.lean import LeanSieve, policies_of
+from trainplan.planner.may_split import any_split
+from trainplan.planner.mixed_bounds import steady_bound, throughput_bound
+from trainplan.planner.mixed_classes import Asked, along_paths, by_order, classes_in_groups
+from trainplan.planner.mixed_dive import Dive
+from trainplan.planner.mixed_splits import Splits
+from trainplan.planner.mixed_windows import path_bound, window_bound
+from trainplan.planner.policy_columns import with_offload
+from trainplan.planner.pool import Pool
+from trainplan.planner.space import Space, nodes, skeletons
 
 NODES_AT_ONCE, SKELETONS_AT_ONCE, CLASSES_AT_ONCE, OPENED_AT_ONCE = 256, 512, 128, 64
 TRIED = 1

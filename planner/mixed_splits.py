@@ -7,25 +7,25 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from costmodel.block_costs import usual_layers
-from costmodel.estimate import with_overhead, without_overhead
-from costmodel.groups import rank_groups
-from costmodel.machine import Machine
-from costmodel.rules import Rule
-from costmodel.schedules.program import IntMatrix
-from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
-from planner.budget import Budget
-from planner.may_split import may_split
-from planner.mixed_bounds import InGroups, room
-from planner.mixed_problem import MixedRow, mixed_rows
-from planner.mixed_windows import Below, Pace, update_seconds
-from planner.path_pool import PathPool
-from planner.solvers.answers import limits
-from planner.solvers.filling import Counts
-from planner.solvers.milp import solve
-from planner.space import Space
-from planner.split_windows import stages_of
+from trainplan.costmodel.block_costs import usual_layers
+from trainplan.costmodel.estimate import with_overhead, without_overhead
+from trainplan.costmodel.groups import rank_groups
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
+from trainplan.planner.budget import Budget
+from trainplan.planner.may_split import may_split
+from trainplan.planner.mixed_bounds import InGroups, room
+from trainplan.planner.mixed_problem import MixedRow, mixed_rows
+from trainplan.planner.mixed_windows import Below, Pace, update_seconds
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.solvers.answers import limits
+from trainplan.planner.solvers.filling import Counts
+from trainplan.planner.solvers.milp import solve
+from trainplan.planner.space import Space
+from trainplan.planner.split_windows import stages_of
 
 TRIES = 4
 """Splits of one layout that the master proposes; beyond them its bound stays in the proof."""

@@ -12,14 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, EMBEDDING, HEAD, MOE, MTP, layer_counts, usual_layers
-from costmodel.estimate import with_overhead, without_overhead
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import IntMatrix
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
-from planner.mixed_bounds import InGroups, may_fit, room
-from planner.mixed_paths import Durations, UnlikePath, unlike_path
+from trainplan.costmodel.block_costs import (
+    DENSE,
+    EMBEDDING,
+    HEAD,
+    MOE,
+    MTP,
+    layer_counts,
+    usual_layers,
+)
+from trainplan.costmodel.estimate import with_overhead, without_overhead
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.planner.mixed_bounds import InGroups, may_fit, room
+from trainplan.planner.mixed_paths import Durations, UnlikePath, unlike_path
 
 NARROWINGS = 3
 """How often the fewest layers of ranks follow from the most of the others, and these from them."""

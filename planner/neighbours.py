@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from pydantic import ValidationError
 
-from costmodel.calibrated import machine_for
-from costmodel.estimate import price
-from costmodel.explicit import explicit
-from costmodel.runtimes import traits_of
-from costmodel.runtimes.base import Offload
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.constraints import broken_rules
-from planner.plan import Candidate
-from planner.space import divisors, micro_batch_sizes
-from planner.variations import Case
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import Offload
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.constraints import broken_rules
+from trainplan.planner.plan import Candidate
+from trainplan.planner.space import divisors, micro_batch_sizes
+from trainplan.planner.variations import Case
 
 MOST_SIMULATED = 8
 """Neighbours whose schedules are run; the others have a larger bound."""

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from costmodel.energy import Energy
-from costmodel.estimate import Priced, price
-from costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.energy import Energy
+from trainplan.costmodel.estimate import Priced, price
+from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 
 class Objective(Protocol):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from costmodel.spec.base import Spec
-from costmodel.spec.layout import Layout
-from planner.constraints import Choice
-from planner.target import Name
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.constraints import Choice
+from trainplan.planner.target import Name
 
 
 class SearchOptions(Spec):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.axes import AXES
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.machine import Machine
-from costmodel.rules import num_microbatches
-from costmodel.runtimes import executed_by, traits_of
-from costmodel.schedules import SCHEDULES
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES, Layout, Schedule
-from costmodel.table import LayoutTable
-from planner.plan import OtherSchedule
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.rules import num_microbatches
+from trainplan.costmodel.runtimes import executed_by, traits_of
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Layout, Schedule
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.plan import OtherSchedule
 
 MOST_RANKS = 6
 """Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes a second

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from costmodel.errors import PlanError
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.answer import estimate, search
-from planner.budget import Budget, Deadline, Within
-from planner.plan import Candidate, Certificate, Plan
-from planner.variations import Case
-from planner.workers import Workers
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import estimate, search
+from trainplan.planner.budget import Budget, Deadline, Within
+from trainplan.planner.plan import Candidate, Certificate, Plan
+from trainplan.planner.variations import Case
+from trainplan.planner.workers import Workers
 
 Status = Literal["proved", "even", "found", "memory", "rules", "impossible", "untried"]
 """Searched to the proof; proved with even stages, some uneven ones tried; no proof was reached;

@@ -13,26 +13,26 @@ from math import inf, nextafter
 
 import numpy as np
 
-from costmodel.calibrated import NOTHING, Measured, machine_for
-from costmodel.energy import energy_of
-from costmodel.errors import SpecError
-from costmodel.explicit import Estimate, explicit
-from costmodel.runtimes import traits_of
-from costmodel.spec.base import Spec
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.budget import Budget, Unlimited
-from planner.constraints import allowed
-from planner.goals import UNITS
-from planner.layout_document import layout_json
-from planner.objectives import StepEnergy
-from planner.options import SearchOptions
-from planner.plan import estimate_json, job_json
-from planner.probes import Figure, Prober
-from planner.sizes import longest_step, part_jobs, scale_of
-from planner.target import Name
-from planner.uneven import check_uneven
+from trainplan.costmodel.calibrated import NOTHING, Measured, machine_for
+from trainplan.costmodel.energy import energy_of
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import Estimate, explicit
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.budget import Budget, Unlimited
+from trainplan.planner.constraints import allowed
+from trainplan.planner.goals import UNITS
+from trainplan.planner.layout_document import layout_json
+from trainplan.planner.objectives import StepEnergy
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.plan import estimate_json, job_json
+from trainplan.planner.probes import Figure, Prober
+from trainplan.planner.sizes import longest_step, part_jobs, scale_of
+from trainplan.planner.target import Name
+from trainplan.planner.uneven import check_uneven
 
 SCHEMA = "trainplan/pareto/v1"
 PAIRS: tuple[tuple[Name, Name], ...] = (

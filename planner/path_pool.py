@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from costmodel.critical import Paths
-from planner.mean_paths import Crossings, Pipeline, fairest, seed_paths
+from trainplan.costmodel.critical import Paths
+from trainplan.planner.mean_paths import Crossings, Pipeline, fairest, seed_paths
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from math import gcd
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.schedules.program import LARGEST_PROGRAM, Op, RelativeSeconds, Shape
-from costmodel.schedules.sequence_chunked import causal_shares
-from costmodel.steady import relative_seconds
-from costmodel.table import FloatColumn
-from costmodel.timeline import FloatMatrix, StageSeconds
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules.program import LARGEST_PROGRAM, Op, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.sequence_chunked import causal_shares
+from trainplan.costmodel.steady import relative_seconds
+from trainplan.costmodel.table import FloatColumn
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds
 
 LARGEST_SECONDS = 1e12
 SMALLEST_SECONDS = 1e-12

@@ -12,21 +12,21 @@ import math
 import numpy as np
 from pydantic import ValidationError
 
-from costmodel.complaints import first_complaint
-from costmodel.errors import SpecError
-from costmodel.machine import Machine
-from costmodel.placement import placed_seconds
-from costmodel.placement_costs import Nodes, PlacementCosts, nodes_of, placement_costs
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.links import LinkSpec, Placement
-from costmodel.table import IntColumn
-from planner.budget import Budget
-from planner.plan import Candidate, Plan
-from planner.solvers.order_bound import least_seconds
-from planner.solvers.orders import CLOSE, good_order
-from planner.solvers.placement import MOST_NODES, UNITS, proved_order
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.placement import placed_seconds
+from trainplan.costmodel.placement_costs import Nodes, PlacementCosts, nodes_of, placement_costs
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.links import LinkSpec, Placement
+from trainplan.costmodel.table import IntColumn
+from trainplan.planner.budget import Budget
+from trainplan.planner.plan import Candidate, Plan
+from trainplan.planner.solvers.order_bound import least_seconds
+from trainplan.planner.solvers.orders import CLOSE, good_order
+from trainplan.planner.solvers.placement import MOST_NODES, UNITS, proved_order
 
 LEAST_GAIN = 1e-3
 """A smaller gain over the given order does not change it. Source: derived; links of equal nodes

@@ -11,19 +11,19 @@ from collections.abc import Mapping
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from costmodel.complaints import first_complaint
-from costmodel.errors import SpecError
-from costmodel.explicit import Estimate
-from costmodel.params import num_active_parameters, num_parameters
-from costmodel.spec.base import Spec
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout, Schedule
-from costmodel.spec.links import Placement
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.training import TrainingSpec
-from planner.layout_document import ABSENT, Json, layout_from_json, layout_json
-from planner.target import Target
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import Estimate
+from trainplan.costmodel.params import num_active_parameters, num_parameters
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout, Schedule
+from trainplan.costmodel.spec.links import Placement
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.layout_document import ABSENT, Json, layout_from_json, layout_json
+from trainplan.planner.target import Target
 
 SCHEMA = "trainplan/plan/v1"
 _COUNTS = ("num_parameters", "num_active_parameters")

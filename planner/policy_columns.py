@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from costmodel.runtimes.base import Offload
-from costmodel.spec.layout import OFFLOAD_MODULES
-from costmodel.table import (
+from trainplan.costmodel.runtimes.base import Offload
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
+from trainplan.costmodel.table import (
     BLOCK,
     FULL,
     SELECTIVE,

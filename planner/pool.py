@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.estimate import Priced, price
-from costmodel.explicit import step_seconds
-from costmodel.machine import Machine
-from costmodel.memory.overheads import RESERVE_FACTOR
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, FloatColumn, LayoutTable
-from planner.budget import Deadline
-from planner.objectives import Objective
+from trainplan.costmodel.estimate import Priced, price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import BoolColumn, FloatColumn, LayoutTable
+from trainplan.planner.budget import Deadline
+from trainplan.planner.objectives import Objective
 
 FEWEST_ROWS = 1024
 """Worth a worker of its own: to price a few takes as long as to price hundreds."""

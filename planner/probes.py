@@ -7,18 +7,23 @@ from typing import Literal
 
 import numpy as np
 
-from costmodel.calibrated import Measured, machine_for
-from costmodel.energy import energy_of
-from costmodel.groups import unlike
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from planner.budget import Budget, Within
-from planner.constraints import legality_rules, no_even_stages, ranks_straddle, rules_of_grid
-from planner.found import Found, Limits
-from planner.objectives import Objective, StepEnergy, StepTime
-from planner.options import SearchOptions
-from planner.search import Search
-from planner.workers import ALONE, Workers
+from trainplan.costmodel.calibrated import Measured, machine_for
+from trainplan.costmodel.energy import energy_of
+from trainplan.costmodel.groups import unlike
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.planner.budget import Budget, Within
+from trainplan.planner.constraints import (
+    legality_rules,
+    no_even_stages,
+    ranks_straddle,
+    rules_of_grid,
+)
+from trainplan.planner.found import Found, Limits
+from trainplan.planner.objectives import Objective, StepEnergy, StepTime
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.search import Search
+from trainplan.planner.workers import ALONE, Workers
 
 Figure = Literal["time", "energy"]
 """What a single search makes small."""

@@ -11,15 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
-from costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
-from costmodel.critical import Paths
-from costmodel.estimate import Priced
-from costmodel.schedules.program import IntMatrix
-from costmodel.spec.job import Job
-from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn
-from costmodel.timeline import FloatMatrix
-from planner.split_memory import Layers
-from planner.split_problem import chord_of_min
+from trainplan.costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
+from trainplan.costmodel.critical import Paths
+from trainplan.costmodel.estimate import Priced
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn
+from trainplan.costmodel.timeline import FloatMatrix
+from trainplan.planner.split_memory import Layers
+from trainplan.planner.split_problem import chord_of_min
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.block_costs import BlockCosts, block_costs, layer_counts
-from costmodel.estimate import Priced, price
-from costmodel.machine import Machine
-from costmodel.memory.overheads import RESERVE_FACTOR
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules import SCHEDULES, held_passes
-from costmodel.schedules.program import IntMatrix, placed
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
-from costmodel.splits import layers_per_stage
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable, objects
-from planner.stage_memory import that_matter
+from trainplan.costmodel.block_costs import BlockCosts, block_costs, layer_counts
+from trainplan.costmodel.estimate import Priced, price
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES, held_passes
+from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.splits import layers_per_stage
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable, objects
+from trainplan.planner.stage_memory import that_matter
 
 NEVER = -1
 """Layers to recompute where not even all of them are enough."""

@@ -14,29 +14,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.calibrated import machine_for
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.floor import floor_seconds
-from costmodel.machine import Machine
-from costmodel.proof import EQUALS
-from costmodel.rules import Rule
-from costmodel.runtimes import traits_of
-from costmodel.spec.layout import Layout
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from planner.any_stages import splits_freely
-from planner.budget import Deadline
-from planner.constraints import legality_rules
-from planner.dealing import parts_of
-from planner.may_split import may_split
-from planner.path_pool import PathPool
-from planner.policy_columns import with_offload
-from planner.pool import Pool
-from planner.recompute_bounds import EvenLayouts
-from planner.space import Sieve, Space, nodes, skeletons
-from planner.split_problem import Splittable, splittables
-from planner.stage_recompute import ByStage, best_by_stage, by_stage, fits
-from planner.variations import Case
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.proof import EQUALS
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.planner.any_stages import splits_freely
+from trainplan.planner.budget import Deadline
+from trainplan.planner.constraints import legality_rules
+from trainplan.planner.dealing import parts_of
+from trainplan.planner.may_split import may_split
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.policy_columns import with_offload
+from trainplan.planner.pool import Pool
+from trainplan.planner.recompute_bounds import EvenLayouts
+from trainplan.planner.space import Sieve, Space, nodes, skeletons
+from trainplan.planner.split_problem import Splittable, splittables
+from trainplan.planner.stage_recompute import ByStage, best_by_stage, by_stage, fits
+from trainplan.planner.variations import Case
 
 SHARE_OF_TIME = 0.2
 """Of a time limit that all of this may take. Source: assumed; 6 of the 30 s of `plan explain`."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from costmodel.spec.layout import Layout
-from planner.budget import Budget
-from planner.compare import FieldDifference, field_differences
-from planner.constraints import parse_choice
-from planner.neighbours import nearest_fitting
-from planner.outcome import outcome
-from planner.plan import Candidate
-from planner.variations import Case, with_choice
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.budget import Budget
+from trainplan.planner.compare import FieldDifference, field_differences
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.neighbours import nearest_fitting
+from trainplan.planner.outcome import outcome
+from trainplan.planner.plan import Candidate
+from trainplan.planner.variations import Case, with_choice
 
 HELD = (("tp", "cp", "pp"), ("tp", "pp"), ("tp",))
 """Degrees a remedy keeps: as many as it can, tensor parallelism last."""

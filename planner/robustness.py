@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costmodel import catalog
-from costmodel.spec.layout import Layout
-from costmodel.uncertainty import NORMAL_80, near_tie_fraction
-from planner.plan import Candidate
+from trainplan.costmodel import catalog
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.uncertainty import NORMAL_80, near_tie_fraction
+from trainplan.planner.plan import Candidate
 
 
 @dataclass(frozen=True, slots=True)

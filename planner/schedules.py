@@ -8,17 +8,17 @@ from math import ceil
 
 import numpy as np
 
-from costmodel.errors import SpecError, unknown_name
-from costmodel.proof import EQUALS, program_lower_bound
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.memory import peak_activation_bytes
-from costmodel.schedules.offload import with_copies
-from costmodel.schedules.program import Op, Placement, Program
-from costmodel.schedules.two_bp import split_backward
-from costmodel.timeline import run
-from planner.budget import Deadline
-from planner.pipelines import Pipeline, require_size
-from planner.scored import HoldsTooMuchError, Scored, below, score
+from trainplan.costmodel.errors import SpecError, unknown_name
+from trainplan.costmodel.proof import EQUALS, program_lower_bound
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.memory import peak_activation_bytes
+from trainplan.costmodel.schedules.offload import with_copies
+from trainplan.costmodel.schedules.program import Op, Placement, Program
+from trainplan.costmodel.schedules.two_bp import split_backward
+from trainplan.costmodel.timeline import run
+from trainplan.planner.budget import Deadline
+from trainplan.planner.pipelines import Pipeline, require_size
+from trainplan.planner.scored import HoldsTooMuchError, Scored, below, score
 
 MOST_HINTED = 200_000
 """Ops of a program that is run again to see what would be better; some seconds."""
@@ -148,7 +148,7 @@ def synthesised(pipeline: Pipeline, placement: Placement | None, deadline: Deadl
     Raises:
         SpecError: No order fits the memory limit; the message names the smallest that works.
     """
-    from planner.solvers.schedule import Problem, synthesise  # noqa: PLC0415 (solvers load slowly)
+    from trainplan.planner.solvers.schedule import Problem, synthesise  # noqa: PLC0415 (solvers load slowly)
 
     shape = require_size(pipeline.shape)
     if shape.microbatch_group_size is not None or shape.sequence_chunks > 1:

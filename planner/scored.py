@@ -9,13 +9,13 @@ from math import ceil
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.proof import EQUALS, gap_fraction, program_lower_bound, reaches
-from costmodel.runtimes import executed_by
-from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import Op, Placement, Program, placed
-from costmodel.timeline import StageSeconds, Timeline, run
-from planner.exporters.torch_schedule_csv import what_torch_lacks
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.proof import EQUALS, gap_fraction, program_lower_bound, reaches
+from trainplan.costmodel.runtimes import executed_by
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.program import Op, Placement, Program, placed
+from trainplan.costmodel.timeline import StageSeconds, Timeline, run
+from trainplan.planner.exporters.torch_schedule_csv import what_torch_lacks
 
 TORCH_CSV = "torch CSV"
 """torch's pipeline runtime, loading a schedule from a file."""

@@ -17,17 +17,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.estimate import Priced
-from costmodel.floor import floor_seconds
-from costmodel.machine import Machine
-from costmodel.rules import Rule
-from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, IntColumn, LayoutTable
-from planner.budget import Budget, Unlimited
-from planner.constraints import MEMORY
-from planner.dealing import Dealer
-from planner.found import Found, Limits
-from planner.lean import (
+from trainplan.costmodel.estimate import Priced
+from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import BoolColumn, IntColumn, LayoutTable
+from trainplan.planner.budget import Budget, Unlimited
+from trainplan.planner.constraints import MEMORY
+from trainplan.planner.dealing import Dealer
+from trainplan.planner.found import Found, Limits
+from trainplan.planner.lean import (
     KNOWN_COLUMNS,
     LeanSieve,
     ends,
@@ -35,10 +35,10 @@ from planner.lean import (
     most_offload,
     policies_of,
 )
-from planner.may_split import may_split
-from planner.objectives import Objective, StepTime
-from planner.pool import Pool
-from planner.price_tasks import (
+from trainplan.planner.may_split import may_split
+from trainplan.planner.objectives import Objective, StepTime
+from trainplan.planner.pool import Pool
+from trainplan.planner.price_tasks import (
     FEWEST_ROWS,
     Asked,
     BoolMatrix,
@@ -47,8 +47,8 @@ from planner.price_tasks import (
     PriceSkeletons,
     Simulate,
 )
-from planner.space import Sieve, Space, nodes, skeletons
-from planner.workers import ALONE, Workers
+from trainplan.planner.space import Sieve, Space, nodes, skeletons
+from trainplan.planner.workers import ALONE, Workers
 
 NODES_AT_ONCE, MOST_NODES = 256, 4096
 CLASSES_AT_ONCE, MOST_CLASSES = 128, 512

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from costmodel.errors import PlanError
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.budget import Budget
-from planner.constraints import parse_choice
-from planner.outcome import Outcome, Status, kept_layout, outcomes
-from planner.plan import Candidate
-from planner.variations import (
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.budget import Budget
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.outcome import Outcome, Status, kept_layout, outcomes
+from trainplan.planner.plan import Candidate
+from trainplan.planner.variations import (
     Case,
     with_added_memory,
     with_batch,
@@ -26,7 +26,7 @@ from planner.variations import (
     with_setting,
     without_margin,
 )
-from planner.workers import ALONE, Workers
+from trainplan.planner.workers import ALONE, Workers
 
 ADDED_GIB = 2.0
 """A step of memory small enough to price the limit, large enough to hold a layer's activations."""

@@ -10,23 +10,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts, usual_layers
-from costmodel.data_parallel import step_traffic
-from costmodel.estimate import Priced, with_overhead
-from costmodel.hiding import gather_hiding, reduction_hiding
-from costmodel.machine import Machine
-from costmodel.memory.states import RankParams
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules.program import IntMatrix
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
-from costmodel.timeline import FloatMatrix
-from planner.mean_paths import Crossings, Pipeline, seed_paths
-from planner.path_pool import PathPool
-from planner.rank_paths import RankPaths
-from planner.split_memory import Limits, may_fit, rooms, states_may_fit
-from planner.split_problem import chord_of_min
+from trainplan.costmodel.block_costs import (
+    EMBEDDING,
+    HEAD,
+    MTP,
+    BlockCosts,
+    layer_counts,
+    usual_layers,
+)
+from trainplan.costmodel.data_parallel import step_traffic
+from trainplan.costmodel.estimate import Priced, with_overhead
+from trainplan.costmodel.hiding import gather_hiding, reduction_hiding
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.table import (
+    FULL,
+    UNIFORM,
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    distinct,
+)
+from trainplan.costmodel.timeline import FloatMatrix
+from trainplan.planner.mean_paths import Crossings, Pipeline, seed_paths
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.rank_paths import RankPaths
+from trainplan.planner.split_memory import Limits, may_fit, rooms, states_may_fit
+from trainplan.planner.split_problem import chord_of_min
 
 
 def split_bound(

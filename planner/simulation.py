@@ -6,23 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.calibrated import NOTHING, Measured, machine_for
-from costmodel.errors import SpecError
-from costmodel.estimate import price
-from costmodel.explicit import explicit
-from costmodel.groups import in_groups
-from costmodel.runtimes import traits_of
-from costmodel.schedules import SCHEDULES, program_for
-from costmodel.schedules.program import EQUAL, Shape
-from costmodel.simulation import busy_with_messages, virtual_stage_seconds
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.steady import relative_seconds, units_of
-from costmodel.table import FloatColumn, LayoutTable
-from costmodel.timeline import StageSeconds
-from planner.answer import check
-from planner.pipelines import require_size
-from planner.scored import Scored, score
+from trainplan.costmodel.calibrated import NOTHING, Measured, machine_for
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.groups import in_groups
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.program import EQUAL, Shape
+from trainplan.costmodel.simulation import busy_with_messages, virtual_stage_seconds
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.steady import relative_seconds, units_of
+from trainplan.costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.timeline import StageSeconds
+from trainplan.planner.answer import check
+from trainplan.planner.pipelines import require_size
+from trainplan.planner.scored import Scored, score
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from itertools import combinations
 
 import numpy as np
 
-from costmodel.price import longest_step_seconds, price_per_second, run_steps
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
-from planner.any_stages import faster_splits, splits_freely
-from planner.found import Found, FreeFound
-from planner.free_splits import OPENED_WITHOUT_LIMIT
-from planner.probes import Figure, Prober
-from planner.search import Search
-from planner.target import Name, Tried
+from trainplan.costmodel.price import longest_step_seconds, price_per_second, run_steps
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.planner.any_stages import faster_splits, splits_freely
+from trainplan.planner.found import Found, FreeFound
+from trainplan.planner.free_splits import OPENED_WITHOUT_LIMIT
+from trainplan.planner.probes import Figure, Prober
+from trainplan.planner.search import Search
+from trainplan.planner.target import Name, Tried
 
 MOST_SIZES = 32
 """Numbers of nodes tried, about."""

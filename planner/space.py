@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.rules import Rule
-from costmodel.runtimes import traits_of
-from costmodel.runtimes.base import Offload, RuntimeTraits
-from costmodel.schedules import SCHEDULES
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES, Schedule
-from costmodel.splits import EMPTY_ENDS
-from costmodel.table import BoolColumn, IntColumn, LayoutTable
-from planner.policy_columns import POLICY_COLUMNS, num_policies, policy_columns
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import Offload, RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
+from trainplan.costmodel.splits import EMPTY_ENDS
+from trainplan.costmodel.table import BoolColumn, IntColumn, LayoutTable
+from trainplan.planner.policy_columns import POLICY_COLUMNS, num_policies, policy_columns
 
 LARGEST_MICRO_BATCH = 64
 FAMILY = ("tp", "cp", "pp", "ep", "etp")

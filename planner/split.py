@@ -14,22 +14,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.critical import Paths, critical_paths
-from costmodel.estimate import price, with_overhead, without_overhead
-from costmodel.proof import EQUALS
-from costmodel.schedules.program import IntMatrix
-from costmodel.simulation import simulate, virtual_stage_seconds
-from costmodel.spec.layout import StageSpec, split
-from costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
-from planner.budget import Deadline
-from planner.many_splits import ManySplits
-from planner.path_pool import PathPool
-from planner.solvers.filling import Counts
-from planner.solvers.milp import solve
-from planner.split_filling import Master
-from planner.split_listing import shorter_splits
-from planner.split_problem import Splittable
-from planner.split_windows import (
+from trainplan.costmodel.critical import Paths, critical_paths
+from trainplan.costmodel.estimate import price, with_overhead, without_overhead
+from trainplan.costmodel.proof import EQUALS
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.simulation import simulate, virtual_stage_seconds
+from trainplan.costmodel.spec.layout import StageSpec, split
+from trainplan.costmodel.table import BoolColumn, FloatColumn, LayoutTable, objects
+from trainplan.planner.budget import Deadline
+from trainplan.planner.many_splits import ManySplits
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.solvers.filling import Counts
+from trainplan.planner.solvers.milp import solve
+from trainplan.planner.split_filling import Master
+from trainplan.planner.split_listing import shorter_splits
+from trainplan.planner.split_problem import Splittable
+from trainplan.planner.split_windows import (
     MOST_STAGES,
     Windows,
     balanced,

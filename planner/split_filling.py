@@ -21,17 +21,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE
-from costmodel.critical import Paths
-from costmodel.data_parallel import step_traffic
-from costmodel.hiding import gather_hiding, reduction_hiding
-from costmodel.memory.states import RankParams
-from costmodel.pipeline import adds_to_a_copy
-from costmodel.table import FloatColumn, IntColumn
-from costmodel.timeline import FloatMatrix
-from planner.solvers.filling import Filling
-from planner.split_problem import Splittable, Sums, chord_of_min
-from planner.stage_memory import needs_at_every_moment
+from trainplan.costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE
+from trainplan.costmodel.critical import Paths
+from trainplan.costmodel.data_parallel import step_traffic
+from trainplan.costmodel.hiding import gather_hiding, reduction_hiding
+from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.pipeline import adds_to_a_copy
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.timeline import FloatMatrix
+from trainplan.planner.solvers.filling import Filling
+from trainplan.planner.split_problem import Splittable, Sums, chord_of_min
+from trainplan.planner.stage_memory import needs_at_every_moment
 
 
 @dataclass(frozen=True)

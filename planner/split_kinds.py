@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.table import FloatColumn, IntColumn
-from planner.split_problem import Splittable
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.planner.split_problem import Splittable
 
 
 @dataclass(frozen=True, slots=True)

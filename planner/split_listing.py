@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from costmodel.critical import Paths
-from costmodel.schedules.program import IntMatrix
-from costmodel.table import FloatColumn
-from planner.split_problem import Splittable
-from planner.split_windows import ROUNDING, PathSeconds, Windows, spread
+from trainplan.costmodel.critical import Paths
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.table import FloatColumn
+from trainplan.planner.split_problem import Splittable
+from trainplan.planner.split_windows import ROUNDING, PathSeconds, Windows, spread
 
 
 def shorter_splits(row: Splittable, paths: Paths, value_s: float, window: Windows) -> IntMatrix:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.block_costs import (
+from trainplan.costmodel.block_costs import (
     DENSE,
     EMBEDDING,
     HEAD,
@@ -16,17 +16,17 @@ from costmodel.block_costs import (
     layer_counts,
     usual_layers,
 )
-from costmodel.estimate import Priced
-from costmodel.memory.overheads import RESERVE_FACTOR
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.memory import most_held
-from costmodel.schedules.program import EQUAL, IntMatrix, placed
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.steady import named_program
-from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, distinct
-from planner.split_problem import fullest_moment
-from planner.split_transit import ANYWHERE, least_in_transit
+from trainplan.costmodel.estimate import Priced
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.memory import most_held
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.steady import named_program
+from trainplan.costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, distinct
+from trainplan.planner.split_problem import fullest_moment
+from trainplan.planner.split_transit import ANYWHERE, least_in_transit
 
 ROUNDING = 1e-9
 """Of a layer; rounding alone must refuse nothing."""

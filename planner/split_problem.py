@@ -7,23 +7,32 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts, block_costs
-from costmodel.estimate import Priced, price
-from costmodel.machine import Machine
-from costmodel.memory.overheads import RESERVE_FACTOR
-from costmodel.pipeline import table_sum_seconds
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.memory import held_along
-from costmodel.schedules.program import EQUAL, IntMatrix, placed
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.splits import layers_per_stage
-from costmodel.steady import named_program
-from costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable
-from costmodel.timeline import FloatMatrix
-from planner.split_traffic import ends_held, least_behind, traffic_seconds
-from planner.split_transit import first_layers, least_in_transit
+from trainplan.costmodel.block_costs import (
+    DENSE,
+    EMBEDDING,
+    HEAD,
+    KINDS,
+    MOE,
+    MTP,
+    BlockCosts,
+    block_costs,
+)
+from trainplan.costmodel.estimate import Priced, price
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.pipeline import table_sum_seconds
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.memory import held_along
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.splits import layers_per_stage
+from trainplan.costmodel.steady import named_program
+from trainplan.costmodel.table import FULL, UNIFORM, BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.timeline import FloatMatrix
+from trainplan.planner.split_traffic import ends_held, least_behind, traffic_seconds
+from trainplan.planner.split_transit import first_layers, least_in_transit
 
 ROUNDING = 1 + 1e-12
 """Of a sum of bytes; rounding alone must refuse nothing."""

@@ -8,19 +8,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from costmodel.block_costs import BlockCosts, block_costs
-from costmodel.estimate import Priced, price, without_overhead
-from costmodel.machine import Machine
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.table import FULL, UNIFORM, FloatColumn, LayoutTable
-from planner.budget import Deadline
-from planner.lean import fastest
-from planner.path_pool import PathPool
-from planner.shape_bounds import split_bound, states_bound
-from planner.split import Split, best_split
-from planner.split_memory import Limits
-from planner.split_problem import Splittable, splittables
+from trainplan.costmodel.block_costs import BlockCosts, block_costs
+from trainplan.costmodel.estimate import Priced, price, without_overhead
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FULL, UNIFORM, FloatColumn, LayoutTable
+from trainplan.planner.budget import Deadline
+from trainplan.planner.lean import fastest
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.shape_bounds import split_bound, states_bound
+from trainplan.planner.split import Split, best_split
+from trainplan.planner.split_memory import Limits
+from trainplan.planner.split_problem import Splittable, splittables
 
 
 @dataclass(frozen=True, slots=True)

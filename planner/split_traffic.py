@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts
-from costmodel.data_parallel import step_traffic_seconds
-from costmodel.machine import Machine
-from costmodel.memory.states import RankParams
-from costmodel.pipeline import adds_to_a_copy, table_sum_seconds
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.schedules.bounds import RankSeconds
-from costmodel.schedules.program import IntMatrix
-from costmodel.spec.job import Job
-from costmodel.spec.model import ModelSpec
-from costmodel.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts
+from trainplan.costmodel.data_parallel import step_traffic_seconds
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.pipeline import adds_to_a_copy, table_sum_seconds
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules.bounds import RankSeconds
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import FloatColumn, IntColumn, LayoutTable
 
 FIRST, LAST = 1, 2
 """Bits of the ends a rank holds: the first virtual stage, the last one, or both."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.memory.rank import LAYERS_IN_TRANSIT
-from costmodel.schedules.program import IntMatrix
-from costmodel.spec.model import ModelSpec
-from costmodel.table import IntColumn
+from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import IntColumn
 
 ANYWHERE = 1 << 30
 """Layers of the smaller kind may lie behind any stage."""

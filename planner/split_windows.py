@@ -11,13 +11,13 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, MOE, usual_layers
-from costmodel.critical import Paths
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import IntMatrix, placed
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
-from planner.split_kinds import Kinds
-from planner.split_problem import Splittable, chord_of_min
+from trainplan.costmodel.block_costs import DENSE, MOE, usual_layers
+from trainplan.costmodel.critical import Paths
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.planner.split_kinds import Kinds
+from trainplan.planner.split_problem import Splittable, chord_of_min
 
 MOST_STAGES = 4_000_000
 """Virtual stages of all splits of one layout that are listed together; of more splits than that the

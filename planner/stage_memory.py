@@ -6,13 +6,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.block_costs import MTP
-from costmodel.memory.overheads import RESERVE_FACTOR
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.memory import held_moments
-from costmodel.schedules.program import EQUAL, IntMatrix
-from costmodel.steady import named_program
-from planner.split_problem import ROUNDING, Splittable, Sums
+from trainplan.costmodel.block_costs import MTP
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.memory import held_moments
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix
+from trainplan.costmodel.steady import named_program
+from trainplan.planner.split_problem import ROUNDING, Splittable, Sums
 
 
 def needs_at_every_moment(row: Splittable) -> Sums:

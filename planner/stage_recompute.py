@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.block_costs import DENSE, MOE
-from costmodel.estimate import with_overhead, without_overhead
-from costmodel.proof import EQUALS
-from costmodel.spec.layout import StageSpec
-from costmodel.table import BLOCK, FULL, NONE, IntColumn, LayoutTable, objects
-from planner.budget import Deadline
-from planner.path_pool import PathPool
-from planner.recompute_bounds import stages_with
-from planner.solvers.answers import ROUNDING
-from planner.solvers.filling import Counts, Filling
-from planner.solvers.milp import solve
-from planner.split import judge_stages
-from planner.split_filling import Master
-from planner.split_problem import Splittable
-from planner.split_windows import bounds_of_stages, windows
-from planner.stage_memory import needs_at_every_moment
+from trainplan.costmodel.block_costs import DENSE, MOE
+from trainplan.costmodel.estimate import with_overhead, without_overhead
+from trainplan.costmodel.proof import EQUALS
+from trainplan.costmodel.spec.layout import StageSpec
+from trainplan.costmodel.table import BLOCK, FULL, NONE, IntColumn, LayoutTable, objects
+from trainplan.planner.budget import Deadline
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.recompute_bounds import stages_with
+from trainplan.planner.solvers.answers import ROUNDING
+from trainplan.planner.solvers.filling import Counts, Filling
+from trainplan.planner.solvers.milp import solve
+from trainplan.planner.split import judge_stages
+from trainplan.planner.split_filling import Master
+from trainplan.planner.split_problem import Splittable
+from trainplan.planner.split_windows import bounds_of_stages, windows
+from trainplan.planner.stage_memory import needs_at_every_moment
 
 MOST_PROGRAMS = 20
 """Integer programs for one layout; its bound stays open where they do not settle it."""

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 
-from costmodel.errors import PlanError, SpecError
-from costmodel.spec.layout import Layout
-from planner.budget import Budget
-from planner.knobs import Varied, turned
-from planner.outcome import UNSEARCHED, Outcome, kept_layout, outcomes
-from planner.variations import Case, with_batch
-from planner.workers import ALONE, Workers
+from trainplan.costmodel.errors import PlanError, SpecError
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.budget import Budget
+from trainplan.planner.knobs import Varied, turned
+from trainplan.planner.outcome import UNSEARCHED, Outcome, kept_layout, outcomes
+from trainplan.planner.variations import Case, with_batch
+from trainplan.planner.workers import ALONE, Workers
 
 KNEE_EFFICIENCY = 0.8
 """A scaling curve bends where an added GPU gives less than this share of a GPU of the best point

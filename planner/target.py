@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Spec
 
 Name = Literal["time", "memory", "cost", "energy", "gpus"]
 """Objectives of a search."""

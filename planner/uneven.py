@@ -6,20 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.runtimes import traits_of
-from costmodel.runtimes.executes import EVEN_SPLIT
-from costmodel.spec.job import Job
-from costmodel.table import LayoutTable
-from planner.any_stages import joined, looks_for_uneven, proof_of, splits_below, wants_uneven
-from planner.found import FreeFound
-from planner.free_splits import FreeSplits
-from planner.goals import Reached, step_target
-from planner.likely_splits import try_likely
-from planner.options import SearchOptions
-from planner.probes import Prober
-from planner.sizes import longest_step, lower_bound_of
-from planner.split_problem import Splittable
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.any_stages import (
+    joined,
+    looks_for_uneven,
+    proof_of,
+    splits_below,
+    wants_uneven,
+)
+from trainplan.planner.found import FreeFound
+from trainplan.planner.free_splits import FreeSplits
+from trainplan.planner.goals import Reached, step_target
+from trainplan.planner.likely_splits import try_likely
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.probes import Prober
+from trainplan.planner.sizes import longest_step, lower_bound_of
+from trainplan.planner.split_problem import Splittable
 
 OPENED_FOR_ANY = 60
 """Layouts opened, where uneven stages are only tried, until one fits. Source: assumed; seconds."""

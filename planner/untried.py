@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE, RECOMPUTE_METHODS, SCHEDULE_NAMES
-from costmodel.table import module_bits
-from planner.constraints import Choice
-from planner.space import Space
+from trainplan.costmodel.spec.layout import (
+    OFFLOAD_MODULES,
+    RECOMPUTE,
+    RECOMPUTE_METHODS,
+    SCHEDULE_NAMES,
+)
+from trainplan.costmodel.table import module_bits
+from trainplan.planner.constraints import Choice
+from trainplan.planner.space import Space
 
 MOST_VALUES = 12
 """Values of an axis that are told: those nearest to the one asked for."""

@@ -8,16 +8,16 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from costmodel import catalog
-from costmodel.calibrated import NOTHING, Measured, machine_for
-from costmodel.complaints import first_complaint
-from costmodel.errors import SpecError
-from costmodel.spec.base import Spec
-from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.constraints import Choice
-from planner.options import SearchOptions
+from trainplan.costmodel import catalog
+from trainplan.costmodel.calibrated import NOTHING, Measured, machine_for
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.constraints import Choice
+from trainplan.planner.options import SearchOptions
 
 SpecT = TypeVar("SpecT", bound=Spec)
 

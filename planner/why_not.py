@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from costmodel.explicit import RankMemory
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from costmodel.uncertainty import near_tie_fraction
-from planner.answer import estimate
-from planner.budget import Budget
-from planner.candidates import made_otherwise
-from planner.compare import Side, TermDifference, term_differences
-from planner.constraints import broken_rules
-from planner.remedies import Remedy, remedies
-from planner.robustness import probability_faster
-from planner.space import Space
-from planner.variations import Case
-from planner.written import Written
+from trainplan.costmodel.explicit import RankMemory
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.uncertainty import near_tie_fraction
+from trainplan.planner.answer import estimate
+from trainplan.planner.budget import Budget
+from trainplan.planner.candidates import made_otherwise
+from trainplan.planner.compare import Side, TermDifference, term_differences
+from trainplan.planner.constraints import broken_rules
+from trainplan.planner.remedies import Remedy, remedies
+from trainplan.planner.robustness import probability_faster
+from trainplan.planner.space import Space
+from trainplan.planner.variations import Case
+from trainplan.planner.written import Written
 
 Verdict = Literal["refused", "too large", "slower", "near tie", "same", "faster"]
 """Illegal; over the memory; slower than the model can be wrong; within that; equal; faster."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from planner.budget import Deadline
+from trainplan.planner.budget import Deadline
 
 Result_co = TypeVar("Result_co", covariant=True)
 Result = TypeVar("Result")

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field, ValidationError
 
-from costmodel.complaints import first_complaint
-from costmodel.errors import SpecError
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.candidates import with_candidate, written_step_time
-from planner.constraints import Choice, parse_choice
-from planner.options import SearchOptions
-from planner.plan import chosen_from_json
-from planner.target import Name
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.candidates import with_candidate, written_step_time
+from trainplan.planner.constraints import Choice, parse_choice
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.plan import chosen_from_json
+from trainplan.planner.target import Name
 
 
 @dataclass(frozen=True, slots=True)

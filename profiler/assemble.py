@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from costmodel import catalog
-from costmodel.comm.collectives import bus_factor
-from costmodel.profiled import points_of
-from costmodel.sourced import Sourced
-from costmodel.spec.gpu import GpuSpec
-from costmodel.spec.profile import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.comm.collectives import bus_factor
+from trainplan.costmodel.profiled import points_of
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.profile import (
     CollectivePoint,
     CopyPoint,
     Host,
@@ -23,12 +23,12 @@ from costmodel.spec.profile import (
     Profile,
     StreamPoint,
 )
-from costmodel.units import GB, GIB, TERA
-from profiler.canary import NOISE
-from profiler.fit import TINY, fitted
-from profiler.journal import JournalContent
-from profiler.merge import MISSING_DEVICE, has_spec, spec_of
-from profiler.stragglers import slow_notes
+from trainplan.costmodel.units import GB, GIB, TERA
+from trainplan.profiler.canary import NOISE
+from trainplan.profiler.fit import TINY, fitted
+from trainplan.profiler.journal import JournalContent
+from trainplan.profiler.merge import MISSING_DEVICE, has_spec, spec_of
+from trainplan.profiler.stragglers import slow_notes
 
 CPU = "cpu"
 SHOWN_NOISE = 2

@@ -8,10 +8,10 @@ from statistics import median
 
 from pydantic import NonNegativeInt, PositiveFloat
 
-from costmodel.spec.base import Spec
-from costmodel.spec.profile import Flag
-from profiler.nvml import driver
-from profiler.task import Clock, Place
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.profile import Flag
+from trainplan.profiler.nvml import driver
+from trainplan.profiler.task import Clock, Place
 
 PRODUCT_SIZE = {"cuda": 8192, "cpu": 512}
 """Edge of the matrices: 1.1 TFLOP, some milliseconds of a GPU; 0.3 GFLOP on the CPU."""

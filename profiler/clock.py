@@ -8,14 +8,14 @@ from math import ceil
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Protocol, cast
 
-from profiler.samples import Book
-from profiler.task import Place
-from profiler.timing import Effort, Repeat, repeat_until_known
+from trainplan.profiler.samples import Book
+from trainplan.profiler.task import Place
+from trainplan.profiler.timing import Effort, Repeat, repeat_until_known
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from costmodel.spec.profile import Timing
+    from trainplan.costmodel.spec.profile import Timing
 
 ALONE_FRACTION = 0.01
 TOGETHER_FRACTION = 0.03

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from costmodel.explicit import Terms
-from costmodel.hardware import MESSAGES, STRIDED, STRIDED_GROUPS, Kind, Provenance
-from costmodel.runtimes import RUNTIMES
-from costmodel.runtimes.torch_eager import TORCH_EAGER
-from costmodel.spec.profile import (
+from trainplan.costmodel.explicit import Terms
+from trainplan.costmodel.hardware import MESSAGES, STRIDED, STRIDED_GROUPS, Kind, Provenance
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
+from trainplan.costmodel.spec.profile import (
     CopyPoint,
     EndPoint,
     LayerPoint,

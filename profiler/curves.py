@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from costmodel.comm.collectives import bus_factor
-from costmodel.compute import ATTENTION_BACKWARD_FLOP
-from costmodel.hardware import GemmRate, element_bytes
-from costmodel.leftovers import (
+from trainplan.costmodel.comm.collectives import bus_factor
+from trainplan.costmodel.compute import ATTENTION_BACKWARD_FLOP
+from trainplan.costmodel.hardware import GemmRate, element_bytes
+from trainplan.costmodel.leftovers import (
     attention_flop,
     collective_residual,
     collective_seconds_on,
@@ -24,11 +24,11 @@ from costmodel.leftovers import (
     product_residuals,
     products,
 )
-from costmodel.spec.gpu import CollectiveFit, GemmFit, GpuSpec
-from costmodel.spec.profile import AttentionPoint, CollectivePoint, ProductPoint
-from costmodel.spec.training import Precision
-from costmodel.table import FloatColumn
-from costmodel.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND, TERA
+from trainplan.costmodel.spec.gpu import CollectiveFit, GemmFit, GpuSpec
+from trainplan.costmodel.spec.profile import AttentionPoint, CollectivePoint, ProductPoint
+from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.table import FloatColumn
+from trainplan.costmodel.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND, TERA
 
 ROUNDS = 30
 """Rounds of reweighting; the fits of the recorded samples move by less than 0.1 % after 20."""

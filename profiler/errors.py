@@ -1,6 +1,6 @@
 """The error of a measurement that cannot go on."""
 
-from costmodel.errors import PlanError
+from trainplan.costmodel.errors import PlanError
 
 
 class ProfilerError(PlanError):

@@ -7,14 +7,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from costmodel import catalog
-from costmodel.comm.collectives import bus_factor, hops_seconds
-from costmodel.hardware import GROUP_SIZES, OPERATIONS, SHAPES, STRIDES, curve_name
-from costmodel.leftovers import inside_domain
-from costmodel.profiled import points_of
-from costmodel.sourced import Sourced
-from costmodel.spec.gpu import AttentionFit, CollectiveFit, FittedConstants, GemmFit, GpuSpec
-from costmodel.spec.profile import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.comm.collectives import bus_factor, hops_seconds
+from trainplan.costmodel.hardware import GROUP_SIZES, OPERATIONS, SHAPES, STRIDES, curve_name
+from trainplan.costmodel.leftovers import inside_domain
+from trainplan.costmodel.profiled import points_of
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.gpu import (
+    AttentionFit,
+    CollectiveFit,
+    FittedConstants,
+    GemmFit,
+    GpuSpec,
+)
+from trainplan.costmodel.spec.profile import (
     LOSSES,
     PERMUTES,
     AttentionPoint,
@@ -24,8 +30,8 @@ from costmodel.spec.profile import (
     Profile,
     StreamPoint,
 )
-from costmodel.units import GB, MICROSECOND, TERA
-from profiler.curves import (
+from trainplan.costmodel.units import GB, MICROSECOND, TERA
+from trainplan.profiler.curves import (
     LEAST_POINTS,
     backward_efficiency,
     fit_attention,

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
-from costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Spec
 
 BEAT_SECONDS = 0.25
 START_SECONDS = 300.0

@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, TypeAdapter, ValidationError, model_validator
 
-from costmodel.complaints import first_complaint
-from costmodel.errors import SpecError
-from costmodel.spec.base import Spec
-from costmodel.spec.profile import Failure, Flag, Host, Point, Software, Timing
-from profiler.samples import Samples, replayed, timings
-from profiler.task import Request
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.profile import Failure, Flag, Host, Point, Software, Timing
+from trainplan.profiler.samples import Samples, replayed, timings
+from trainplan.profiler.task import Request
 
 SCHEMA = "trainplan/profile-journal/v1"
 MOST_STARTS = 2

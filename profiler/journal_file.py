@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from costmodel.errors import SpecError
-from profiler.errors import ProfilerError
-from profiler.journal import AGAIN, JournalContent, Record, line_of, read_journal
+from trainplan.costmodel.errors import SpecError
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.journal import AGAIN, JournalContent, Record, line_of, read_journal
 
 
 class JournalFile:

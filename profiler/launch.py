@@ -19,15 +19,15 @@ from subprocess import run as run_process
 from tempfile import TemporaryDirectory
 from time import sleep
 
-from costmodel.errors import SpecError
-from profiler.cores import usable_cores
-from profiler.errors import ProfilerError
-from profiler.heartbeat import read_beats
-from profiler.journal import Interrupted, JournalContent, TaskName
-from profiler.journal_file import JournalFile, only_run
-from profiler.processes import die_with_parent, end
-from profiler.task import Request
-from profiler.watch import Progress, Watch, died, hung
+from trainplan.costmodel.errors import SpecError
+from trainplan.profiler.cores import usable_cores
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.heartbeat import read_beats
+from trainplan.profiler.journal import Interrupted, JournalContent, TaskName
+from trainplan.profiler.journal_file import JournalFile, only_run
+from trainplan.profiler.processes import die_with_parent, end
+from trainplan.profiler.task import Request
+from trainplan.profiler.watch import Progress, Watch, died, hung
 
 POLL_SECONDS = 0.1
 CPU_PROCESSES = 2
@@ -69,7 +69,7 @@ def run(
     where: Launch,
     files: Files,
     on_progress: Callable[[Progress], object],
-    module: str = "profiler.session",
+    module: str = "trainplan.profiler.session",
     *,
     restart: bool = False,
 ) -> JournalContent | None:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, groupby
 from pathlib import Path
 
-from costmodel.spec.profile import Host, Software
-from costmodel.units import GIB
-from profiler.cores import usable_cores
-from profiler.nvml import Driver, driver
-from profiler.task import Place
+from trainplan.costmodel.spec.profile import Host, Software
+from trainplan.costmodel.units import GIB
+from trainplan.profiler.cores import usable_cores
+from trainplan.profiler.nvml import Driver, driver
+from trainplan.profiler.task import Place
 
 CPU_NAME = re.compile(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", re.MULTILINE)
 

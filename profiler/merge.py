@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
-from costmodel import catalog
-from costmodel.errors import CatalogError, SpecError
-from costmodel.sourced import Sourced
-from costmodel.spec.gpu import GpuSpec
-from costmodel.spec.profile import Point, Profile, Timing
-from profiler.fit import fitted
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import CatalogError, SpecError
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.profile import Point, Profile, Timing
+from trainplan.profiler.fit import fitted
 
 AGREE = 3.0
 """Timings agree within that many times their spread. Source: derived, three deviations."""

@@ -26,9 +26,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from costmodel.errors import SpecError
-from costmodel.units import GB, GIB
-from profiler.trace import trace_steps
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.units import GB, GIB
+from trainplan.profiler.trace import trace_steps
 
 MEGATRON_ITERATION = re.compile(
     r"iteration\s+(?P<number>\d+)\s*/\s*\d+\s*\|.*?"

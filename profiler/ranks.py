@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from profiler.errors import ProfilerError
-from profiler.heartbeat import START_SECONDS
-from profiler.task import Place
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.heartbeat import START_SECONDS
+from trainplan.profiler.task import Place
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

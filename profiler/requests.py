@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from costmodel.catalog.models import preset
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.training import LOW_PRECISION, Precision
-from profiler.bench.layer import layer_tasks
-from profiler.bench.shapes import caps, model_shapes, products
-from profiler.task import Place, Request
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.training import LOW_PRECISION, Precision
+from trainplan.profiler.bench.layer import layer_tasks
+from trainplan.profiler.bench.shapes import caps, model_shapes, products
+from trainplan.profiler.task import Place, Request
 
 Device = Literal["cuda", "cpu"]
 TINY_LLAMA = ModelSpec(

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
-from costmodel.spec.base import Spec
-from costmodel.spec.profile import Point, Timing
-from profiler.timing import timing_of
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.profile import Point, Timing
+from trainplan.profiler.timing import timing_of
 
 DIGITS = 6
 """Significant ones that are kept. Source: derived; no clock resolves a millionth of a block."""

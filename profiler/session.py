@@ -1,4 +1,4 @@
-"""What every rank runs: `python -m profiler.session`, started by `profiler.launch`."""
+"""What every rank runs: `python -m trainplan.profiler.session`, started by `profiler.launch`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from costmodel.errors import PlanError
-from costmodel.spec.profile import Host
-from profiler.canary import canary, crowd, slow_ranks
-from profiler.clock import DeviceClock
-from profiler.cores import busy_cores, usable_cores
-from profiler.errors import ProfilerError
-from profiler.heartbeat import Heart, leave_on_signal
-from profiler.journal import Header
-from profiler.journal_file import JournalFile
-from profiler.machine import this_host, this_software
-from profiler.processes import die_with_parent
-from profiler.ranks import DATA_FRACTION, Ranks, join, leave, this_place
-from profiler.task import Item, Place, Request
-from profiler.walk import Restart, Walk
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.spec.profile import Host
+from trainplan.profiler.canary import canary, crowd, slow_ranks
+from trainplan.profiler.clock import DeviceClock
+from trainplan.profiler.cores import busy_cores, usable_cores
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.heartbeat import Heart, leave_on_signal
+from trainplan.profiler.journal import Header
+from trainplan.profiler.journal_file import JournalFile
+from trainplan.profiler.machine import this_host, this_software
+from trainplan.profiler.processes import die_with_parent
+from trainplan.profiler.ranks import DATA_FRACTION, Ranks, join, leave, this_place
+from trainplan.profiler.task import Item, Place, Request
+from trainplan.profiler.walk import Restart, Walk
 
 LISTEN_SECONDS = 0.5
 """Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
@@ -66,7 +66,9 @@ def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | Non
 
 def _options(arguments: Sequence[str] | None) -> Options:
     # torchrun takes an option for its own where it is the beginning of one of its own
-    parser = argparse.ArgumentParser(prog="python -m profiler.session", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="python -m trainplan.profiler.session", allow_abbrev=False
+    )
     parser.add_argument("--request", type=Path, required=True)
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--status", type=Path, required=True)
@@ -76,7 +78,7 @@ def _options(arguments: Sequence[str] | None) -> Options:
 
 
 def _registry() -> Mapping[str, Item]:
-    from profiler.bench import ITEMS  # noqa: PLC0415 (tests bring items of their own)
+    from trainplan.profiler.bench import ITEMS  # noqa: PLC0415 (tests bring items of their own)
 
     return ITEMS
 

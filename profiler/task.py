@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from costmodel.spec.base import Spec
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import Point, Timing
-from costmodel.spec.training import Precision
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import Point, Timing
+from trainplan.costmodel.spec.training import Precision
 
 
 class Request(Spec):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import comb, inf, isfinite
 from statistics import median, multimode
 
-from costmodel.spec.profile import Flag, Timing
-from profiler.errors import ProfilerError
+from trainplan.costmodel.spec.profile import Flag, Timing
+from trainplan.profiler.errors import ProfilerError
 
 CONFIDENCE = 0.95
 FEWEST_REPEATS = 5

@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from statistics import median
 
-from costmodel.errors import SpecError
-from costmodel.units import MICROSECOND
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.units import MICROSECOND
 
 STEP = re.compile(r"ProfilerStep#(?P<number>\d{1,9})")
 GPU_TRACK = "gpu_user_annotation"

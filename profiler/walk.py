@@ -11,12 +11,12 @@ from itertools import groupby
 from time import monotonic
 from typing import Literal
 
-from costmodel.errors import PlanError, SpecError
-from costmodel.spec.profile import Failure, Point
-from profiler.canary import NOISE, Canary, State, changes
-from profiler.clock import DeviceClock
-from profiler.heartbeat import Heart
-from profiler.journal import (
+from trainplan.costmodel.errors import PlanError, SpecError
+from trainplan.costmodel.spec.profile import Failure, Point
+from trainplan.profiler.canary import NOISE, Canary, State, changes
+from trainplan.profiler.clock import DeviceClock
+from trainplan.profiler.heartbeat import Heart
+from trainplan.profiler.journal import (
     MOST_STARTS,
     Done,
     Failed,
@@ -27,10 +27,10 @@ from profiler.journal import (
     TaskName,
     must_match,
 )
-from profiler.journal_file import JournalFile
-from profiler.ranks import Ranks
-from profiler.samples import Book, Samples, labelled
-from profiler.task import Item, Request, Task
+from trainplan.profiler.journal_file import JournalFile
+from trainplan.profiler.ranks import Ranks
+from trainplan.profiler.samples import Book, Samples, labelled
+from trainplan.profiler.task import Item, Request, Task
 
 LEFT_ALONE = re.compile(r"timed? ?out|connection (closed|reset|refused)|by peer", re.IGNORECASE)
 """What torch says on a rank that waited for another one in vain."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-from profiler.heartbeat import BEAT_SECONDS, START_SECONDS, Beat, read_beats
+from trainplan.profiler.heartbeat import BEAT_SECONDS, START_SECONDS, Beat, read_beats
 
 STALE_SECONDS = 10 * BEAT_SECONDS
 """A process whose beat is older is stopped, or holds Python's lock."""

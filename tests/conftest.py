@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from costmodel.axes import AXES
-from costmodel.catalog.models import preset
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
-from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
-from costmodel.spec.training import TrainingSpec
-from costmodel.table import FULL, SELECTIVE, LayoutTable, module_bits
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.table import FULL, SELECTIVE, LayoutTable, module_bits
 
 # Continuous integration draws the same examples every time; at a desk each run draws new ones.
 settings.register_profile("trainplan", deadline=None, derandomize="CI" in os.environ)

@@ -1,11 +1,11 @@
 """Models and their exports to Megatron-LM, for the tests of what is written."""
 
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec, RopeScaling
-from costmodel.spec.training import TrainingSpec
-from planner.exporters import EXPORTERS, LaunchConfig
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec, RopeScaling
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 
 DENSE = ModelSpec(
     name="dense",

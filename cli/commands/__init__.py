@@ -16,27 +16,28 @@ class Entry:
     """Where a command lives and what `plan --help` says of it."""
 
     module: str
+    """Name of its module in this package."""
     summary: str
 
 
 COMMANDS: Mapping[str, Entry] = MappingProxyType(
     {
-        "search": Entry("cli.commands.search", "Find the fastest layout that fits, with proof."),
-        "estimate": Entry("cli.commands.estimate", "Price one layout: time, memory, fit."),
-        "profile": Entry("cli.commands.profile", "Measure this machine: compute, memory, links."),
-        "import": Entry("cli.commands.import_profile", "Read a profile of another tool."),
-        "calibrate": Entry("cli.commands.calibrate", "Correct the estimate by measured steps."),
-        "validate": Entry("cli.commands.validate", "Compare predictions with measured runs."),
-        "schedule": Entry("cli.commands.schedule", "Time and proof of a pipeline schedule."),
-        "simulate": Entry("cli.commands.simulate", "Run the schedule of a plan on a clock."),
-        "explain": Entry("cli.commands.explain", "Say what limits a plan, what more would buy."),
-        "why-not": Entry("cli.commands.why_not", "Say why a layout is not the answer."),
-        "compare": Entry("cli.commands.compare", "Compare two plans, term by term."),
-        "sweep": Entry("cli.commands.sweep", "Vary the job of a plan; search every point."),
-        "export": Entry("cli.commands.export", "Write the launch script of a plan."),
-        "catalog": Entry("cli.commands.catalog", "Show known GPUs, models and clusters."),
-        "doctor": Entry("cli.commands.doctor", "Check installation, runtime or a profile."),
-        "completion": Entry("cli.commands.completion", "Print the completion script of a shell."),
+        "search": Entry("search", "Find the fastest layout that fits, with proof."),
+        "estimate": Entry("estimate", "Price one layout: time, memory, fit."),
+        "profile": Entry("profile", "Measure this machine: compute, memory, links."),
+        "import": Entry("import_profile", "Read a profile of another tool."),
+        "calibrate": Entry("calibrate", "Correct the estimate by measured steps."),
+        "validate": Entry("validate", "Compare predictions with measured runs."),
+        "schedule": Entry("schedule", "Time and proof of a pipeline schedule."),
+        "simulate": Entry("simulate", "Run the schedule of a plan on a clock."),
+        "explain": Entry("explain", "Say what limits a plan, what more would buy."),
+        "why-not": Entry("why_not", "Say why a layout is not the answer."),
+        "compare": Entry("compare", "Compare two plans, term by term."),
+        "sweep": Entry("sweep", "Vary the job of a plan; search every point."),
+        "export": Entry("export", "Write the launch script of a plan."),
+        "catalog": Entry("catalog", "Show known GPUs, models and clusters."),
+        "doctor": Entry("doctor", "Check installation, runtime or a profile."),
+        "completion": Entry("completion", "Print the completion script of a shell."),
     }
 )
 """Command name -> entry, in the order of the help page; the module's `command` is the command."""

@@ -9,29 +9,29 @@ from typing import get_args
 
 import click
 
-from cli.calibrations import calibration_json
-from cli.files import read_log
-from cli.help import example
-from cli.inputs import load_model
-from cli.layout_text import parse_layout
-from cli.options import FORCE, JSON, Destination, gathered
-from cli.output import json_text, remark, show, write
-from cli.profiles import load_measured, machines_of
-from cli.render.calibration import calibration_page, log_line
-from cli.render.text import gib
-from cli.runs import InvalidRun, read_runs
-from cli.runtime_options import OPTION
-from costmodel.calibrate import Observation, calibrate, kind_of, kinds_of
-from costmodel.calibrated import Measured
-from costmodel.catalog import gpu_names
-from costmodel.errors import PlanError, SpecError
-from costmodel.runtimes import RUNTIMES
-from costmodel.spec.job import Job
-from costmodel.spec.options import RuntimeOptions
-from costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
-from costmodel.validate.observations import observation_of
-from planner.answer import estimate
-from profiler.observe import Asked, observe
+from trainplan.cli.calibrations import calibration_json
+from trainplan.cli.files import read_log
+from trainplan.cli.help import example
+from trainplan.cli.inputs import load_model
+from trainplan.cli.layout_text import parse_layout
+from trainplan.cli.options import FORCE, JSON, Destination, gathered
+from trainplan.cli.output import json_text, remark, show, write
+from trainplan.cli.profiles import load_measured, machines_of
+from trainplan.cli.render.calibration import calibration_page, log_line
+from trainplan.cli.render.text import gib
+from trainplan.cli.runs import InvalidRun, read_runs
+from trainplan.cli.runtime_options import OPTION
+from trainplan.costmodel.calibrate import Observation, calibrate, kind_of, kinds_of
+from trainplan.costmodel.calibrated import Measured
+from trainplan.costmodel.catalog import gpu_names
+from trainplan.costmodel.errors import PlanError, SpecError
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
+from trainplan.costmodel.validate.observations import observation_of
+from trainplan.planner.answer import estimate
+from trainplan.profiler.observe import Asked, observe
 
 DEFAULT_PRECISION: Precision = "bf16"
 DEFAULT_RUNTIME = "megatron-lm"

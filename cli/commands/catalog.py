@@ -6,10 +6,10 @@ from importlib.resources import files
 
 import click
 
-from cli.help import example
-from cli.options import JSON
-from cli.output import show, show_json, write
-from cli.render.catalog import (
+from trainplan.cli.help import example
+from trainplan.cli.options import JSON
+from trainplan.cli.output import show, show_json, write
+from trainplan.cli.render.catalog import (
     cluster_entries,
     clusters_page,
     gpu_entry,
@@ -19,9 +19,9 @@ from cli.render.catalog import (
     model_page,
     models_page,
 )
-from costmodel.catalog import gpu, gpu_names
-from costmodel.catalog.models import preset, preset_names
-from costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.catalog import gpu, gpu_names
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.spec.cluster import ClusterSpec
 
 TEMPLATE = "cluster.yaml"
 
@@ -74,7 +74,7 @@ def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
     if template and schema:
         raise click.UsageError("--template and --schema exclude each other")
     if template:
-        write(files("cli.templates").joinpath(TEMPLATE).read_text(encoding="utf-8"))
+        write(files("trainplan.cli.templates").joinpath(TEMPLATE).read_text(encoding="utf-8"))
     elif schema:
         show_json(ClusterSpec.model_json_schema())
     elif as_json:

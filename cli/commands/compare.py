@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from cli.help import example
-from cli.options import JSON, PROFILE
-from cli.output import show, show_json
-from cli.profiles import load_measured
-from cli.render.compare import compare_document, compare_page
-from cli.written_plans import load_written, remark_change
-from planner.compare import compare
-from planner.variations import Case
+from trainplan.cli.help import example
+from trainplan.cli.options import JSON, PROFILE
+from trainplan.cli.output import show, show_json
+from trainplan.cli.profiles import load_measured
+from trainplan.cli.render.compare import compare_document, compare_page
+from trainplan.cli.written_plans import load_written, remark_change
+from trainplan.planner.compare import compare
+from trainplan.planner.variations import Case
 
 
 @click.command("compare", epilog=example("plan compare before.json after.json"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from cli.help import example
-from cli.main import COMPLETE, plan
-from cli.output import write
+from trainplan.cli.help import example
+from trainplan.cli.main import COMPLETE, plan
+from trainplan.cli.output import write
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -12,22 +12,22 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from cli.files import FileError, read_text
-from cli.help import example
-from cli.output import show
-from cli.profile_doctor import profile_findings
-from cli.render.grid import Column, grid
-from costmodel.catalog.models import preset, preset_names
-from costmodel.errors import PlanError
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout, OffloadSpec
-from costmodel.spec.training import TrainingSpec
-from planner.exporters import EXPORTERS
-from planner.exporters.compare import flags_in_sources
+from trainplan.cli.files import FileError, read_text
+from trainplan.cli.help import example
+from trainplan.cli.output import show
+from trainplan.cli.profile_doctor import profile_findings
+from trainplan.cli.render.grid import Column, grid
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout, OffloadSpec
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters.compare import flags_in_sources
 
 DISTRIBUTION = "trainplan"
-PACKAGES = ("cli", "planner", "profiler", "costmodel")
+PACKAGE = "trainplan"
 LIBRARIES = ("click", "numpy", "pydantic", "pyyaml", "rich")
 MISSING = 2
 
@@ -89,14 +89,13 @@ def _installation() -> Iterator[Finding]:
             yield Finding(library, good=True, detail=version)
         except importlib.metadata.PackageNotFoundError:
             yield Finding(library, good=False, detail=f"not installed: pip install {library}")
-    owners = importlib.metadata.packages_distributions()
-    for package in PACKAGES:
-        yield _ownership(package, sorted({name.lower() for name in owners.get(package, [])}))
+    owners = importlib.metadata.packages_distributions().get(PACKAGE, [])
+    yield _ownership(sorted({name.lower() for name in owners}))
 
 
-def _ownership(package: str, owners: list[str]) -> Finding:
-    """Top-level names are shared by all distributions: another may have replaced ours."""
-    name = f"package {package}"
+def _ownership(owners: list[str]) -> Finding:
+    """Top-level names are shared by all distributions: another may have put modules below ours."""
+    name = f"package {PACKAGE}"
     others = [owner for owner in owners if owner != DISTRIBUTION]
     if others:
         detail = (

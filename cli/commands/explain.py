@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from cli.clock import Clock
-from cli.help import example
-from cli.options import JSON, PROFILE
-from cli.output import show, show_json
-from cli.processes import WORKERS, Processes
-from cli.profiles import load_measured
-from cli.render.explain import explain_document, explain_page
-from cli.written_plans import load_written, remark_change, remark_objective, time_limit
-from costmodel.errors import PlanError
-from planner.explain import explain
-from planner.variations import Case
+from trainplan.cli.clock import Clock
+from trainplan.cli.help import example
+from trainplan.cli.options import JSON, PROFILE
+from trainplan.cli.output import show, show_json
+from trainplan.cli.processes import WORKERS, Processes
+from trainplan.cli.profiles import load_measured
+from trainplan.cli.render.explain import explain_document, explain_page
+from trainplan.cli.written_plans import load_written, remark_change, remark_objective, time_limit
+from trainplan.costmodel.errors import PlanError
+from trainplan.planner.explain import explain
+from trainplan.planner.variations import Case
 
 
 @click.command("explain", epilog=example("plan explain plan.json"))

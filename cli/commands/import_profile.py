@@ -8,19 +8,19 @@ from typing import get_args
 
 import click
 
-from cli.files import read_log, refuse_existing, write_text
-from cli.help import example
-from cli.inputs import load_model
-from cli.options import FORCE, JSON, gathered
-from cli.output import show, show_json
-from cli.profiles import profile_document, profile_text
-from cli.render.profile import profile_page
-from costmodel.catalog import gpu as catalog_gpu
-from costmodel.errors import SpecError
-from costmodel.spec.training import LARGEST_SIZE, Precision
-from profiler.fit import fitted
-from profiler.importers import IMPORTERS, Asked, import_profile
-from profiler.merge import spec_of
+from trainplan.cli.files import read_log, refuse_existing, write_text
+from trainplan.cli.help import example
+from trainplan.cli.inputs import load_model
+from trainplan.cli.options import FORCE, JSON, gathered
+from trainplan.cli.output import show, show_json
+from trainplan.cli.profiles import profile_document, profile_text
+from trainplan.cli.render.profile import profile_page
+from trainplan.costmodel.catalog import gpu as catalog_gpu
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
+from trainplan.profiler.fit import fitted
+from trainplan.profiler.importers import IMPORTERS, Asked, import_profile
+from trainplan.profiler.merge import spec_of
 
 
 def _asked(

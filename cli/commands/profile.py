@@ -10,24 +10,24 @@ from typing import get_args
 
 import click
 
-from cli.files import refuse_existing, write_text
-from cli.help import example
-from cli.inputs import load_model
-from cli.options import FORCE, JSON, gathered
-from cli.output import show, show_json, write
-from cli.profiles import profile_document, profile_text
-from cli.progress import TaskBar
-from cli.render.profile import profile_page
-from costmodel.errors import SpecError
-from costmodel.spec.profile import Origin
-from costmodel.spec.training import LARGEST_SIZE, Precision
-from profiler.assemble import profile_of
-from profiler.bench import ITEMS
-from profiler.journal import JournalContent
-from profiler.launch import Files, Launch, default_nproc, num_gpus, run
-from profiler.launch_script import Kind, launch_script
-from profiler.requests import Device, notes, request_for
-from profiler.task import Place, Request
+from trainplan.cli.files import refuse_existing, write_text
+from trainplan.cli.help import example
+from trainplan.cli.inputs import load_model
+from trainplan.cli.options import FORCE, JSON, gathered
+from trainplan.cli.output import show, show_json, write
+from trainplan.cli.profiles import profile_document, profile_text
+from trainplan.cli.progress import TaskBar
+from trainplan.cli.render.profile import profile_page
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import Origin
+from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
+from trainplan.profiler.assemble import profile_of
+from trainplan.profiler.bench import ITEMS
+from trainplan.profiler.journal import JournalContent
+from trainplan.profiler.launch import Files, Launch, default_nproc, num_gpus, run
+from trainplan.profiler.launch_script import Kind, launch_script
+from trainplan.profiler.requests import Device, notes, request_for
+from trainplan.profiler.task import Place, Request
 
 LOCAL = Path("profile.json")
 LAUNCH_OPTIONS = frozenset(

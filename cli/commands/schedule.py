@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from cli.clock import Clock
-from cli.files import read_text
-from cli.help import example
-from cli.output import WIDTH, remark, show, show_json
-from cli.parameters import finite
-from cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
-from cli.schedule_effects import refuse_idle, refuse_no_export, refuse_nothing_to_split
-from cli.schedule_options import (
+from trainplan.cli.clock import Clock
+from trainplan.cli.files import read_text
+from trainplan.cli.help import example
+from trainplan.cli.output import WIDTH, remark, show, show_json
+from trainplan.cli.parameters import finite
+from trainplan.cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
+from trainplan.cli.schedule_effects import refuse_idle, refuse_no_export, refuse_nothing_to_split
+from trainplan.cli.schedule_options import (
     ALL,
     Durations,
     Sizes,
@@ -22,13 +22,13 @@ from cli.schedule_options import (
     size_options,
     way_options,
 )
-from cli.schedule_outputs import Outputs, output_options
-from costmodel.errors import PlanError, SpecError, UnsupportedError
-from costmodel.schedules.program import Program, Shape
-from planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
-from planner.pipelines import Pipeline
-from planner.schedules import Ranking, imported, ranked, scheduled, synthesised
-from planner.scored import HoldsTooMuchError, Scored, vpp_of
+from trainplan.cli.schedule_outputs import Outputs, output_options
+from trainplan.costmodel.errors import PlanError, SpecError, UnsupportedError
+from trainplan.costmodel.schedules.program import Program, Shape
+from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
+from trainplan.planner.pipelines import Pipeline
+from trainplan.planner.schedules import Ranking, imported, ranked, scheduled, synthesised
+from trainplan.planner.scored import HoldsTooMuchError, Scored, vpp_of
 
 SYNTHESIS_SECONDS = 30.0
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import click
 
-from cli.clock import Clock
-from cli.help import example
-from cli.layout_text import parse_layout, spelled_out
-from cli.objective_options import DEADLINE, OBJECTIVE, PARETO, SLACK, pair_of, slack_of
-from cli.options import (
+from trainplan.cli.clock import Clock
+from trainplan.cli.help import example
+from trainplan.cli.layout_text import parse_layout, spelled_out
+from trainplan.cli.objective_options import DEADLINE, OBJECTIVE, PARETO, SLACK, pair_of, slack_of
+from trainplan.cli.options import (
     Destination,
     Question,
     destination_options,
@@ -19,22 +19,22 @@ from cli.options import (
     job_options,
     memory_margin,
 )
-from cli.output import json_text, remark, show, show_json, write
-from cli.parameters import finite
-from cli.processes import WORKERS, Processes
-from cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
-from cli.render.pareto import pareto_page
-from cli.render.plan import baseline_text, next_part, plan_page
-from costmodel.errors import PlanError, SpecError
-from costmodel.explicit import Estimate
-from costmodel.spec.layout import Layout
-from planner import answer
-from planner.answer import SearchOptions
-from planner.constraints import parse_choice
-from planner.pareto import pareto as unbeaten_by_any
-from planner.pareto import pareto_json
-from planner.plan import Infeasible, Plan, plan_json
-from planner.target import Name
+from trainplan.cli.output import json_text, remark, show, show_json, write
+from trainplan.cli.parameters import finite
+from trainplan.cli.processes import WORKERS, Processes
+from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
+from trainplan.cli.render.pareto import pareto_page
+from trainplan.cli.render.plan import baseline_text, next_part, plan_page
+from trainplan.costmodel.errors import PlanError, SpecError
+from trainplan.costmodel.explicit import Estimate
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner import answer
+from trainplan.planner.answer import SearchOptions
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.pareto import pareto as unbeaten_by_any
+from trainplan.planner.pareto import pareto_json
+from trainplan.planner.plan import Infeasible, Plan, plan_json
+from trainplan.planner.target import Name
 
 NOTHING_FITS = 2
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from cli.documents import read_json
-from cli.help import example
-from cli.options import CANDIDATE, PROFILE
-from cli.output import WIDTH, show, show_json
-from cli.profiles import load_measured
-from cli.render.simulation import simulation_json, simulation_page, step_end
-from cli.schedule_outputs import Outputs, output_options
-from cli.written_plans import remark_change
-from costmodel.errors import PlanError
-from planner.candidates import with_candidate, written_step_time
-from planner.plan import chosen_from_json
-from planner.simulation import simulate
+from trainplan.cli.documents import read_json
+from trainplan.cli.help import example
+from trainplan.cli.options import CANDIDATE, PROFILE
+from trainplan.cli.output import WIDTH, show, show_json
+from trainplan.cli.profiles import load_measured
+from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
+from trainplan.cli.schedule_outputs import Outputs, output_options
+from trainplan.cli.written_plans import remark_change
+from trainplan.costmodel.errors import PlanError
+from trainplan.planner.candidates import with_candidate, written_step_time
+from trainplan.planner.plan import chosen_from_json
+from trainplan.planner.simulation import simulate
 
 
 @click.command(

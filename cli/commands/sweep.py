@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from cli.clock import Clock
-from cli.help import example
-from cli.layout_text import spelled_out
-from cli.options import JSON, PROFILE
-from cli.output import show, show_json
-from cli.processes import WORKERS, Processes
-from cli.profiles import load_measured
-from cli.render.sweep import sweep_document, sweep_page
-from cli.written_plans import load_written, remark_objective, time_limit
-from planner.knobs import KNOBS, parse_varied
-from planner.sweep import sweep
-from planner.variations import Case
+from trainplan.cli.clock import Clock
+from trainplan.cli.help import example
+from trainplan.cli.layout_text import spelled_out
+from trainplan.cli.options import JSON, PROFILE
+from trainplan.cli.output import show, show_json
+from trainplan.cli.processes import WORKERS, Processes
+from trainplan.cli.profiles import load_measured
+from trainplan.cli.render.sweep import sweep_document, sweep_page
+from trainplan.cli.written_plans import load_written, remark_objective, time_limit
+from trainplan.planner.knobs import KNOBS, parse_varied
+from trainplan.planner.sweep import sweep
+from trainplan.planner.variations import Case
 
 NO_PLAN = 2
 """Exit code: no point has a plan."""

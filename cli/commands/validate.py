@@ -7,18 +7,18 @@ from pathlib import Path
 
 import click
 
-from cli.help import example
-from cli.options import JSON, PROFILE
-from cli.options import memory_margin as with_memory_margin
-from cli.output import remark, show, show_json
-from cli.profiles import load_measured
-from cli.progress import watched
-from cli.render.validate import Shown, validate_document, validate_page
-from cli.runs import InvalidRun, read_runs
-from costmodel.calibrated import Measured
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.predict import Prediction, predict, unreadable
-from costmodel.validate.scores import scores
+from trainplan.cli.help import example
+from trainplan.cli.options import JSON, PROFILE
+from trainplan.cli.options import memory_margin as with_memory_margin
+from trainplan.cli.output import remark, show, show_json
+from trainplan.cli.profiles import load_measured
+from trainplan.cli.progress import watched
+from trainplan.cli.render.validate import Shown, validate_document, validate_page
+from trainplan.cli.runs import InvalidRun, read_runs
+from trainplan.costmodel.calibrated import Measured
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
+from trainplan.costmodel.validate.scores import scores
 
 
 @click.command(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from cli.render.grid import Column, grid
-from cli.render.text import (
+from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.text import (
     SHORT_MODULES,
     SHORT_OFFLOADED,
     gib,
@@ -18,9 +18,9 @@ from cli.render.text import (
     seconds_like,
     usual_schedule,
 )
-from costmodel.spec.layout import Layout
-from costmodel.uncertainty import near_tie_fraction
-from planner.plan import Candidate, Plan
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.uncertainty import near_tie_fraction
+from trainplan.planner.plan import Candidate, Plan
 
 
 @dataclass(frozen=True, slots=True)

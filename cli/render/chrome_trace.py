@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.schedules.dependencies import LETTERS, NOTHING, sources
-from costmodel.schedules.program import Op, Program
-from costmodel.timeline import FloatMatrix, Timeline
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules.dependencies import LETTERS, NOTHING, sources
+from trainplan.costmodel.schedules.program import Op, Program
+from trainplan.costmodel.timeline import FloatMatrix, Timeline
 
 MICRO = 1e6
 MOST_OPS = 300_000

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.render.differences import (
+from trainplan.cli.render.differences import (
     differences_table,
     field_json,
     fields_table,
     memories_table,
     term_json,
 )
-from cli.render.headline import estimate_line, fit_line
-from cli.render.text import layout_line, percent
-from planner.compare import Comparison, Side
-from planner.layout_document import layout_json
-from planner.plan import estimate_json, job_json
+from trainplan.cli.render.headline import estimate_line, fit_line
+from trainplan.cli.render.text import layout_line, percent
+from trainplan.planner.compare import Comparison, Side
+from trainplan.planner.layout_document import layout_json
+from trainplan.planner.plan import estimate_json, job_json
 
 SCHEMA = "trainplan/compare/v1"
 HEADS = ("first", "second")

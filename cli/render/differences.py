@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 
-from cli.render.grid import Column, bar, grid
-from cli.render.terms import LABELS, SMALLEST_SHARE
-from cli.render.text import (
+from trainplan.cli.render.grid import Column, bar, grid
+from trainplan.cli.render.terms import LABELS, SMALLEST_SHARE
+from trainplan.cli.render.text import (
     gib,
     percent,
     recompute_text,
@@ -17,11 +17,11 @@ from cli.render.text import (
     usual_schedule,
     zero_text,
 )
-from costmodel.explicit import Estimate, Memory
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import ModelSpec
-from costmodel.units import GIB
-from planner.compare import FieldDifference, TermDifference
+from trainplan.costmodel.explicit import Estimate, Memory
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.units import GIB
+from trainplan.planner.compare import FieldDifference, TermDifference
 
 BAR_WIDTH = 16
 LONGEST_VALUE = 34

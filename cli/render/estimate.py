@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 
-from cli.render.groups import groups_part
-from cli.render.headline import fit_line, headline, job_line
-from cli.render.memory_bar import memory_table
-from cli.render.plan import notes_part
-from cli.render.remedies import remedies_json, remedies_part
-from cli.render.terms import terms_table
-from costmodel.explicit import Estimate
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.compare import Side
-from planner.layout_document import layout_json
-from planner.plan import estimate_json, job_json
-from planner.remedies import Remedy
+from trainplan.cli.render.groups import groups_part
+from trainplan.cli.render.headline import fit_line, headline, job_line
+from trainplan.cli.render.memory_bar import memory_table
+from trainplan.cli.render.plan import notes_part
+from trainplan.cli.render.remedies import remedies_json, remedies_part
+from trainplan.cli.render.terms import terms_table
+from trainplan.costmodel.explicit import Estimate
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.compare import Side
+from trainplan.planner.layout_document import layout_json
+from trainplan.planner.plan import estimate_json, job_json
+from trainplan.planner.remedies import Remedy
 
 
 def estimate_page(

@@ -8,18 +8,18 @@ from math import isfinite
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.render.differences import change_text, gain
-from cli.render.grid import Column, grid
-from cli.render.headline import estimate_line, job_line
-from cli.render.memory_bar import memory_table
-from cli.render.terms import largest_cost, terms_table
-from cli.render.text import NEVER, gib, layout_line, percent, plural, seconds_like
-from planner.explain import Explanation, Resource
-from planner.layout_document import layout_json
-from planner.plan import estimate_json, job_json
-from planner.recompute_rule import Lifted
-from planner.robustness import Robustness
-from planner.shadow_prices import Effect, ShadowPrice
+from trainplan.cli.render.differences import change_text, gain
+from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.headline import estimate_line, job_line
+from trainplan.cli.render.memory_bar import memory_table
+from trainplan.cli.render.terms import largest_cost, terms_table
+from trainplan.cli.render.text import NEVER, gib, layout_line, percent, plural, seconds_like
+from trainplan.planner.explain import Explanation, Resource
+from trainplan.planner.layout_document import layout_json
+from trainplan.planner.plan import estimate_json, job_json
+from trainplan.planner.recompute_rule import Lifted
+from trainplan.planner.robustness import Robustness
+from trainplan.planner.shadow_prices import Effect, ShadowPrice
 
 SCHEMA = "trainplan/explain/v1"
 LIMITED_BY: Mapping[Resource, str] = {

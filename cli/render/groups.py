@@ -9,10 +9,10 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.render.text import plural
-from costmodel.groups import rank_groups
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES, Layout
+from trainplan.cli.render.text import plural
+from trainplan.costmodel.groups import rank_groups
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Layout
 
 
 def groups_part(job: Job, layout: Layout) -> Iterator[RenderableType]:

@@ -6,7 +6,7 @@ import math
 
 from rich.text import Text
 
-from cli.render.text import (
+from trainplan.cli.render.text import (
     DOT,
     gib,
     layout_line,
@@ -17,12 +17,12 @@ from cli.render.text import (
     seconds_like,
     tokens,
 )
-from costmodel.explicit import Estimate, Memory
-from costmodel.params import num_active_parameters, num_parameters
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.units import SECONDS_PER_HOUR, long_unit
+from trainplan.costmodel.explicit import Estimate, Memory
+from trainplan.costmodel.params import num_active_parameters, num_parameters
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.units import SECONDS_PER_HOUR, long_unit
 
 
 def headline(job: Job, layout: Layout, estimate: Estimate, *after: str) -> Text:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from rich.table import Table
 from rich.text import Text
 
-from cli.render.grid import Column, bar, grid
-from cli.render.text import gib
-from costmodel.explicit import Memory, RankMemory
+from trainplan.cli.render.grid import Column, bar, grid
+from trainplan.cli.render.text import gib
+from trainplan.costmodel.explicit import Memory, RankMemory
 
 BAR_WIDTH = 16
 MOST_ROWS = 12

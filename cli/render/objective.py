@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.render.grid import Column, grid
-from cli.render.text import gib, percent, plural, seconds
-from costmodel.price import run_steps
-from costmodel.runtimes import traits_of
-from costmodel.units import long_unit
-from planner.plan import Plan
-from planner.target import Target, Tried
+from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.text import gib, percent, plural, seconds
+from trainplan.costmodel.price import run_steps
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.units import long_unit
+from trainplan.planner.plan import Plan
+from trainplan.planner.target import Target, Tried
 
 SHOWN_SIZES = 6
 """Of those tried, the best; `certificate.objective.tried` of the plan document has all."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import ceil
 
-from cli.output import WIDTH
-from cli.render.text import percent, seconds_like
-from costmodel.spec.links import Placement
-from planner.plan import Plan
+from trainplan.cli.output import WIDTH
+from trainplan.cli.render.text import percent, seconds_like
+from trainplan.costmodel.spec.links import Placement
+from trainplan.planner.plan import Plan
 
 MORE = " ..., see `placement` of the plan"
 

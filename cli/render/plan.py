@@ -9,21 +9,21 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from cli.output import section
-from cli.render.alternatives import alternatives_table, legend
-from cli.render.grid import Column, grid
-from cli.render.groups import groups_part
-from cli.render.headline import headline, job_line
-from cli.render.memory_bar import memory_table
-from cli.render.objective import WORDS, amount, objective_lines, only_even, sizes_part
-from cli.render.placement import placement_text
-from cli.render.terms import largest_cost, terms_table
-from cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
-from costmodel.explicit import Estimate
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.constraints import MEMORY, legality_rules, ranks_straddle
-from planner.plan import Certificate, Plan, UnevenStages
+from trainplan.cli.output import section
+from trainplan.cli.render.alternatives import alternatives_table, legend
+from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.groups import groups_part
+from trainplan.cli.render.headline import headline, job_line
+from trainplan.cli.render.memory_bar import memory_table
+from trainplan.cli.render.objective import WORDS, amount, objective_lines, only_even, sizes_part
+from trainplan.cli.render.placement import placement_text
+from trainplan.cli.render.terms import largest_cost, terms_table
+from trainplan.cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
+from trainplan.costmodel.explicit import Estimate
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.constraints import MEMORY, legality_rules, ranks_straddle
+from trainplan.planner.plan import Certificate, Plan, UnevenStages
 
 SHOWN_RULES = 5
 MORE_TIME = "a longer `--time-limit` proves more"

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import RenderableType
 
-from cli.render.differences import change_text, field_json
-from cli.render.grid import Column, grid
-from cli.render.text import gib, seconds_like
-from costmodel.spec.layout import Layout
-from planner.compare import Side
-from planner.remedies import Remedy
+from trainplan.cli.render.differences import change_text, field_json
+from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.text import gib, seconds_like
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.compare import Side
+from trainplan.planner.remedies import Remedy
 
 
 def remedies_part(remedies: Sequence[Remedy], layout: Layout, beside: Side) -> RenderableType:

@@ -8,13 +8,13 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.output import section
-from cli.render.grid import Column, grid
-from cli.render.text import DOT, gib, percent
-from cli.render.timeline import timeline_text
-from planner.pipelines import Pipeline
-from planner.schedules import Ranking, better
-from planner.scored import Scored
+from trainplan.cli.output import section
+from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.text import DOT, gib, percent
+from trainplan.cli.render.timeline import timeline_text
+from trainplan.planner.pipelines import Pipeline
+from trainplan.planner.schedules import Ranking, better
+from trainplan.planner.scored import Scored
 
 EXACT = 6
 """Digits of a time in a unit that only the user knows."""

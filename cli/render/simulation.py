@@ -8,12 +8,12 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.render.chrome_trace import COMPUTE, NETWORK, Extra
-from cli.render.grid import Column, grid
-from cli.render.schedule import gap_text, proof_text
-from cli.render.text import DOT, percent, seconds, seconds_like
-from cli.render.timeline import timeline_text
-from planner.simulation import Simulation
+from trainplan.cli.render.chrome_trace import COMPUTE, NETWORK, Extra
+from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.schedule import gap_text, proof_text
+from trainplan.cli.render.text import DOT, percent, seconds, seconds_like
+from trainplan.cli.render.timeline import timeline_text
+from trainplan.planner.simulation import Simulation
 
 LEGEND = (
     "traffic: gradients and weights a rank still sends to its replicas after its last op\n"

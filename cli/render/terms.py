@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 from rich.table import Table
 
-from cli.render.grid import Column, bar, grid
-from cli.render.text import percent, seconds_like
-from costmodel.explicit import Estimate
+from trainplan.cli.render.grid import Column, bar, grid
+from trainplan.cli.render.text import percent, seconds_like
+from trainplan.costmodel.explicit import Estimate
 
 LABELS = {
     "gemm": "matrix products",

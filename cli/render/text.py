@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from costmodel.spec.layout import Layout, StageSpec
-from costmodel.spec.model import ModelSpec
-from costmodel.units import GIB
+from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.units import GIB
 
 DOT = " · "
 NEVER = "-"

@@ -8,9 +8,9 @@ from itertools import groupby
 import numpy as np
 from rich.text import Text
 
-from costmodel.schedules.dependencies import LETTERS
-from costmodel.schedules.program import IntMatrix, Op
-from costmodel.timeline import Timeline
+from trainplan.costmodel.schedules.dependencies import LETTERS
+from trainplan.costmodel.schedules.program import IntMatrix, Op
+from trainplan.costmodel.timeline import Timeline
 
 IDLE = "."
 CROWDED = (

@@ -9,15 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.render.grid import Column, grid
-from cli.render.text import NEVER, percent, plural, seconds, seconds_like
-from cli.render.validate_json import validate_document
-from costmodel.validate.memory_scores import Verdicts
-from costmodel.validate.one_step import OneStep
-from costmodel.validate.predict import Prediction
-from costmodel.validate.ranking import Ranking
-from costmodel.validate.scores import Scores, worst
-from costmodel.validate.steps import Errors, TimedRow
+from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.text import NEVER, percent, plural, seconds, seconds_like
+from trainplan.cli.render.validate_json import validate_document
+from trainplan.costmodel.validate.memory_scores import Verdicts
+from trainplan.costmodel.validate.one_step import OneStep
+from trainplan.costmodel.validate.predict import Prediction
+from trainplan.costmodel.validate.ranking import Ranking
+from trainplan.costmodel.validate.scores import Scores, worst
+from trainplan.costmodel.validate.steps import Errors, TimedRow
 
 __all__ = ["Shown", "headline_text", "validate_document", "validate_page"]
 

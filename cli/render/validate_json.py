@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from costmodel.validate.intervals import Coverage
-from costmodel.validate.memory_scores import Verdicts
-from costmodel.validate.predict import Prediction
-from costmodel.validate.ranking import Ranking
-from costmodel.validate.scores import Scores
-from costmodel.validate.steps import Errors, measured_step_seconds
+from trainplan.costmodel.validate.intervals import Coverage
+from trainplan.costmodel.validate.memory_scores import Verdicts
+from trainplan.costmodel.validate.predict import Prediction
+from trainplan.costmodel.validate.ranking import Ranking
+from trainplan.costmodel.validate.scores import Scores
+from trainplan.costmodel.validate.steps import Errors, measured_step_seconds
 
 Json = Mapping[str, object]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from costmodel.axes import cp, dp, ep, etp, groups, pp, tp
-from costmodel.rules import Rule
+from trainplan.costmodel.axes import cp, dp, ep, etp, groups, pp, tp
+from trainplan.costmodel.rules import Rule
 
 AXES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     {

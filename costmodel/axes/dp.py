@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.rules import Rule, rule
-from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, LayoutTable
+from trainplan.costmodel.rules import Rule, rule
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 @rule(

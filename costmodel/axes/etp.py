@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.axes.ep import FOLDING
-from costmodel.rules import Rule, rule
-from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, LayoutTable
+from trainplan.costmodel.axes.ep import FOLDING
+from trainplan.costmodel.rules import Rule, rule
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 @rule("etp_needs_experts", "etp", "etp > 1 needs a mixture-of-experts model", FOLDING)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.groups import in_groups, misplaced
-from costmodel.rules import Rule, rule
-from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, LayoutTable
+from trainplan.costmodel.groups import in_groups, misplaced
+from trainplan.costmodel.rules import Rule, rule
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 @rule(

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from costmodel.rules import Rule, num_microbatches, rule
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.schedule import ShapeRule
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
-from costmodel.splits import EMPTY_ENDS
-from costmodel.table import BoolColumn, LayoutTable, stage_codes
+from trainplan.costmodel.rules import Rule, num_microbatches, rule
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.schedule import ShapeRule
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.splits import EMPTY_ENDS
+from trainplan.costmodel.table import BoolColumn, LayoutTable, stage_codes
 
 INTERLEAVED = "Narayanan et al., arXiv:2104.04473, section 2.2.2"
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.blocks.accumulation import (
+from trainplan.costmodel.blocks.accumulation import (
     adds_whole,
     counted_microbatches,
     dense_weights,
     moe_weights,
 )
-from costmodel.blocks.attention import all_but_projections, attention_part
-from costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
-from costmodel.blocks.host import Launches, dense_launches, moe_launches
-from costmodel.blocks.levels import (
+from trainplan.costmodel.blocks.attention import all_but_projections, attention_part
+from trainplan.costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
+from trainplan.costmodel.blocks.host import Launches, dense_launches, moe_launches
+from trainplan.costmodel.blocks.levels import (
     Levels,
     Passes,
     end_levels,
@@ -29,10 +29,10 @@ from costmodel.blocks.levels import (
     scaled,
     scaled_module,
 )
-from costmodel.blocks.mlp import mlp_part
-from costmodel.blocks.moe import moe_part
-from costmodel.blocks.norms import norm_module
-from costmodel.blocks.parts import (
+from trainplan.costmodel.blocks.mlp import mlp_part
+from trainplan.costmodel.blocks.moe import moe_part
+from trainplan.costmodel.blocks.norms import norm_module
+from trainplan.costmodel.blocks.parts import (
     Module,
     Part,
     PassSeconds,
@@ -40,11 +40,11 @@ from costmodel.blocks.parts import (
     pass_seconds,
     shapes,
 )
-from costmodel.blocks.power import under_power_limit
-from costmodel.machine import Machine
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.blocks.power import under_power_limit
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on, with the micro batches of a step where their number changes it, and

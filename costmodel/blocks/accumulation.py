@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.params import (
+from trainplan.costmodel.params import (
     attention_bias_params,
     attention_matrix_params,
     expert_params,
@@ -15,12 +15,12 @@ from costmodel.params import (
     router_params,
     shared_expert_params,
 )
-from costmodel.rules import num_microbatches
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.spec.model import ModelSpec
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from costmodel.units import BYTES_FP32
+from trainplan.costmodel.rules import num_microbatches
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.units import BYTES_FP32
 
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.blocks.context import context_exchange, context_sums, core_pieces
-from costmodel.blocks.kept import layer_norms_extra_bytes, query_key_norm_bytes
-from costmodel.blocks.key_values import (
+from trainplan.costmodel.blocks.context import context_exchange, context_sums, core_pieces
+from trainplan.costmodel.blocks.kept import layer_norms_extra_bytes, query_key_norm_bytes
+from trainplan.costmodel.blocks.key_values import (
     kept_key_value_width,
     key_value_columns,
     key_value_width,
     shared_heads,
 )
-from costmodel.blocks.latent import attention_exchange
-from costmodel.blocks.operations import rotation_operations, separates_rotation
-from costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
-from costmodel.compute import (
+from trainplan.costmodel.blocks.latent import attention_exchange
+from trainplan.costmodel.blocks.operations import rotation_operations, separates_rotation
+from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.compute import (
     ForwardBackward,
     Product,
     elementwise_seconds,
@@ -25,10 +25,10 @@ from costmodel.compute import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from costmodel.params import query_columns, value_columns, window_span
-from costmodel.spec.model import ModelSpec
-from costmodel.table import BoolColumn, FloatColumn
-from costmodel.units import BYTES_FP8
+from trainplan.costmodel.params import query_columns, value_columns, window_span
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import BoolColumn, FloatColumn
+from trainplan.costmodel.units import BYTES_FP8
 
 RESIDUAL_PASSES = 10
 """Elements moved per token and hidden unit by two norms and two residual additions, fused.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.blocks.key_values import key_value_width
-from costmodel.blocks.parts import Shapes
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import Group, group, link_speed
-from costmodel.compute import ForwardBackward, elementwise_seconds
-from costmodel.params import query_columns, value_columns
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.options import ContextExchange
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from costmodel.units import BYTES_FP32
+from trainplan.costmodel.blocks.key_values import key_value_width
+from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import Group, group, link_speed
+from trainplan.costmodel.compute import ForwardBackward, elementwise_seconds
+from trainplan.costmodel.params import query_columns, value_columns
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.options import ContextExchange
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.units import BYTES_FP32
 
 
 def heads_to_cut(model: ModelSpec) -> int:

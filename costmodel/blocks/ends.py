@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
-from costmodel.compute import (
+from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.compute import (
     Product,
     elementwise_seconds,
     linear_seconds,
     streaming_bytes_per_second,
 )
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 LOSS_PASSES = 5
 """Elements moved per logit by a fused vocabulary-parallel cross entropy, forward and backward.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.blocks.parts import Shapes
-from costmodel.table import FloatColumn
+from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.table import FloatColumn
 
 
 @dataclass(frozen=True, slots=True)

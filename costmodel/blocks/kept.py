@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costmodel.params import norms_per_layer
-from costmodel.runtimes.autograd import Autograd
-from costmodel.spec.model import ModelSpec
-from costmodel.units import BYTES_FP32
+from trainplan.costmodel.params import norms_per_layer
+from trainplan.costmodel.runtimes.autograd import Autograd
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.units import BYTES_FP32
 
 
 def norm_extra_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:

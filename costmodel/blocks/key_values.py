@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.blocks.parts import Shapes
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import group
-from costmodel.compute import ForwardBackward, elementwise_seconds
-from costmodel.params import query_columns
-from costmodel.spec.model import ModelSpec
-from costmodel.table import BoolColumn, FloatColumn
+from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.compute import ForwardBackward, elementwise_seconds
+from trainplan.costmodel.params import query_columns
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import BoolColumn, FloatColumn
 
 COPY_PASSES = 2
 """Elements moved for each gathered one, either way: it is read and written where its columns come

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from costmodel.blocks.parts import Shapes
-from costmodel.comm.collectives import Collective, collective
-from costmodel.comm.topology import group
-from costmodel.compute import ForwardBackward, sum_columns
-from costmodel.table import FloatColumn
+from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.comm.collectives import Collective, collective
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.compute import ForwardBackward, sum_columns
+from trainplan.costmodel.table import FloatColumn
 
 
 def attention_exchange(shapes: Shapes) -> ForwardBackward:

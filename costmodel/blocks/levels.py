@@ -8,15 +8,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from costmodel.blocks.parts import Module, PassSeconds
-from costmodel.machine import Machine
-from costmodel.residuals import Residuals, residuals
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import LayerPoint, Timing
-from costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.blocks.parts import Module, PassSeconds
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.residuals import Residuals, residuals
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import LayerPoint, Timing
+from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 PointT = TypeVar("PointT")
 KeyT = TypeVar("KeyT", bound=Hashable)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.blocks.kept import activation_tensors
-from costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
-from costmodel.compute import (
+from trainplan.costmodel.blocks.kept import activation_tensors
+from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.compute import (
     ForwardBackward,
     Product,
     elementwise_seconds,
     linear_seconds,
     product_seconds,
 )
-from costmodel.table import FloatColumn
+from trainplan.costmodel.table import FloatColumn
 
 
 def activation_bytes(shapes: Shapes, width: int) -> FloatColumn:

@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from costmodel.blocks.kept import activation_tensors
-from costmodel.blocks.mlp import mlp_part
-from costmodel.blocks.operations import (
+from trainplan.costmodel.blocks.kept import activation_tensors
+from trainplan.costmodel.blocks.mlp import mlp_part
+from trainplan.costmodel.blocks.operations import (
     clamp_operations,
     expert_bias_operations,
     separates_experts,
 )
-from costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
-from costmodel.comm.collectives import (
+from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
+from trainplan.costmodel.comm.collectives import (
     bus_factor,
     collective_seconds,
     fit_column,
 )
-from costmodel.comm.topology import group
-from costmodel.compute import (
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.compute import (
     ForwardBackward,
     Product,
     elementwise_seconds,
@@ -28,10 +28,10 @@ from costmodel.compute import (
     product_seconds,
     sum_columns,
 )
-from costmodel.hardware import OPERATIONS, GemmRate
-from costmodel.spec.model import MoeSpec
-from costmodel.table import FloatColumn, IntColumn
-from costmodel.units import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.hardware import OPERATIONS, GemmRate
+from trainplan.costmodel.spec.model import MoeSpec
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.units import BYTES_FP8, BYTES_FP32
 
 ROUTER_KERNELS = 8
 """Small kernels of router and top-k. Source: trace of a Megatron Core MoE layer."""

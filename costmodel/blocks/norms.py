@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel.blocks.parts import Module, Shapes
-from costmodel.compute import elementwise_seconds
-from costmodel.units import BYTES_FP8
+from trainplan.costmodel.blocks.parts import Module, Shapes
+from trainplan.costmodel.compute import elementwise_seconds
+from trainplan.costmodel.units import BYTES_FP8
 
 
 def norm_module(shapes: Shapes, separate_norms: int) -> Module:

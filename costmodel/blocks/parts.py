@@ -6,14 +6,14 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import group
-from costmodel.compute import elementwise_seconds
-from costmodel.machine import Machine
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.compute import elementwise_seconds
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.blocks.parts import Part, PassSeconds
-from costmodel.machine import Machine
-from costmodel.table import FloatColumn
+from trainplan.costmodel.blocks.parts import Part, PassSeconds
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.table import FloatColumn
 
 REFERENCE_DUTY = 0.75
 """Share of a pass in matrix products at which the sustained speeds of the catalog hold.

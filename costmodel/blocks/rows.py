@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.blocks import Block, Blocks, blocks, distinct_keys
-from costmodel.blocks.offload import Copies, layer_copies
-from costmodel.machine import Machine
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable, recomputes
+from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks.offload import Copies, layer_copies
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable, recomputes
 
 
 @dataclass(frozen=True, slots=True)

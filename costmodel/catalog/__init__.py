@@ -13,13 +13,13 @@ from importlib import resources
 
 from pydantic import TypeAdapter
 
-from costmodel.errors import CatalogError, unknown_name
-from costmodel.sourced import Sourced
-from costmodel.spec.base import Spec
-from costmodel.spec.cluster import NodeGroup
-from costmodel.spec.constants import Constants
-from costmodel.spec.gpu import FittedConstants, GpuSpec
-from costmodel.spec.intervals import Intervals
+from trainplan.costmodel.errors import CatalogError, unknown_name
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.cluster import NodeGroup
+from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
+from trainplan.costmodel.spec.intervals import Intervals
 
 
 class FittedConstant(Sourced):

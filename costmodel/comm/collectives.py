@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.comm.topology import Group
-from costmodel.hardware import GROUP_SIZES, OPERATIONS, stride_column
-from costmodel.machine import Machine
-from costmodel.residuals import Residuals
-from costmodel.spec.constants import Constants
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.comm.topology import Group
+from trainplan.costmodel.hardware import GROUP_SIZES, OPERATIONS, stride_column
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.residuals import Residuals
+from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 RINGS = ("all_gather", "reduce_scatter")
 """Collectives that go round a ring of all ranks; the others go up and down a tree of the nodes.

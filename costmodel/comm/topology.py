@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.hardware import stride_column
-from costmodel.machine import Machine
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.hardware import stride_column
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 
 @dataclass(frozen=True, slots=True)

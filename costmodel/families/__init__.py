@@ -10,29 +10,29 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from costmodel.complaints import shown
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.families.deepseek_v2 import deepseek_v2
-from costmodel.families.deepseek_v3 import deepseek_v3
-from costmodel.families.gemma2 import gemma2
-from costmodel.families.gemma3 import gemma3, gemma3_text
-from costmodel.families.glm4 import glm4
-from costmodel.families.gpt2 import gpt2
-from costmodel.families.gpt_neox import gpt_neox
-from costmodel.families.gpt_oss import gpt_oss
-from costmodel.families.llama import llama
-from costmodel.families.mistral import mistral
-from costmodel.families.mixtral import mixtral
-from costmodel.families.olmo2 import olmo2
-from costmodel.families.opt import opt
-from costmodel.families.phi3 import phi3
-from costmodel.families.qwen2 import qwen2
-from costmodel.families.qwen2_moe import qwen2_moe
-from costmodel.families.qwen3 import qwen3
-from costmodel.families.qwen3_moe import qwen3_moe
-from costmodel.families.reader import HfConfig
-from costmodel.families.refusals import refusal
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.complaints import shown
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.families.deepseek_v2 import deepseek_v2
+from trainplan.costmodel.families.deepseek_v3 import deepseek_v3
+from trainplan.costmodel.families.gemma2 import gemma2
+from trainplan.costmodel.families.gemma3 import gemma3, gemma3_text
+from trainplan.costmodel.families.glm4 import glm4
+from trainplan.costmodel.families.gpt2 import gpt2
+from trainplan.costmodel.families.gpt_neox import gpt_neox
+from trainplan.costmodel.families.gpt_oss import gpt_oss
+from trainplan.costmodel.families.llama import llama
+from trainplan.costmodel.families.mistral import mistral
+from trainplan.costmodel.families.mixtral import mixtral
+from trainplan.costmodel.families.olmo2 import olmo2
+from trainplan.costmodel.families.opt import opt
+from trainplan.costmodel.families.phi3 import phi3
+from trainplan.costmodel.families.qwen2 import qwen2
+from trainplan.costmodel.families.qwen2_moe import qwen2_moe
+from trainplan.costmodel.families.qwen3 import qwen3
+from trainplan.costmodel.families.qwen3_moe import qwen3_moe
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.refusals import refusal
+from trainplan.costmodel.spec.model import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
     "deepseek_v2": deepseek_v2,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.families.reader import HfConfig
-from costmodel.families.rope import rotary
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.rope import rotary
+from trainplan.costmodel.spec.model import ModelSpec
 
 ACTIVATIONS: Final[Mapping[str, str]] = {
     "silu": "silu",

@@ -5,11 +5,11 @@ Source: transformers `DeepseekV2Config`, `modeling_deepseek_v2.py`; arXiv:2405.0
 
 from __future__ import annotations
 
-from costmodel.errors import UnsupportedError
-from costmodel.families.decoder import DEFAULTS as COMMON
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.families.decoder import DEFAULTS as COMMON
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
 
 DEFAULTS = {
     **COMMON,

@@ -5,9 +5,9 @@ Source: transformers `DeepseekV3Config`; arXiv:2412.19437, section 2; arXiv:2507
 
 from __future__ import annotations
 
-from costmodel.families.deepseek_v2 import BALANCED_WITHOUT_LOSS, deepseek_v2
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.deepseek_v2 import BALANCED_WITHOUT_LOSS, deepseek_v2
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {
     "scoring_func": "sigmoid",

@@ -5,11 +5,11 @@ Source: transformers `Gemma2Config`, `modeling_gemma2.py`; arXiv:2408.00118, sec
 
 from __future__ import annotations
 
-from costmodel.families.decoder import DEFAULTS as COMMON
-from costmodel.families.decoder import activation, decoder
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import every_other_layer, sliding_layers
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import DEFAULTS as COMMON
+from trainplan.costmodel.families.decoder import activation, decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import every_other_layer, sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {
     **COMMON,

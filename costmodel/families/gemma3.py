@@ -5,10 +5,10 @@ Source: transformers `Gemma3TextConfig`, `modeling_gemma3.py`; arXiv:2503.19786,
 
 from __future__ import annotations
 
-from costmodel.families.gemma2 import DEFAULTS as GEMMA2
-from costmodel.families.gemma2 import gemma
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.gemma2 import DEFAULTS as GEMMA2
+from trainplan.costmodel.families.gemma2 import gemma
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {
     **GEMMA2,

@@ -5,9 +5,9 @@ Source: transformers `Glm4Config`, `modeling_glm4.py`; arXiv:2406.12793, section
 
 from __future__ import annotations
 
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {
     "attention_bias": True,

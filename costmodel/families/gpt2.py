@@ -5,10 +5,10 @@ Source: transformers `GPT2Config`, `modeling_gpt2.py`; arXiv:2005.14165, section
 
 from __future__ import annotations
 
-from costmodel.errors import UnsupportedError
-from costmodel.families.decoder import activation, head_dim
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.families.decoder import activation, head_dim
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {
     "n_inner": None,

@@ -5,10 +5,10 @@ Source: transformers `GPTNeoXConfig`, `modeling_gpt_neox.py`; arXiv:2204.06745, 
 
 from __future__ import annotations
 
-from costmodel.families.decoder import activation, head_dim
-from costmodel.families.reader import HfConfig
-from costmodel.families.rope import rotary
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import activation, head_dim
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.rope import rotary
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {
     "hidden_act": "gelu",

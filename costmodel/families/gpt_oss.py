@@ -5,10 +5,10 @@ Source: transformers `GptOssConfig`, `modeling_gpt_oss.py`; arXiv:2508.10925, se
 
 from __future__ import annotations
 
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import every_other_layer, sliding_layers
-from costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import every_other_layer, sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 
 DEFAULTS = {
     "attention_bias": True,

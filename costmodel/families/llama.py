@@ -5,10 +5,10 @@ Source: transformers `LlamaConfig`, `modeling_llama.py`; arXiv:2307.09288, arXiv
 
 from __future__ import annotations
 
-from costmodel.families.decoder import DEFAULTS as COMMON
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import DEFAULTS as COMMON
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {**COMMON, "head_dim": None, "num_key_value_heads": None}
 

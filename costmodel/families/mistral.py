@@ -5,10 +5,10 @@ Source: transformers `MistralConfig`; arXiv:2310.06825, section 2.
 
 from __future__ import annotations
 
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import sliding_layers
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {"head_dim": None, "sliding_window": 4096}
 

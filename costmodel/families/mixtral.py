@@ -5,10 +5,10 @@ Source: transformers `MixtralConfig`; arXiv:2401.04088, section 2 (softmax over 
 
 from __future__ import annotations
 
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import sliding_layers
-from costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 
 DEFAULTS = {
     "head_dim": None,

@@ -5,10 +5,10 @@ Source: transformers `Olmo2Config`, `modeling_olmo2.py`; arXiv:2501.00656, secti
 
 from __future__ import annotations
 
-from costmodel.families.decoder import DEFAULTS as COMMON
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import DEFAULTS as COMMON
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {**COMMON, "head_dim": None, "num_key_value_heads": None, "rms_norm_eps": 1e-5}
 

@@ -5,10 +5,10 @@ Source: transformers `OPTConfig`, `modeling_opt.py`; arXiv:2205.01068, section 2
 
 from __future__ import annotations
 
-from costmodel.errors import UnsupportedError
-from costmodel.families.decoder import activation, head_dim
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.families.decoder import activation, head_dim
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {
     "activation_function": "relu",

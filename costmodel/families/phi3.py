@@ -5,10 +5,10 @@ Source: transformers `Phi3Config`, `modeling_phi3.py`; arXiv:2404.14219, section
 
 from __future__ import annotations
 
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import sliding_layers
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {
     "head_dim": None,

@@ -5,10 +5,10 @@ Source: transformers `Qwen2Config`, `modeling_qwen2.py`; arXiv:2407.10671, secti
 
 from __future__ import annotations
 
-from costmodel.families.decoder import decoder
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import sliding_layers
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec
 
 WINDOW_DEFAULTS = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
 DEFAULTS = {**WINDOW_DEFAULTS, "head_dim": None}

@@ -5,12 +5,12 @@ Source: transformers `Qwen2MoeConfig`, `modeling_qwen2_moe.py`; arXiv:2407.10671
 
 from __future__ import annotations
 
-from costmodel.errors import UnsupportedError
-from costmodel.families.decoder import decoder
-from costmodel.families.qwen2 import WINDOW_DEFAULTS, window
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import sliding_layers
-from costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.qwen2 import WINDOW_DEFAULTS, window
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 
 MOE_DEFAULTS = {"decoder_sparse_step": 1, "mlp_only_layers": None, "norm_topk_prob": False}
 DEFAULTS = {**WINDOW_DEFAULTS, **MOE_DEFAULTS, "head_dim": None, "qkv_bias": True}

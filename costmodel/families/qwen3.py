@@ -5,12 +5,12 @@ Source: transformers `Qwen3Config`, `modeling_qwen3.py`; arXiv:2505.09388, secti
 
 from __future__ import annotations
 
-from costmodel.families.decoder import DEFAULTS as COMMON
-from costmodel.families.decoder import decoder
-from costmodel.families.qwen2 import WINDOW_DEFAULTS, upper_layers, window
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import sliding_layers
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.families.decoder import DEFAULTS as COMMON
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.qwen2 import WINDOW_DEFAULTS, upper_layers, window
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec
 
 DEFAULTS = {**COMMON, **WINDOW_DEFAULTS}
 

@@ -5,13 +5,13 @@ Source: transformers `Qwen3MoeConfig`, `modeling_qwen3_moe.py`; arXiv:2505.09388
 
 from __future__ import annotations
 
-from costmodel.families.decoder import DEFAULTS as COMMON
-from costmodel.families.decoder import decoder
-from costmodel.families.qwen2 import WINDOW_DEFAULTS, window
-from costmodel.families.qwen2_moe import MOE_DEFAULTS, leading_dense_layers
-from costmodel.families.reader import HfConfig
-from costmodel.families.windows import sliding_layers
-from costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.families.decoder import DEFAULTS as COMMON
+from trainplan.costmodel.families.decoder import decoder
+from trainplan.costmodel.families.qwen2 import WINDOW_DEFAULTS, window
+from trainplan.costmodel.families.qwen2_moe import MOE_DEFAULTS, leading_dense_layers
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 
 DEFAULTS = {**COMMON, **WINDOW_DEFAULTS, **MOE_DEFAULTS, "head_dim": None}
 

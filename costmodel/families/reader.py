@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
-from costmodel.complaints import first_complaint, shown
-from costmodel.errors import SpecError
+from trainplan.costmodel.complaints import first_complaint, shown
+from trainplan.costmodel.errors import SpecError
 
 LARGEST_NUMBER = 10**12
 """No dimension, count or constant of a published model comes near it; larger is a typing slip."""

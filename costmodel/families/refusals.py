@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from costmodel.errors import UnsupportedError, unknown_name
+from trainplan.costmodel.errors import UnsupportedError, unknown_name
 
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "has state-space layers": (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodel.errors import UnsupportedError
-from costmodel.families.reader import HfConfig
-from costmodel.spec.model import RopeScaling
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.spec.model import RopeScaling
 
 SCALINGS = {
     "linear": "linear",

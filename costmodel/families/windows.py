@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.families.reader import HfConfig
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.families.reader import HfConfig
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costmodel import catalog
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.units import GIB
+from trainplan.costmodel import catalog
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.units import GIB
 
 RESERVE_FACTOR = 1.05
 """Reserved by the caching allocator over allocated at the peak.

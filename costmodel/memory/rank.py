@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.blocks.rows import RowBlocks
-from costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
-from costmodel.memory.states import (
+from trainplan.costmodel.blocks.rows import RowBlocks
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
+from trainplan.costmodel.memory.states import (
     FP8_WEIGHT_COPY_BYTES,
     BlockParams,
     RankParams,
@@ -18,17 +18,17 @@ from costmodel.memory.states import (
     shard_ranks,
     weight_bytes_per_param,
 )
-from costmodel.memory.transients import (
+from trainplan.costmodel.memory.transients import (
     added_gradient_bytes,
     dummy_gradient_bytes,
     head_bytes,
     layer_backward_bytes,
     sharded_unit_bytes,
 )
-from costmodel.ranks import Ranks
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.ranks import Ranks
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

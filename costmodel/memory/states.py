@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from costmodel.blocks.ends import padded_vocab
-from costmodel.params import (
+from trainplan.costmodel.blocks.ends import padded_vocab
+from trainplan.costmodel.params import (
     attention_bias_params,
     attention_matrix_params,
     attention_replicated_params,
@@ -18,14 +18,14 @@ from costmodel.params import (
     router_params,
     shared_expert_params,
 )
-from costmodel.ranks import Ranks
-from costmodel.rules import num_microbatches
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.spec.model import ModelSpec
-from costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from costmodel.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.ranks import Ranks
+from trainplan.costmodel.rules import num_microbatches
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.units import BYTES_BF16, BYTES_FP32
 
 FP8_WEIGHT_COPY_BYTES = 2
 """fp8 copy of a weight and its transpose, kept between micro batches.

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.blocks.ends import padded_vocab
-from costmodel.memory.separate import (
+from trainplan.costmodel.blocks.ends import padded_vocab
+from trainplan.costmodel.memory.separate import (
     final_norm_bytes,
     head_gradient_bytes,
     layer_gradient_bytes,
 )
-from costmodel.memory.states import (
+from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
     expert_shard_ranks,
     shard_ranks,
     sums_whole,
 )
-from costmodel.params import query_columns
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.table import FloatColumn, LayoutTable
+from trainplan.costmodel.params import query_columns
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 GATHERED_UNITS = 2
 """Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from costmodel.errors import unknown_name
-from costmodel.runtimes.attention import attention_on
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.runtimes.fms_fsdp import FMS_FSDP
-from costmodel.runtimes.footprint import PRIMARY_MESSAGE_BYTES
-from costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
-from costmodel.runtimes.maxtext import MAXTEXT
-from costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
-from costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
-from costmodel.runtimes.megatron_lm import MEGATRON_LM
-from costmodel.runtimes.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
-from costmodel.runtimes.nanotron import NANOTRON
-from costmodel.runtimes.nemo import NEMO
-from costmodel.runtimes.torch_eager import TORCH_EAGER
-from costmodel.runtimes.torchtitan import TORCHTITAN
-from costmodel.spec.job import Job
+from trainplan.costmodel.errors import unknown_name
+from trainplan.costmodel.runtimes.attention import attention_on
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
+from trainplan.costmodel.runtimes.footprint import PRIMARY_MESSAGE_BYTES
+from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
+from trainplan.costmodel.runtimes.maxtext import MAXTEXT
+from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
+from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.runtimes.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
+from trainplan.costmodel.runtimes.nanotron import NANOTRON
+from trainplan.costmodel.runtimes.nemo import NEMO
+from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
+from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
+from trainplan.costmodel.spec.job import Job
 
 RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
     {

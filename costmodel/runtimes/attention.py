@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel import catalog
-from costmodel.runtimes.base import AttentionKernel, attention_with
-from costmodel.spec.job import Job
+from trainplan.costmodel import catalog
+from trainplan.costmodel.runtimes.base import AttentionKernel, attention_with
+from trainplan.costmodel.spec.job import Job
 
 UNFUSED_ARCHITECTURES = frozenset({"volta", "turing"})
 """NVIDIA's before tensor cores of bf16, on which no fused core of Transformer Engine runs.

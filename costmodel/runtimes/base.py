@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from costmodel.rules import Rule
-from costmodel.runtimes.autograd import FUSED_KERNELS, Autograd
-from costmodel.runtimes.fetches import WHOLE_LAYERS, Fetches
-from costmodel.runtimes.footprint import PLAIN, Footprint
-from costmodel.spec.layout import Schedule
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.options import (
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.runtimes.autograd import FUSED_KERNELS, Autograd
+from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS, Fetches
+from trainplan.costmodel.runtimes.footprint import PLAIN, Footprint
+from trainplan.costmodel.spec.layout import Schedule
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.options import (
     Attention,
     ContextExchange,
     CrossEntropy,
@@ -22,8 +22,8 @@ from costmodel.spec.options import (
     Graph,
     RuntimeOptions,
 )
-from costmodel.table import BoolColumn, IntColumn
-from costmodel.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.table import BoolColumn, IntColumn
+from trainplan.costmodel.units import BYTES_BF16, BYTES_FP32
 
 AttentionKernel = Literal["flash", "flash2", "unfused"]
 T = TypeVar("T")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.rules import Rule
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
-from costmodel.spec.model import ModelSpec
-from costmodel.table import (
+from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import (
     BLOCK,
     BoolColumn,
     LayoutTable,

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from costmodel.table import FloatColumn
+from trainplan.costmodel.table import FloatColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodel.runtimes.base import EAGER_HEAD_BYTES
-from costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
+from trainplan.costmodel.runtimes.base import EAGER_HEAD_BYTES
+from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
 
 FMS_FSDP = replace(
     LLM_FOUNDRY_FSDP,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.rules import rule
-from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
-from costmodel.runtimes.footprint import Footprint
-from costmodel.spec.job import Job
-from costmodel.table import BoolColumn, LayoutTable
+from trainplan.costmodel.rules import rule
+from trainplan.costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from trainplan.costmodel.runtimes.footprint import Footprint
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 @rule(

@@ -8,10 +8,10 @@ exponentials is kept beside logits in 16 bits, then beside their gradient).
 
 from __future__ import annotations
 
-from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
-from costmodel.runtimes.footprint import Footprint
-from costmodel.runtimes.llm_foundry_fsdp import data_parallel_only
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from trainplan.costmodel.runtimes.footprint import Footprint
+from trainplan.costmodel.runtimes.llm_foundry_fsdp import data_parallel_only
+from trainplan.costmodel.spec.model import ModelSpec
 
 
 def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodel.runtimes.base import HEAD_BYTES
-from costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.runtimes.base import HEAD_BYTES
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 
 MEGATRON_BRIDGE = replace(
     MEGATRON_LM,

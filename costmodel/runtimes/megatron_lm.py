@@ -12,18 +12,18 @@ from itertools import combinations
 
 import numpy as np
 
-from costmodel.rules import num_microbatches, rule
-from costmodel.runtimes.attention import attention_of
-from costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits, splits_groups
-from costmodel.runtimes.executes import model_modules
-from costmodel.runtimes.footprint import Footprint
-from costmodel.runtimes.megatron_lm_features import unsupported_feature
-from costmodel.runtimes.megatron_lm_offload import OFFLOAD_RULES, offloads
-from costmodel.runtimes.megatron_lm_options import OPTION_RULES, SWITCHES
-from costmodel.spec.job import Job
-from costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
-from costmodel.spec.model import ModelSpec
-from costmodel.table import UNIFORM, BoolColumn, LayoutTable
+from trainplan.costmodel.rules import num_microbatches, rule
+from trainplan.costmodel.runtimes.attention import attention_of
+from trainplan.costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits, splits_groups
+from trainplan.costmodel.runtimes.executes import model_modules
+from trainplan.costmodel.runtimes.footprint import Footprint
+from trainplan.costmodel.runtimes.megatron_lm_features import unsupported_feature
+from trainplan.costmodel.runtimes.megatron_lm_offload import OFFLOAD_RULES, offloads
+from trainplan.costmodel.runtimes.megatron_lm_options import OPTION_RULES, SWITCHES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import UNIFORM, BoolColumn, LayoutTable
 
 INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 VERSION = "d98e8a64 (2026-08-22)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.spec.model import ModelSpec, MoeSpec, RopeScaling
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec, RopeScaling
 
 ACTIVATIONS = frozenset({("silu", True), ("relu2", False), ("gelu", False), ("gelu_tanh", False)})
 """(activation, gated) with an option. Source: megatron/training/arguments.py, network size."""

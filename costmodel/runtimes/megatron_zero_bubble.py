@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.rules import rule
-from costmodel.runtimes.attention import attention_of
-from costmodel.runtimes.autograd import FUSED_KERNELS
-from costmodel.runtimes.fetches import WHOLE_LAYERS
-from costmodel.runtimes.footprint import PLAIN
-from costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
-from costmodel.runtimes.megatron_lm import interleaved_needs_whole_groups
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Schedule
-from costmodel.table import BoolColumn, LayoutTable
+from trainplan.costmodel.rules import rule
+from trainplan.costmodel.runtimes.attention import attention_of
+from trainplan.costmodel.runtimes.autograd import FUSED_KERNELS
+from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS
+from trainplan.costmodel.runtimes.footprint import PLAIN
+from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
+from trainplan.costmodel.runtimes.megatron_lm import interleaved_needs_whole_groups
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Schedule
+from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 SPLIT: tuple[Schedule, ...] = ("zb-1p", "zb-2p", "zb-v", "v-half", "v-min")
 """Schedules with split backward passes."""

@@ -7,9 +7,9 @@ then all backward, or 1F1B).
 
 from __future__ import annotations
 
-from costmodel.runtimes.autograd import Autograd
-from costmodel.runtimes.base import RuntimeTraits
-from costmodel.runtimes.footprint import Footprint
+from trainplan.costmodel.runtimes.autograd import Autograd
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.footprint import Footprint
 
 NANOTRON = RuntimeTraits(
     name="nanotron",

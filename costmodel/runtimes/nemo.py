@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodel.runtimes.base import HEAD_BYTES, no_offloads
-from costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
-from costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.runtimes.base import HEAD_BYTES, no_offloads
+from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 
 NEMO = replace(
     MEGATRON_LM,

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.rules import rule
-from costmodel.runtimes.autograd import Autograd
-from costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
-from costmodel.spec.job import Job
-from costmodel.spec.model import ModelSpec
-from costmodel.table import BoolColumn, LayoutTable
+from trainplan.costmodel.rules import rule
+from trainplan.costmodel.runtimes.autograd import Autograd
+from trainplan.costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from costmodel.schedules import (
+from trainplan.costmodel.schedules import (
     bidirectional,
     breadth_first,
     controllable_memory,
@@ -26,9 +26,9 @@ from costmodel.schedules import (
     zb_v,
     zero_bubble,
 )
-from costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule
-from costmodel.table import FloatColumn
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.table import FloatColumn
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {

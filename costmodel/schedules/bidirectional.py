@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.schedules.bounds import whole_backward_bound
-from costmodel.schedules.program import (
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
+from trainplan.costmodel.schedules.program import (
     IntMatrix,
     Op,
     Pass,
@@ -18,8 +18,8 @@ from costmodel.schedules.program import (
     Shape,
     program_of,
 )
-from costmodel.schedules.schedule import Schedule, ShapeRule
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 
 def program(shape: Shape, relative: RelativeSeconds) -> Program:

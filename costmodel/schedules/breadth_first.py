@@ -10,11 +10,11 @@ import sys
 
 import numpy as np
 
-from costmodel.schedules.bounds import whole_backward_bound
-from costmodel.schedules.frames import chunked_order, one_forward_one_backward
-from costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
-from costmodel.table import FloatColumn
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
+from trainplan.costmodel.schedules.frames import chunked_order, one_forward_one_backward
+from trainplan.costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
+from trainplan.costmodel.table import FloatColumn
 
 
 def program(shape: Shape, relative: RelativeSeconds) -> Program:

@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from costmodel.schedules.bounds import split_chunks_bound
-from costmodel.schedules.line import Line
-from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import (
+from trainplan.costmodel.schedules.bounds import split_chunks_bound
+from trainplan.costmodel.schedules.line import Line
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.program import (
     EQUAL,
     IntMatrix,
     Pass,
@@ -29,10 +29,18 @@ from costmodel.schedules.program import (
     Shape,
     placed,
 )
-from costmodel.schedules.schedule import Schedule
-from costmodel.schedules.squeeze import squeezed
-from costmodel.schedules.v_filler import FIRST_BACK, INTERVAL, TURNS, Blocks, Filler, Room, Rows
-from costmodel.table import FloatColumn
+from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.schedules.squeeze import squeezed
+from trainplan.costmodel.schedules.v_filler import (
+    FIRST_BACK,
+    INTERVAL,
+    TURNS,
+    Blocks,
+    Filler,
+    Room,
+    Rows,
+)
+from trainplan.costmodel.table import FloatColumn
 
 LIGHT = RelativeSeconds(2, 2, 1, 0)
 """Passes with a W half as long: a pattern that suits many models better than equal ones.

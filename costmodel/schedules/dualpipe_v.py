@@ -11,12 +11,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.schedules.bounds import split_chunks_bound
-from costmodel.schedules.memory import held_by
-from costmodel.schedules.program import Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule, ShapeRule
-from costmodel.schedules.v_frames import B0, B1, F0, F1, W0, W1, WHOLE0, WHOLE1, Turn, walked
-from costmodel.table import BoolColumn, IntColumn
+from trainplan.costmodel.schedules.bounds import split_chunks_bound
+from trainplan.costmodel.schedules.memory import held_by
+from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.schedules.v_frames import (
+    B0,
+    B1,
+    F0,
+    F1,
+    W0,
+    W1,
+    WHOLE0,
+    WHOLE1,
+    Turn,
+    walked,
+)
+from trainplan.costmodel.table import BoolColumn, IntColumn
 
 
 def turns(pp: int, rank: int, num_microbatches: int) -> list[Turn]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.schedules.program import IntMatrix, Op, Program, Shape
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.schedules.program import IntMatrix, Op, Program, Shape
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 
 @dataclass(frozen=True, slots=True)

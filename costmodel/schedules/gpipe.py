@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.schedules.bounds import whole_backward_bound
-from costmodel.schedules.program import (
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
+from trainplan.costmodel.schedules.program import (
     IntMatrix,
     Op,
     Program,
@@ -13,8 +13,8 @@ from costmodel.schedules.program import (
     Shape,
     single_stage_program,
 )
-from costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
-from costmodel.table import FloatColumn
+from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
+from trainplan.costmodel.table import FloatColumn
 
 
 def program(shape: Shape, relative: RelativeSeconds) -> Program:

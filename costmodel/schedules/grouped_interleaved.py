@@ -11,14 +11,14 @@ import sys
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.schedules.bounds import split_chunks_bound
-from costmodel.schedules.frames import chunked_order, one_forward_one_backward
-from costmodel.schedules.memory import held_by
-from costmodel.schedules.program import Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule, ShapeRule
-from costmodel.schedules.two_bp import split_backward
-from costmodel.table import BoolColumn, IntColumn
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules.bounds import split_chunks_bound
+from trainplan.costmodel.schedules.frames import chunked_order, one_forward_one_backward
+from trainplan.costmodel.schedules.memory import held_by
+from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.schedules.two_bp import split_backward
+from trainplan.costmodel.table import BoolColumn, IntColumn
 
 
 def warmup(pp: int, vpp: int, group: int) -> IntColumn:

@@ -6,12 +6,16 @@ import sys
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.schedules.bounds import whole_backward_bound
-from costmodel.schedules.frames import alternating_held, chunked_order, one_forward_one_backward
-from costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule, ShapeRule
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
+from trainplan.costmodel.schedules.frames import (
+    alternating_held,
+    chunked_order,
+    one_forward_one_backward,
+)
+from trainplan.costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 
 def rounds(pp: IntColumn, num_microbatches: IntColumn) -> IntColumn:

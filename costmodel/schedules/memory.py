@@ -7,8 +7,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds, Shape
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.schedules.program import (
+    EQUAL,
+    IntMatrix,
+    Op,
+    Program,
+    RelativeSeconds,
+    Shape,
+)
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 
 def held_along(program: Program, layers: IntMatrix) -> FloatColumn:

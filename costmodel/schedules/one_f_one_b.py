@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.schedules.bounds import Work
-from costmodel.schedules.frames import PassOrder, alternating_held, one_forward_one_backward
-from costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.schedules.bounds import Work
+from trainplan.costmodel.schedules.frames import (
+    PassOrder,
+    alternating_held,
+    one_forward_one_backward,
+)
+from trainplan.costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 
 def order(num_microbatches: int) -> PassOrder:

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.schedules.bounds import Work
-from costmodel.schedules.program import IntMatrix, Placement, Program, RelativeSeconds, Shape
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules.bounds import Work
+from trainplan.costmodel.schedules.program import (
+    IntMatrix,
+    Placement,
+    Program,
+    RelativeSeconds,
+    Shape,
+)
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 ALL_MICROBATCHES = 1 << 32
 """`rounds_to_fill` of a schedule that holds every micro batch of a step, however many."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.schedules.bounds import whole_backward_bound
-from costmodel.schedules.frames import PassOrder, one_forward_one_backward
-from costmodel.schedules.memory import held_by
-from costmodel.schedules.program import Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule
-from costmodel.table import FloatColumn
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
+from trainplan.costmodel.schedules.frames import PassOrder, one_forward_one_backward
+from trainplan.costmodel.schedules.memory import held_by
+from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.table import FloatColumn
 
 
 def order(shape: Shape) -> PassOrder:

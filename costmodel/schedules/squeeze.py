@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from costmodel.schedules.line import FORWARD, OPS, WEIGHT, Line, Order
-from costmodel.schedules.program import Pass
+from trainplan.costmodel.schedules.line import FORWARD, OPS, WEIGHT, Line, Order
+from trainplan.costmodel.schedules.program import Pass
 
 MOST_ROUNDS = 8
 """Times there and back; few schedules gain from more than three. Source: measured."""

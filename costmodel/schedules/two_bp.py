@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodel.schedules import one_f_one_b
-from costmodel.schedules.bounds import Work, split_backward_bound
-from costmodel.schedules.program import IntMatrix, Op, Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.schedules import one_f_one_b
+from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
+from trainplan.costmodel.schedules.program import IntMatrix, Op, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 
 def split_backward(program: Program, *, defer: bool = True) -> Program:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.schedules.program import Op, Program, Shape, placed
+from trainplan.costmodel.schedules.program import Op, Program, Shape, placed
 
 
 class Turn(NamedTuple):

@@ -13,10 +13,17 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from costmodel.schedules.bounds import whole_backward_bound
-from costmodel.schedules.memory import held_by
-from costmodel.schedules.program import Op, Pass, Program, RelativeSeconds, Shape, program_of
-from costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
+from trainplan.costmodel.schedules.memory import held_by
+from trainplan.costmodel.schedules.program import (
+    Op,
+    Pass,
+    Program,
+    RelativeSeconds,
+    Shape,
+    program_of,
+)
+from trainplan.costmodel.schedules.schedule import Schedule
 
 
 class Slots(NamedTuple):

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.schedules.bounds import whole_backward_bound
-from costmodel.schedules.program import (
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
+from trainplan.costmodel.schedules.program import (
     IntMatrix,
     Op,
     Pass,
@@ -27,8 +27,8 @@ from costmodel.schedules.program import (
     placed,
     program_of,
 )
-from costmodel.schedules.schedule import Schedule, ShapeRule
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 SECONDS = {Op.FORWARD: 1, Op.WHOLE: 2}
 """Durations the order is made for. Source: Liu et al., section 3: backward takes twice forward."""

@@ -12,13 +12,13 @@ import sys
 
 import numpy as np
 
-from costmodel.schedules.bounds import split_chunks_bound
-from costmodel.schedules.frames import chunked_order, weights_behind
-from costmodel.schedules.interleaved import WHOLE_GROUPS, group_size, splits_unevenly
-from costmodel.schedules.memory import held_by
-from costmodel.schedules.program import Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule, ShapeRule
-from costmodel.table import BoolColumn, IntColumn
+from trainplan.costmodel.schedules.bounds import split_chunks_bound
+from trainplan.costmodel.schedules.frames import chunked_order, weights_behind
+from trainplan.costmodel.schedules.interleaved import WHOLE_GROUPS, group_size, splits_unevenly
+from trainplan.costmodel.schedules.memory import held_by
+from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.table import BoolColumn, IntColumn
 
 
 def warmup(pp: int, vpp: int, group: int) -> IntColumn:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.schedules.bounds import Work, split_backward_bound
-from costmodel.schedules.frames import weights_behind
-from costmodel.schedules.memory import held_by
-from costmodel.schedules.one_f_one_b import order
-from costmodel.schedules.program import Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule, ShapeRule
-from costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
+from trainplan.costmodel.schedules.frames import weights_behind
+from trainplan.costmodel.schedules.memory import held_by
+from trainplan.costmodel.schedules.one_f_one_b import order
+from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 
 def program(shape: Shape, relative: RelativeSeconds) -> Program:

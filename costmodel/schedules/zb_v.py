@@ -7,11 +7,21 @@ order as torch.distributed.pipelining `schedules.py`, `ScheduleZBVZeroBubble`.
 
 from __future__ import annotations
 
-from costmodel.schedules.bounds import split_chunks_bound
-from costmodel.schedules.memory import held_by
-from costmodel.schedules.program import Program, RelativeSeconds, Shape
-from costmodel.schedules.schedule import Schedule
-from costmodel.schedules.v_frames import B0, B1, F0, F1, W0, W1, Turn, first_microbatches, walked
+from trainplan.costmodel.schedules.bounds import split_chunks_bound
+from trainplan.costmodel.schedules.memory import held_by
+from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.schedules.v_frames import (
+    B0,
+    B1,
+    F0,
+    F1,
+    W0,
+    W1,
+    Turn,
+    first_microbatches,
+    walked,
+)
 
 
 def turns(pp: int, rank: int, num_microbatches: int) -> list[Turn]:

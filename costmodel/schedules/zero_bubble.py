@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.schedules.bounds import Work, split_backward_bound
-from costmodel.schedules.frames import weights_behind
-from costmodel.schedules.one_f_one_b import order
-from costmodel.schedules.program import (
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
+from trainplan.costmodel.schedules.frames import weights_behind
+from trainplan.costmodel.schedules.one_f_one_b import order
+from trainplan.costmodel.schedules.program import (
     IntMatrix,
     Op,
     Program,
@@ -30,8 +30,8 @@ from costmodel.schedules.program import (
     Shape,
     single_stage_program,
 )
-from costmodel.schedules.schedule import Schedule
-from costmodel.table import FloatColumn
+from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.table import FloatColumn
 
 F, B, W = int(Op.FORWARD), int(Op.BACKWARD), int(Op.WEIGHT)
 PASSES = (Op.FORWARD, Op.BACKWARD, Op.WEIGHT)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from costmodel.spec.base import Spec
-from costmodel.spec.training import Precision
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.training import Precision
 
 SCHEMA = "trainplan/calibration/v1"
 LEVEL = 0.8

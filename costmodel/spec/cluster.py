@@ -13,10 +13,10 @@ from pydantic import (
     model_validator,
 )
 
-from costmodel.errors import SpecError
-from costmodel.spec.base import Spec
-from costmodel.spec.gpu import GpuSpec
-from costmodel.spec.links import LinkSpec
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.links import LinkSpec
 
 MOST_NODES = 1 << 20
 MOST_GPUS_PER_NODE = 1 << 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, PositiveInt
 
-from costmodel.sourced import Sourced
-from costmodel.spec.base import Spec
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.base import Spec
 
 
 class GpuSpec(Spec):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import NonNegativeInt, PositiveFloat
 
-from costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Spec
 
 
 class IntervalWidth(Spec):

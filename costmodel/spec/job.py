@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from costmodel.spec.base import Spec
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.options import RuntimeOptions
-from costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec.training import TrainingSpec
 
 
 class Job(Spec):

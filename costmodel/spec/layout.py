@@ -7,7 +7,7 @@ from typing import Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Spec
 
 Recompute = Literal["none", "selective", "full"]
 Schedule = Literal[

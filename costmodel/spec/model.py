@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Spec
 
 Size = Annotated[PositiveInt, Field(le=10**9)]
 """A dimension of a tensor."""

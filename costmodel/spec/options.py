@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Spec
 
 Attention = Literal["flash", "unfused"]
 Graph = Literal["none", "partial", "full_iteration"]

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from costmodel.sourced import Sourced
-from costmodel.spec.base import Spec
-from costmodel.spec.gpu import FittedConstants, GpuSpec
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.training import Precision
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.training import Precision
 
 SCHEMA = "trainplan/profile/v1"
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Spec
 
 LARGEST_SIZE = 1 << 30
 """Of a batch and of a sequence."""

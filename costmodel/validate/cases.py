@@ -8,21 +8,21 @@ from typing import Literal, TypeVar
 
 from pydantic import ValidationError
 
-from costmodel import catalog
-from costmodel.complaints import first_complaint
-from costmodel.errors import PlanError
-from costmodel.runtimes import RUNTIMES
-from costmodel.spec.cluster import ClusterSpec, NodeGroup
-from costmodel.spec.job import Job
-from costmodel.spec.layout import RECOMPUTE_MODULES, Layout
-from costmodel.spec.measured_run import MeasuredRun, RunLayout, RunModel
-from costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
-from costmodel.spec.training import TrainingSpec
-from costmodel.validate import names
-from costmodel.validate.run_network import nic_of
-from costmodel.validate.run_options import options_of
-from costmodel.validate.run_split import split_into, split_of
-from costmodel.validate.unstated import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.spec.cluster import ClusterSpec, NodeGroup
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, Layout
+from trainplan.costmodel.spec.measured_run import MeasuredRun, RunLayout, RunModel
+from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.validate import names
+from trainplan.costmodel.validate.run_network import nic_of
+from trainplan.costmodel.validate.run_options import options_of
+from trainplan.costmodel.validate.run_split import split_into, split_of
+from trainplan.costmodel.validate.unstated import (
     activation,
     as_published,
     dense_intermediate_size,

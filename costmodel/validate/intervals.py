@@ -10,11 +10,11 @@ from statistics import fmean
 
 import numpy as np
 
-from costmodel.spec.intervals import Intervals, IntervalWidth
-from costmodel.uncertainty import LEVEL, Regime, kind_of_run, run_key
-from costmodel.validate.one_step import errors_after_one_step
-from costmodel.validate.ranking import job_of
-from costmodel.validate.steps import TimedRow
+from trainplan.costmodel.spec.intervals import Intervals, IntervalWidth
+from trainplan.costmodel.uncertainty import LEVEL, Regime, kind_of_run, run_key
+from trainplan.costmodel.validate.one_step import errors_after_one_step
+from trainplan.costmodel.validate.ranking import job_of
+from trainplan.costmodel.validate.steps import TimedRow
 
 FITTED_LEVEL = 0.84
 """Quantile that makes an interval where constants were fitted on the very runs.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costmodel.axes import AXES
-from costmodel.runtimes import traits_of
-from costmodel.table import LayoutTable
-from costmodel.validate.cases import Case
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.validate.cases import Case
 
 RESTRICTIONS = frozenset(
     {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from costmodel.spec.measured_run import MeasuredRun, MemoryKind
-from costmodel.validate.predict import Prediction, peak_memory_gib
-from costmodel.validate.steps import Errors, errors
+from trainplan.costmodel.spec.measured_run import MeasuredRun, MemoryKind
+from trainplan.costmodel.validate.predict import Prediction, peak_memory_gib
+from trainplan.costmodel.validate.steps import Errors, errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import get_args
 
-from costmodel import catalog
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.spec.options import ContextExchange, Dispatcher
-from costmodel.spec.training import Precision
+from trainplan.costmodel import catalog
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.spec.options import ContextExchange, Dispatcher
+from trainplan.costmodel.spec.training import Precision
 
 SCHEDULES: Mapping[str, str] = MappingProxyType(
     {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from costmodel.calibrate import Observation
-from costmodel.errors import PlanError
-from costmodel.machine import machine_of
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.cases import Case, Skipped, case_of
-from costmodel.validate.legality import impossible
-from costmodel.validate.steps import has_comparable_step, measured_step_seconds
+from trainplan.costmodel.calibrate import Observation
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.cases import Case, Skipped, case_of
+from trainplan.costmodel.validate.legality import impossible
+from trainplan.costmodel.validate.steps import has_comparable_step, measured_step_seconds
 
 
 def observation_of(run: MeasuredRun) -> Observation | str:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from costmodel.scalars import speed_from_one_step
-from costmodel.validate.names import gpu_called
-from costmodel.validate.steps import TimedRow, mean_of_medians
+from trainplan.costmodel.scalars import speed_from_one_step
+from trainplan.costmodel.validate.names import gpu_called
+from trainplan.costmodel.validate.steps import TimedRow, mean_of_medians
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from costmodel.calibrated import NOTHING, Measured, calibrated
-from costmodel.errors import PlanError
-from costmodel.explicit import Estimate, RankMemory, explicit
-from costmodel.machine import Machine
-from costmodel.profiled import measured_machine
-from costmodel.runtimes import traits_of
-from costmodel.spec.constants import Constants
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.measured_run import (
+from trainplan.costmodel.calibrated import NOTHING, Measured, calibrated
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.explicit import Estimate, RankMemory, explicit
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.profiled import measured_machine
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.measured_run import (
     MeasuredRun,
     MemoryKind,
     MemoryRank,
@@ -24,10 +24,10 @@ from costmodel.spec.measured_run import (
     RunModel,
     RunTraining,
 )
-from costmodel.table import LayoutTable
-from costmodel.units import GIB
-from costmodel.validate.cases import Case, Skipped, SkipReason, case_of
-from costmodel.validate.legality import impossible
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.units import GIB
+from trainplan.costmodel.validate.cases import Case, Skipped, SkipReason, case_of
+from trainplan.costmodel.validate.legality import impossible
 
 
 @dataclass(frozen=True, slots=True)

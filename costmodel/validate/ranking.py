@@ -8,8 +8,8 @@ from statistics import fmean
 
 import numpy as np
 
-from costmodel.validate.names import gpu_called
-from costmodel.validate.steps import TimedRow
+from trainplan.costmodel.validate.names import gpu_called
+from trainplan.costmodel.validate.steps import TimedRow
 
 FEWEST_LAYOUTS = 3
 """Groups with fewer distinct layouts say little about an order."""

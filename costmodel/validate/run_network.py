@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costmodel import catalog
-from costmodel.spec.cluster import NicSpec
-from costmodel.spec.gpu import GpuSpec
-from costmodel.spec.measured_run import RunCluster
+from trainplan.costmodel import catalog
+from trainplan.costmodel.spec.cluster import NicSpec
+from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.measured_run import RunCluster
 
 UNSTATED_NIC = 3.125
 """GB/s of one GPU where neither the run nor the catalog says: 100 Gb/s Ethernet for four GPUs.

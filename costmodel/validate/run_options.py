@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.spec.options import Graph, RuntimeOptions
-from costmodel.validate.names import DISPATCHERS, EXCHANGES
-from costmodel.validate.unstated import drops_out, moment_dtype, offloaded_layers
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.options import Graph, RuntimeOptions
+from trainplan.costmodel.validate.names import DISPATCHERS, EXCHANGES
+from trainplan.costmodel.validate.unstated import drops_out, moment_dtype, offloaded_layers
 
 
 def options_of(run: MeasuredRun) -> RuntimeOptions:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from costmodel.errors import SpecError
-from costmodel.spec.layout import Layout, split
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.spec.model import ModelSpec
-from costmodel.validate.unstated import layers_by_cost
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.validate.unstated import layers_by_cost
 
 MOST_REPEATS = 10_000
 

@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.validate.intervals import Coverage, coverage, coverage_by_regime
-from costmodel.validate.memory_scores import (
+from trainplan.costmodel.validate.intervals import Coverage, coverage, coverage_by_regime
+from trainplan.costmodel.validate.memory_scores import (
     MemoryErrors,
     Verdicts,
     memory_errors,
     peak_rows,
     verdicts,
 )
-from costmodel.validate.one_step import OneStep, after_one_step
-from costmodel.validate.predict import Prediction
-from costmodel.validate.ranking import Ranking, ranking
-from costmodel.validate.steps import (
+from trainplan.costmodel.validate.one_step import OneStep, after_one_step
+from trainplan.costmodel.validate.predict import Prediction
+from trainplan.costmodel.validate.ranking import Ranking, ranking
+from trainplan.costmodel.validate.steps import (
     GROUPINGS,
     Errors,
     TimedRow,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from types import MappingProxyType
 
-from costmodel.explicit import Estimate
-from costmodel.spec.job import Job
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.names import gpu_called
-from costmodel.validate.predict import Prediction
+from trainplan.costmodel.explicit import Estimate
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.names import gpu_called
+from trainplan.costmodel.validate.predict import Prediction
 
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 SMALL_SOURCE = 8

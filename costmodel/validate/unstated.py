@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from costmodel.spec.measured_run import MeasuredRun, RunModel
-from costmodel.spec.model import Activation, ModelSpec, RopeScaling
-from costmodel.spec.options import StateType
+from trainplan.costmodel.spec.measured_run import MeasuredRun, RunModel
+from trainplan.costmodel.spec.model import Activation, ModelSpec, RopeScaling
+from trainplan.costmodel.spec.options import StateType
 
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
 from fit_rows import Row, speed_key
 
-from costmodel import catalog
+from trainplan.costmodel import catalog
 
 CATALOG = Path(catalog.__file__).parent
 

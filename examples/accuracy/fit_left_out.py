@@ -12,8 +12,8 @@ from fit_predict import residuals
 from fit_problem import Problem
 from fit_rows import FloatColumn, Row
 
-from costmodel import catalog
-from costmodel.uncertainty import LEVEL
+from trainplan.costmodel import catalog
+from trainplan.costmodel.uncertainty import LEVEL
 
 
 def per_source(rows: Sequence[Row], residual: FloatColumn) -> dict[str, float]:

@@ -12,14 +12,14 @@ import numpy as np
 from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
 from fit_rows import FloatColumn, Row, speed_key
 
-from costmodel import catalog
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.hardware import sustained_speed
-from costmodel.machine import Machine, machine_of
-from costmodel.runtimes import traits_of
-from costmodel.table import LayoutTable
-from costmodel.validate.cases import Case
+from trainplan.costmodel import catalog
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.hardware import sustained_speed
+from trainplan.costmodel.machine import Machine, machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.validate.cases import Case
 
 STEP = 0.04
 """Change of a logarithm for the numerical derivative."""

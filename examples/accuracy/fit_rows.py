@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cli.runs import read_runs
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.cases import Case, case_of
-from costmodel.validate.steps import POOLED, SMALL_SOURCE
+from trainplan.cli.runs import read_runs
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.cases import Case, case_of
+from trainplan.costmodel.validate.steps import POOLED, SMALL_SOURCE
 
 FloatColumn = NDArray[np.float64]
 RUNS = Path(__file__).parent / "runs.jsonl"

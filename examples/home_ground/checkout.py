@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costmodel.errors import SpecError
-from profiler.importers.reading import Entry, json_entry
+from trainplan.costmodel.errors import SpecError
+from trainplan.profiler.importers.reading import Entry, json_entry
 
 
 def text_of(checkout: Path, file: str) -> str:

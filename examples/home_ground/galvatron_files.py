@@ -13,8 +13,8 @@ import numpy as np
 from checkout import json_of, text_of
 from galvatron_costs import WORLD_SIZE, Ends, Line, Measured, Transfer
 
-from costmodel.errors import SpecError
-from profiler.importers.reading import Entry
+from trainplan.costmodel.errors import SpecError
+from trainplan.profiler.importers.reading import Entry
 
 MODEL = "galvatron/models/gpt/configs"
 MACHINE = "galvatron/profile_hardware/hardware_configs"

@@ -30,10 +30,10 @@ import numpy as np
 from checkout import json_of, text_of
 from relaxed import Best, Case
 
-from costmodel.errors import SpecError
-from costmodel.table import FloatColumn
-from planner.solvers.filling import Counts, Filling
-from profiler.importers.reading import MEBIBYTE, MILLISECOND
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.table import FloatColumn
+from trainplan.planner.solvers.filling import Counts, Filling
+from trainplan.profiler.importers.reading import MEBIBYTE, MILLISECOND
 
 PROFILES = "profile_data_samples"
 PROFILE = re.compile(r"DeviceType\.(?P<gpu>\w+)_tp(?P<tp>\d+)_bs(?P<samples>\d+)\.json")

@@ -26,8 +26,8 @@ import numpy as np
 from checkout import json_of
 from numpy.typing import NDArray
 
-from costmodel.table import FloatColumn, IntColumn
-from profiler.importers.reading import Entry
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.profiler.importers.reading import Entry
 
 T = TypeVar("T")
 FILE = "inputs/bert32a100.json"

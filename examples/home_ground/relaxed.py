@@ -9,9 +9,9 @@ from math import inf
 
 import numpy as np
 
-from costmodel.table import FloatColumn
-from planner.budget import Deadline
-from planner.solvers.filling import Counts, Filling, Solver
+from trainplan.costmodel.table import FloatColumn
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers.filling import Counts, Filling, Solver
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ import numpy as np
 from checkout import json_of
 from relaxed import Case
 
-from costmodel.errors import SpecError
-from costmodel.table import FloatColumn
-from planner.solvers.filling import Counts, Filling
-from profiler.importers.reading import Entry
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.table import FloatColumn
+from trainplan.planner.solvers.filling import Counts, Filling
+from trainplan.profiler.importers.reading import Entry
 
 FOLDER = "sailor/Planner"
 GPU, ZONE, MODEL = "A100-40", "us-central1-a", "OPT-350"

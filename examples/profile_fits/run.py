@@ -17,9 +17,9 @@ from pathlib import Path
 from recorded import COLLECTIVES, GPUS, OPERATIONS, PRODUCTS, collectives, files, products
 from score import COUNTS, Messages, Score, score, told_by, told_in_turn
 
-from costmodel import catalog
-from costmodel.errors import PlanError
-from profiler.bench.collectives import SIZES
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import PlanError
+from trainplan.profiler.bench.collectives import SIZES
 
 ASKED = (0.06, 0.08)
 """Most that the median error may be, for each of `COUNTS`."""

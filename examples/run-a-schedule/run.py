@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from costmodel import timeline
-from costmodel.errors import PlanError, SpecError, unknown_name
-from costmodel.schedules import SCHEDULES, program_for
-from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import Program, Shape
-from planner.exporters.torch_schedule_csv import program_of_csv, schedule_csv
+from trainplan.costmodel import timeline
+from trainplan.costmodel.errors import PlanError, SpecError, unknown_name
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.program import Program, Shape
+from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, schedule_csv
 
 if TYPE_CHECKING:
     from torch_pipeline import Report, Trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from planner.exporters.config import (
+from trainplan.planner.exporters.config import (
     Argument,
     EntryPoint,
     EnvironmentVariable,
@@ -13,8 +13,8 @@ from planner.exporters.config import (
     RequiredVariable,
     UserVariable,
 )
-from planner.exporters.exporter import Exporter
-from planner.exporters.megatron_lm import MEGATRON_LM
+from trainplan.planner.exporters.exporter import Exporter
+from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
 
 __all__ = [
     "EXPORTERS",

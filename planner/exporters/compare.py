@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection
 from importlib import resources
 
-from planner.exporters import EXPORTERS
-from planner.exporters.config import LaunchConfig
-from planner.exporters.source_flags import flags_in_source, flags_in_sources
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters.config import LaunchConfig
+from trainplan.planner.exporters.source_flags import flags_in_source, flags_in_sources
 
 __all__ = [
     "flags_in_source",
@@ -26,5 +26,7 @@ def missing_flags(config: LaunchConfig, known: Collection[str]) -> tuple[str, ..
 
 def recorded_flags(runtime: str = "megatron-lm") -> frozenset[str]:
     """Options of the release a runtime's exporter is written for."""
-    recorded = resources.files("planner.exporters").joinpath(EXPORTERS[runtime].recorded_flags)
+    recorded = resources.files("trainplan.planner.exporters").joinpath(
+        EXPORTERS[runtime].recorded_flags
+    )
     return frozenset(json.loads(recorded.read_text("utf-8"))["flags"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.exporters.config import LaunchConfig
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.exporters.config import LaunchConfig
 
 
 @dataclass(frozen=True, slots=True)

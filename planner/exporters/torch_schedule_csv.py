@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.schedules.dependencies import LETTERS, checked, op_text, waves_of
-from costmodel.schedules.program import LARGEST_PROGRAM, Op, Pass, Program, program_of
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.schedules.dependencies import LETTERS, checked, op_text, waves_of
+from trainplan.costmodel.schedules.program import LARGEST_PROGRAM, Op, Pass, Program, program_of
 
 CELL = re.compile(r"([0-9]{1,9})([FIWB])([0-9]{1,9})")
 TOGETHER = re.compile(r"\((.*)\)OVERLAP_F_B")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from costmodel.spec.cluster import ClusterSpec
-from planner.exporters.config import LaunchConfig
-from planner.launchers.script import LaunchFile, hostfile
-from planner.launchers.slurm import slurm
-from planner.launchers.torchrun import torchrun
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.planner.exporters.config import LaunchConfig
+from trainplan.planner.launchers.script import LaunchFile, hostfile
+from trainplan.planner.launchers.slurm import slurm
+from trainplan.planner.launchers.torchrun import torchrun
 
 __all__ = ["LAUNCHERS", "LaunchFile", "Launcher", "hostfile"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from costmodel.errors import UnsupportedError
-from costmodel.spec.cluster import ClusterSpec
-from planner.exporters.config import (
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.planner.exporters.config import (
     Argument,
     EnvironmentVariable,
     LaunchConfig,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from costmodel.spec.cluster import ClusterSpec
-from planner.exporters.config import LaunchConfig
-from planner.launchers.script import (
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.planner.exporters.config import LaunchConfig
+from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     LaunchFile,
     argument_arrays,

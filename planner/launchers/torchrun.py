@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.spec.cluster import ClusterSpec
-from planner.exporters.config import LaunchConfig, RequiredVariable
-from planner.launchers.script import (
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.planner.exporters.config import LaunchConfig, RequiredVariable
+from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     LaunchFile,
     argument_arrays,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.table import FloatColumn, IntColumn
-from planner.solvers.filling import Counts, Filling
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.planner.solvers.filling import Counts, Filling
 
 ROUNDING = 1e-9
 """Part of a capacity that sums of needs may miss by rounding. Source: assumed; 100 bytes of

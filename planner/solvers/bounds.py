@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from costmodel.proof import Limits, makespan_lower_bound
-from costmodel.schedules.program import placed
-from planner.solvers.instance import Instance
+from trainplan.costmodel.proof import Limits, makespan_lower_bound
+from trainplan.costmodel.schedules.program import placed
+from trainplan.planner.solvers.instance import Instance
 
 
 def lower_bound(of: Instance) -> float:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.table import FloatColumn
-from planner.budget import Deadline
-from planner.solvers.answers import limits, reach
-from planner.solvers.filling import Coefficients, Counts, Filling
+from trainplan.costmodel.table import FloatColumn
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers.answers import limits, reach
+from trainplan.planner.solvers.filling import Coefficients, Counts, Filling
 
 Tails = NDArray[np.float64]
 """The least a price can still add; shape (price, stage to fill next, layers placed before it)."""

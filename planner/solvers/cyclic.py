@@ -15,11 +15,11 @@ from itertools import combinations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from costmodel.schedules.line import FORWARD, KINDS, OPS, WEIGHT
-from costmodel.schedules.program import Pass
-from planner.budget import Deadline
-from planner.solvers.bounds import residence
-from planner.solvers.instance import WORKERS, Instance
+from trainplan.costmodel.schedules.line import FORWARD, KINDS, OPS, WEIGHT
+from trainplan.costmodel.schedules.program import Pass
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers.bounds import residence
+from trainplan.planner.solvers.instance import WORKERS, Instance
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

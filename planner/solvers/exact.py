@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from costmodel.schedules.line import FORWARD, KINDS, OPS, WEIGHT, Order
-from costmodel.schedules.program import Pass, Program
-from planner.budget import Deadline
-from planner.solvers.instance import WORKERS, Instance
+from trainplan.costmodel.schedules.line import FORWARD, KINDS, OPS, WEIGHT, Order
+from trainplan.costmodel.schedules.program import Pass, Program
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers.instance import WORKERS, Instance
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

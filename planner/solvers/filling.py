@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.table import FloatColumn, IntColumn
-from planner.budget import Deadline
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.planner.budget import Deadline
 
 Counts = NDArray[np.int64]
 """Layers of each stage run in each way; shape (stage, way)."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from costmodel.schedules.line import BACKWARD, FORWARD, KINDS, OPS, WEIGHT, Order
-from costmodel.schedules.program import Op, Pass
-from planner.solvers.instance import Instance
+from trainplan.costmodel.schedules.line import BACKWARD, FORWARD, KINDS, OPS, WEIGHT, Order
+from trainplan.costmodel.schedules.program import Op, Pass
+from trainplan.planner.solvers.instance import Instance
 
 PATIENCE = (0.0, 0.5, 1.0)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.schedules.dependencies import waves_of
-from costmodel.schedules.line import BACKWARD, Line
-from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import Op, Pass, Placement, Program, placed
-from costmodel.timeline import StageSeconds, Timeline, run
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules.dependencies import waves_of
+from trainplan.costmodel.schedules.line import BACKWARD, Line
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.program import Op, Pass, Placement, Program, placed
+from trainplan.costmodel.timeline import StageSeconds, Timeline, run
 
 WORKERS = 2
 """Threads of a solver, so that equal jobs take equal time on small machines. Source: assumed."""

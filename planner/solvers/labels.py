@@ -16,13 +16,13 @@ from itertools import combinations, islice, pairwise
 
 import numpy as np
 
-from costmodel.table import FloatColumn, IntColumn
-from planner.budget import Deadline
-from planner.solvers.answers import allowed, limits
-from planner.solvers.completions import Path, best_weights, even
-from planner.solvers.filling import Counts, Filled, Filling
-from planner.solvers.pareto import SAME, undominated
-from planner.solvers.partial import Grown, Labels, Respects, joined, most_promising
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers.answers import allowed, limits
+from trainplan.planner.solvers.completions import Path, best_weights, even
+from trainplan.planner.solvers.filling import Counts, Filled, Filling
+from trainplan.planner.solvers.pareto import SAME, undominated
+from trainplan.planner.solvers.partial import Grown, Labels, Respects, joined, most_promising
 
 NARROWEST, WIDER = 100, 8
 """Labels of a stage kept in the first sweep, and how many times more in the next. Source:

@@ -16,11 +16,11 @@ from itertools import groupby
 
 import numpy as np
 
-from costmodel.table import FloatColumn, IntColumn
-from planner.budget import Deadline
-from planner.solvers.answers import ROUNDING, allowed, limits, reach
-from planner.solvers.filling import Counts, Filled, Filling
-from planner.solvers.linear import Program, Terms
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers.answers import ROUNDING, allowed, limits, reach
+from trainplan.planner.solvers.filling import Counts, Filled, Filling
+from trainplan.planner.solvers.linear import Program, Terms
 
 USUAL = 1000.0
 """The objective of an ordinary answer after scaling: 1e9 times the tolerance of the solver."""

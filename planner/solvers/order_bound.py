@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.comm.neighbours import Pairs
-from costmodel.estimate import with_overhead
-from costmodel.placement_costs import (
+from trainplan.costmodel.comm.neighbours import Pairs
+from trainplan.costmodel.estimate import with_overhead
+from trainplan.costmodel.placement_costs import (
     FloatMatrix,
     Nodes,
     PlacementCosts,
     RankCosts,
     Term,
 )
-from costmodel.table import FloatColumn
+from trainplan.costmodel.table import FloatColumn
 
 
 def least_seconds(costs: PlacementCosts, nodes: Nodes) -> float:

@@ -13,9 +13,9 @@ from itertools import combinations
 
 import numpy as np
 
-from costmodel.placement import Orders, crowded_seconds, placed_seconds
-from costmodel.placement_costs import Nodes, PlacementCosts
-from costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.placement import Orders, crowded_seconds, placed_seconds
+from trainplan.costmodel.placement_costs import Nodes, PlacementCosts
+from trainplan.costmodel.table import FloatColumn, IntColumn
 
 STARTS = 4
 """Orders that are improved, the best of those tried first."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.table import FloatColumn, IntColumn
-from planner.solvers.filling import Coefficients, Counts, Filling
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.planner.solvers.filling import Coefficients, Counts, Filling
 
 Grown = NDArray[np.float64]
 """What rows or needs have grown to; shape (label, row or need)."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from costmodel.comm.neighbours import Pairs
-from costmodel.estimate import with_overhead
-from costmodel.placement_costs import FloatMatrix, Nodes, PlacementCosts, RankCosts
-from costmodel.table import FloatColumn, IntColumn
-from planner.solvers.orders import CLOSE, best_of
+from trainplan.costmodel.comm.neighbours import Pairs
+from trainplan.costmodel.estimate import with_overhead
+from trainplan.costmodel.placement_costs import FloatMatrix, Nodes, PlacementCosts, RankCosts
+from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.planner.solvers.orders import CLOSE, best_of
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

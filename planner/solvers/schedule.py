@@ -12,21 +12,21 @@ from math import ceil, inf
 
 import numpy as np
 
-from costmodel.errors import SpecError
-from costmodel.proof import EQUALS, gap_fraction, reaches
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.line import KINDS
-from costmodel.schedules.program import Placement, Program, RelativeSeconds, Shape
-from costmodel.schedules.squeeze import squeezed
-from costmodel.steady import relative_seconds
-from costmodel.timeline import Timeline
-from planner.budget import Deadline
-from planner.solvers.bounds import lower_bound
-from planner.solvers.cyclic import steady_states, unrolled
-from planner.solvers.exact import solved
-from planner.solvers.greedy import listed, tastes
-from planner.solvers.instance import Instance, Problem, instance
-from planner.solvers.units import in_positive_units, in_units
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.proof import EQUALS, gap_fraction, reaches
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.line import KINDS
+from trainplan.costmodel.schedules.program import Placement, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.squeeze import squeezed
+from trainplan.costmodel.steady import relative_seconds
+from trainplan.costmodel.timeline import Timeline
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers.bounds import lower_bound
+from trainplan.planner.solvers.cyclic import steady_states, unrolled
+from trainplan.planner.solvers.exact import solved
+from trainplan.planner.solvers.greedy import listed, tastes
+from trainplan.planner.solvers.instance import Instance, Problem, instance
+from trainplan.planner.solvers.units import in_positive_units, in_units
 
 __all__ = ["Problem", "Synthesis", "synthesise"]
 RULES_SHARE = 0.2

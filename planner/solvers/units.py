@@ -7,8 +7,8 @@ from math import isclose
 
 import numpy as np
 
-from costmodel.timeline import StageSeconds
-from planner.solvers.instance import Instance, instance
+from trainplan.costmodel.timeline import StageSeconds
+from trainplan.planner.solvers.instance import Instance, instance
 
 LARGEST = 64
 """Whole numbers up to here count as small. Source: assumed; a proof takes longer with larger ones,

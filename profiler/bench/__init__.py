@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler.bench.attention import ATTENTION
-from profiler.bench.collectives import COLLECTIVES, P2P
-from profiler.bench.copies import COPIES
-from profiler.bench.drive import DRIVE
-from profiler.bench.ends import EMBEDDING, HEAD
-from profiler.bench.gemm import GEMM
-from profiler.bench.layer import LAYER
-from profiler.bench.links import LINKS
-from profiler.bench.memory import MEMORY
-from profiler.bench.optimizer import CPU_ADAM, OPTIMIZER
-from profiler.bench.overlap import OVERLAP
-from profiler.bench.power import POWER
-from profiler.bench.stream import STREAM
-from profiler.task import Item
+from trainplan.profiler.bench.attention import ATTENTION
+from trainplan.profiler.bench.collectives import COLLECTIVES, P2P
+from trainplan.profiler.bench.copies import COPIES
+from trainplan.profiler.bench.drive import DRIVE
+from trainplan.profiler.bench.ends import EMBEDDING, HEAD
+from trainplan.profiler.bench.gemm import GEMM
+from trainplan.profiler.bench.layer import LAYER
+from trainplan.profiler.bench.links import LINKS
+from trainplan.profiler.bench.memory import MEMORY
+from trainplan.profiler.bench.optimizer import CPU_ADAM, OPTIMIZER
+from trainplan.profiler.bench.overlap import OVERLAP
+from trainplan.profiler.bench.power import POWER
+from trainplan.profiler.bench.stream import STREAM
+from trainplan.profiler.task import Item
 
 ITEMS: Mapping[str, Item] = {
     item.name: item

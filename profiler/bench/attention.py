@@ -10,13 +10,13 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from costmodel.params import query_columns, value_columns
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import AttentionPoint, Point, Timing
-from costmodel.spec.training import Precision
-from profiler.bench.shapes import caps
-from profiler.bench.tensors import check_finite, task, tensors, working_precision
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.params import query_columns, value_columns
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import AttentionPoint, Point, Timing
+from trainplan.costmodel.spec.training import Precision
+from trainplan.profiler.bench.shapes import caps
+from trainplan.profiler.bench.tensors import check_finite, task, tensors, working_precision
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
-from costmodel.spec.profile import CollectivePoint, Operation, Point, Timing
-from profiler.bench.groups import Shape, group_of, shapes, strided_shapes
-from profiler.bench.tensors import device_of, dtype_of, task, working_precision
-from profiler.errors import ProfilerError
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.profile import CollectivePoint, Operation, Point, Timing
+from trainplan.profiler.bench.groups import Shape, group_of, shapes, strided_shapes
+from trainplan.profiler.bench.tensors import device_of, dtype_of, task, working_precision
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:
     import torch

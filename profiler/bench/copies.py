@@ -7,9 +7,9 @@ from functools import partial
 from itertools import product
 from typing import Literal
 
-from costmodel.spec.profile import CopyPoint, Point
-from profiler.bench.tensors import device_of, task
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.profile import CopyPoint, Point
+from trainplan.profiler.bench.tensors import device_of, task
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 Way = Literal["host_to_device", "device_to_host"]
 WAYS: tuple[Way, ...] = ("host_to_device", "device_to_host")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from costmodel.spec.model import MlaSpec, ModelSpec
-from profiler.bench.experts import Experts
-from profiler.bench.modules import Cut, Linear, Mlp, Norm, Weights, hidden_norm
-from profiler.bench.tensors import Tensors
+from trainplan.costmodel.spec.model import MlaSpec, ModelSpec
+from trainplan.profiler.bench.experts import Experts
+from trainplan.profiler.bench.modules import Cut, Linear, Mlp, Norm, Weights, hidden_norm
+from trainplan.profiler.bench.tensors import Tensors
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from costmodel.spec.profile import CopyPoint, Point
-from profiler.bench.tensors import task
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.profile import CopyPoint, Point
+from trainplan.profiler.bench.tensors import task
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 Way = Literal["nvme_write", "nvme_read"]
 WAYS: tuple[Way, ...] = ("nvme_write", "nvme_read")

@@ -7,12 +7,12 @@ from functools import partial
 from itertools import product
 from typing import Literal
 
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import EndPoint, Point
-from profiler.bench.modules import Linear, Weights, hidden_norm
-from profiler.bench.shapes import FP32_BYTES, Caps, caps, padded_rows
-from profiler.bench.tensors import check_finite, task, tensors, working_precision
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import EndPoint, Point
+from trainplan.profiler.bench.modules import Linear, Weights, hidden_norm
+from trainplan.profiler.bench.shapes import FP32_BYTES, Caps, caps, padded_rows
+from trainplan.profiler.bench.tensors import check_finite, task, tensors, working_precision
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 End = Literal["embedding", "head"]
 FEWEST_TOKENS = 32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from costmodel.spec.model import ModelSpec, MoeSpec
-from profiler.bench.gemm import grouped_product
-from profiler.bench.modules import Cut, Linear, Mlp, Weights, activate
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.profiler.bench.gemm import grouped_product
+from trainplan.profiler.bench.modules import Cut, Linear, Mlp, Weights, activate
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from costmodel.spec.profile import Point, ProductPoint
-from costmodel.spec.training import Precision
-from profiler.bench.shapes import Shape, shapes
-from profiler.bench.tensors import (
+from trainplan.costmodel.spec.profile import Point, ProductPoint
+from trainplan.costmodel.spec.training import Precision
+from trainplan.profiler.bench.shapes import Shape, shapes
+from trainplan.profiler.bench.tensors import (
     Tensors,
     check_finite,
     device_of,
@@ -20,7 +20,7 @@ from profiler.bench.tensors import (
     tensors,
     working_precision,
 )
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:
     import torch

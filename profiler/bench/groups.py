@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from costmodel.hardware import SHAPES
-from profiler.bench.tensors import device_of
-from profiler.task import Place
+from trainplan.costmodel.hardware import SHAPES
+from trainplan.profiler.bench.tensors import device_of
+from trainplan.profiler.task import Place
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -8,20 +8,26 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from costmodel.params import (
+from trainplan.costmodel.params import (
     attention_matrix_params,
     expert_params,
     mlp_params,
     shared_expert_params,
 )
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import LayerPoint, Point
-from profiler.bench.attention import DEFAULT, MATH, core_of, kernels
-from profiler.bench.decoder import Layer, rotation
-from profiler.bench.modules import Cut
-from profiler.bench.shapes import FP32_BYTES, caps
-from profiler.bench.tensors import check_finite, difference, task, tensors, working_precision
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import LayerPoint, Point
+from trainplan.profiler.bench.attention import DEFAULT, MATH, core_of, kernels
+from trainplan.profiler.bench.decoder import Layer, rotation
+from trainplan.profiler.bench.modules import Cut
+from trainplan.profiler.bench.shapes import FP32_BYTES, caps
+from trainplan.profiler.bench.tensors import (
+    check_finite,
+    difference,
+    task,
+    tensors,
+    working_precision,
+)
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:
     from torch import Tensor

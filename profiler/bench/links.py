@@ -10,9 +10,9 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from costmodel.spec.profile import LinkPoint, Point
-from profiler.bench.tensors import device_of, task
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.profile import LinkPoint, Point
+from trainplan.profiler.bench.tensors import device_of, task
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import MemoryPoint, Point
-from profiler.bench.decoder import Layer, rotation
-from profiler.bench.modules import Cut
-from profiler.bench.tensors import Tensors, device_of, task, tensors
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import MemoryPoint, Point
+from trainplan.profiler.bench.decoder import Layer, rotation
+from trainplan.profiler.bench.modules import Cut
+from trainplan.profiler.bench.tensors import Tensors, device_of, task, tensors
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 STEPS = 6
 """Steps of the mini run: what is reserved has stopped growing by then."""

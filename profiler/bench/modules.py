@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from costmodel.spec.model import ModelSpec
-from profiler.bench.norm import rms_norm
-from profiler.bench.tensors import Tensors
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.profiler.bench.norm import rms_norm
+from trainplan.profiler.bench.tensors import Tensors
 
 if TYPE_CHECKING:
     from torch import Tensor

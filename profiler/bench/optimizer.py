@@ -7,10 +7,10 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Literal
 
-from costmodel.spec.profile import OptimizerPoint, Point
-from profiler.bench.tensors import check_finite, device_of, task
-from profiler.cores import usable_cores
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.profile import OptimizerPoint, Point
+from trainplan.profiler.bench.tensors import check_finite, device_of, task
+from trainplan.profiler.cores import usable_cores
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 SIZES = {"cuda": (2**26, 2**28), "cpu": (2**22, 2**24)}
 """Parameters: their fp32 weight, gradient and two moments are 16 bytes each, far beyond caches."""

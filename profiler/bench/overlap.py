@@ -11,9 +11,9 @@ from math import ceil
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
-from costmodel.spec.profile import Operation, OverlapPoint, Point
-from profiler.bench.tensors import Tensors, task, tensors
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.profile import Operation, OverlapPoint, Point
+from trainplan.profiler.bench.tensors import Tensors, task, tensors
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:
     import torch

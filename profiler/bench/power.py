@@ -8,11 +8,11 @@ from functools import partial
 from importlib.util import find_spec
 from statistics import fmean
 
-from costmodel.spec.profile import Point, PowerPoint
-from profiler.bench.attention import core_of, kernels
-from profiler.bench.layer import EAGER_KERNELS
-from profiler.bench.tensors import device_of, task, tensors
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.profile import Point, PowerPoint
+from trainplan.profiler.bench.attention import core_of, kernels
+from trainplan.profiler.bench.layer import EAGER_KERNELS
+from trainplan.profiler.bench.tensors import device_of, task, tensors
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 SETTLE_SECONDS, WINDOW_SECONDS = 0.5, 1.5
 """Source: NVML reports the mean of the last second on Ampere and later, of 0.1 s before

@@ -10,12 +10,12 @@ from typing import Literal
 
 import numpy as np
 
-from costmodel.blocks.ends import VOCAB_MULTIPLE
-from costmodel.params import query_columns, value_columns
-from costmodel.spec.model import ModelSpec
-from costmodel.table import FloatColumn
-from profiler.bench.spread import most_telling
-from profiler.task import Request
+from trainplan.costmodel.blocks.ends import VOCAB_MULTIPLE
+from trainplan.costmodel.params import query_columns, value_columns
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.table import FloatColumn
+from trainplan.profiler.bench.spread import most_telling
+from trainplan.profiler.task import Request
 
 Device = Literal["cuda", "cpu"]
 Pass = Literal["forward", "input", "weight"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.residuals import NUGGET, covariance
-from costmodel.table import FloatColumn
+from trainplan.costmodel.residuals import NUGGET, covariance
+from trainplan.costmodel.table import FloatColumn
 
 SPREAD_OCTAVES = 8.0
 """Distance over which products say something about each other before a curve goes through them.

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from costmodel.spec.profile import Point, StreamPoint
-from profiler.bench.tensors import Tensors, check_finite, rotated, task, tensors, working_precision
-from profiler.task import Clock, Item, Place, Request, Task
+from trainplan.costmodel.spec.profile import Point, StreamPoint
+from trainplan.profiler.bench.tensors import (
+    Tensors,
+    check_finite,
+    rotated,
+    task,
+    tensors,
+    working_precision,
+)
+from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:
     from torch import Tensor

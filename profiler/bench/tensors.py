@@ -9,9 +9,9 @@ from itertools import cycle
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from costmodel.spec.profile import Point, Timing
-from costmodel.spec.training import FULL_WIDTH, Precision
-from profiler.task import Clock, Place, Request, Task
+from trainplan.costmodel.spec.profile import Point, Timing
+from trainplan.costmodel.spec.training import FULL_WIDTH, Precision
+from trainplan.profiler.task import Clock, Place, Request, Task
 
 if TYPE_CHECKING:
     import torch

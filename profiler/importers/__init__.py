@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from costmodel.complaints import first_complaint
-from costmodel.errors import SpecError, unknown_name
-from costmodel.spec.profile import Profile
-from profiler.importers import aceso, galvatron, metis, nccl_tests, sailor, simumax
-from profiler.importers.reading import Asked
+from trainplan.costmodel.complaints import first_complaint
+from trainplan.costmodel.errors import SpecError, unknown_name
+from trainplan.costmodel.spec.profile import Profile
+from trainplan.profiler.importers import aceso, galvatron, metis, nccl_tests, sailor, simumax
+from trainplan.profiler.importers.reading import Asked
 
 __all__ = ["IMPORTERS", "Asked", "Importer", "import_profile"]
 

@@ -16,13 +16,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.errors import SpecError
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import EndPoint, Failure, LayerPoint, Profile
-from costmodel.spec.training import storage_bytes
-from costmodel.units import MICROSECOND
-from profiler.importers.aceso_collectives import read_collectives
-from profiler.importers.reading import MEBIBYTE, Asked, base_name, positive, stated
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import EndPoint, Failure, LayerPoint, Profile
+from trainplan.costmodel.spec.training import storage_bytes
+from trainplan.costmodel.units import MICROSECOND
+from trainplan.profiler.importers.aceso_collectives import read_collectives
+from trainplan.profiler.importers.reading import MEBIBYTE, Asked, base_name, positive, stated
 
 OPERATIONS = re.compile(
     r"(?P<model>.+)_mbs(?P<batch>[1-9]\d{0,6})_tp(?P<tp>[1-9]\d{0,4})_algo(?P<algo>\d{1,3})\.csv"

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from costmodel.errors import SpecError
-from costmodel.spec.profile import CollectivePoint, Operation
-from costmodel.units import GB
-from profiler.importers.reading import (
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import CollectivePoint, Operation
+from trainplan.costmodel.units import GB
+from trainplan.profiler.importers.reading import (
     MEBIBYTE,
     MILLISECOND,
     base_name,

@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from costmodel.errors import SpecError
-from costmodel.spec.profile import (
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import (
     CollectivePoint,
     LayerPoint,
     Operation,
@@ -26,8 +26,8 @@ from costmodel.spec.profile import (
     Point,
     Profile,
 )
-from costmodel.spec.training import Precision
-from profiler.importers.reading import (
+from trainplan.costmodel.spec.training import Precision
+from trainplan.profiler.importers.reading import (
     MEBIBYTE,
     MILLISECOND,
     Asked,

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from statistics import median
 
-from costmodel.errors import SpecError
-from costmodel.spec.profile import LayerPoint, Profile
-from profiler.importers.reading import (
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import LayerPoint, Profile
+from trainplan.profiler.importers.reading import (
     MILLISECOND,
     Asked,
     base_name,

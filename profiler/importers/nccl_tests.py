@@ -17,10 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from costmodel.errors import SpecError
-from costmodel.spec.profile import CollectivePoint, Operation, Profile, Timing
-from costmodel.units import MICROSECOND
-from profiler.importers.reading import Asked, Entry, base_name, json_entry, positive, stated
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import CollectivePoint, Operation, Profile, Timing
+from trainplan.costmodel.units import MICROSECOND
+from trainplan.profiler.importers.reading import (
+    Asked,
+    Entry,
+    base_name,
+    json_entry,
+    positive,
+    stated,
+)
 
 OPERATIONS: Mapping[str, Operation] = {
     "all_reduce": "all_reduce",

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from costmodel.errors import SpecError
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import Origin, Timing
-from costmodel.spec.training import Precision
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import Origin, Timing
+from trainplan.costmodel.spec.training import Precision
 
 MILLISECOND = 1e-3
 MEBIBYTE = 2**20

@@ -17,10 +17,17 @@ import math
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from costmodel.errors import SpecError
-from costmodel.spec.profile import CollectivePoint, LayerPoint, Profile
-from costmodel.units import GB
-from profiler.importers.reading import Asked, Entry, base_name, json_entry, stated, unknown_file
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import CollectivePoint, LayerPoint, Profile
+from trainplan.costmodel.units import GB
+from trainplan.profiler.importers.reading import (
+    Asked,
+    Entry,
+    base_name,
+    json_entry,
+    stated,
+    unknown_file,
+)
 
 GPUS: Mapping[str, str] = {
     "a100-sxm-40gb": "A100-40",

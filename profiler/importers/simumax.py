@@ -18,9 +18,9 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from costmodel.blocks.ends import LOSS_PASSES
-from costmodel.errors import SpecError
-from costmodel.spec.profile import (
+from trainplan.costmodel.blocks.ends import LOSS_PASSES
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import (
     AttentionPoint,
     CollectivePoint,
     Operation,
@@ -28,9 +28,16 @@ from costmodel.spec.profile import (
     Profile,
     StreamPoint,
 )
-from costmodel.spec.training import Precision
-from costmodel.units import MICROSECOND, TERA
-from profiler.importers.reading import GIBIBYTE, Asked, Entry, base_name, json_entry, stated
+from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.units import MICROSECOND, TERA
+from trainplan.profiler.importers.reading import (
+    GIBIBYTE,
+    Asked,
+    Entry,
+    base_name,
+    json_entry,
+    stated,
+)
 
 PRODUCTS: Mapping[str, Precision] = {"matmul": "bf16", "fp8_matmul": "fp8"}
 GROUPED: Mapping[str, Precision] = {"group_matmul": "bf16", "fp8_group_matmul": "fp8"}

@@ -6,7 +6,7 @@ import pkgutil
 
 import pytest
 
-import costmodel
+from trainplan import costmodel
 
 COLUMNS = ("FloatColumn", "tuple[FloatColumn, FloatColumn]")
 
@@ -26,7 +26,7 @@ def members(module):
 
 
 def formulas():
-    for info in pkgutil.walk_packages(costmodel.__path__, "costmodel."):
+    for info in pkgutil.walk_packages(costmodel.__path__, "trainplan.costmodel."):
         module = importlib.import_module(info.name)
         for name, function in members(module):
             if function.__annotations__.get("return") in COLUMNS:

@@ -1,5 +1,6 @@
 """What an installation brings, and what starting the command loads."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -24,33 +25,62 @@ def names(wheel):
     return [name for name in wheel.namelist() if ".dist-info/" not in name]
 
 
-def test_top_level_names_are_our_packages(wheel):
-    assert {name.partition("/")[0] for name in names(wheel)} == PACKAGES
+def test_the_one_top_level_name_is_ours_and_holds_the_folders_of_the_repository(wheel):
+    assert {tuple(name.split("/")[:2]) for name in names(wheel)} == {
+        ("trainplan", package) for package in PACKAGES
+    }
+
+
+def test_the_wheel_is_small(wheel):
+    assert Path(wheel.filename).stat().st_size < 2e6
+
+
+def test_an_editable_installation_imports_the_folders_of_the_repository():
+    links = {link.name: link.resolve() for link in (ROOT / ".editable" / "trainplan").iterdir()}
+    assert links == {package: ROOT / package for package in PACKAGES}
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_a_strangers_package_of_the_same_name_changes_nothing(tmp_path, package):
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("raise RuntimeError('not ours')\n")
+    paths = os.pathsep.join((str(tmp_path), str(ROOT / ".editable")))
+    done = subprocess.run(
+        [sys.executable, "-c", "from trainplan.cli.main import main; main()", "catalog", "gpus"],
+        env={**os.environ, "PYTHONPATH": paths},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "h100-sxm" in done.stdout
 
 
 def test_packages_are_typed(wheel):
-    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names(wheel))
+    assert {f"trainplan/{package}/py.typed" for package in PACKAGES} <= set(names(wheel))
 
 
 def test_data_files_are_packed(wheel):
     kinds = {".toml", ".json", ".yaml"}
     data = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
-    expected = {path.relative_to(ROOT).as_posix() for path in data if path.suffix in kinds}
+    packed = [path.relative_to(ROOT).as_posix() for path in data if path.suffix in kinds]
+    expected = {f"trainplan/{path}" for path in packed}
     assert expected
     assert expected <= set(names(wheel))
 
 
 def test_command_and_license_are_declared(wheel):
     texts = {Path(name).name: name for name in wheel.namelist() if ".dist-info/" in name}
-    assert "plan = cli.main:main" in wheel.read(texts["entry_points.txt"]).decode()
+    assert "plan = trainplan.cli.main:main" in wheel.read(texts["entry_points.txt"]).decode()
     assert "Apache License" in wheel.read(texts["LICENSE"]).decode()
 
 
 @pytest.mark.parametrize("arguments", ["['--help']", "['search', '--help']"])
 def test_starting_loads_neither_torch_nor_a_solver(arguments):
     code = (
-        "import sys, cli.main\n"
-        f"cli.main.run({arguments})\n"
+        "import sys, trainplan.cli.main\n"
+        f"trainplan.cli.main.run({arguments})\n"
         "heavy = ('torch', 'pulp', 'highspy', 'ortools', 'scipy')\n"
         "sys.exit(any(name in sys.modules for name in heavy))"
     )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from planner.solvers import labels, milp
 from tests.properties.fillings import Deadline, pipeline
+from trainplan.planner.solvers import labels, milp
 
 SIZES = {
     "8 stages, 61 layers, 2 ways": (pipeline(8, 61, 2, memory=0.9), 2, 5),

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from costmodel.timeline import StageSeconds
-from planner.solvers.schedule import Problem, synthesise
+from trainplan.costmodel.timeline import StageSeconds
+from trainplan.planner.solvers.schedule import Problem, synthesise
 
 SECONDS = 60.0
 """Time limit of a proof."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from cli.main import run
+from trainplan.cli.main import run
 
 TINY = (
     *("--model", "gpt2", "--cluster", "1x8:h100-sxm"),
@@ -22,7 +22,7 @@ LLAMA = (
     *("--global-batch-size", "128", "--seq-length", "8192"),
 )
 """The job of the README."""
-PLAN = (sys.executable, "-c", "from cli.main import main; main()")
+PLAN = (sys.executable, "-c", "from trainplan.cli.main import main; main()")
 
 
 @dataclass(frozen=True)

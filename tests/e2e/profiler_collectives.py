@@ -2,9 +2,9 @@
 
 import sys
 
-from profiler import clock
-from profiler.bench import collectives, links
-from profiler.session import main
+from trainplan.profiler import clock
+from trainplan.profiler.bench import collectives, links
+from trainplan.profiler.session import main
 
 if __name__ == "__main__":
     collectives.CPU_SIZES = (2**12,)

@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from costmodel.spec.profile import CollectivePoint, StreamPoint
-from profiler.session import main
-from profiler.task import Item, Task
+from trainplan.costmodel.spec.profile import CollectivePoint, StreamPoint
+from trainplan.profiler.session import main
+from trainplan.profiler.task import Item, Task
 
 
 def _copy(clock):

@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.commands import COMMANDS
-from cli.main import plan as group
-from costmodel.catalog import gpu_names
-from costmodel.catalog.models import preset_names
-from costmodel.spec.cluster import ClusterSpec
-from profiler.cores import usable_cores
 from tests.e2e.command import LLAMA, PLAN, TINY, plan, with_value
 from tests.e2e.measured_runs import sample
+from trainplan.cli.commands import COMMANDS
+from trainplan.cli.main import plan as group
+from trainplan.costmodel.catalog import gpu_names
+from trainplan.costmodel.catalog.models import preset_names
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.profiler.cores import usable_cores
 
 KEYS = Path(__file__).parent / "json_keys.json"
 UNEVEN = (".best.layout.stages", ".candidates[].layout.stages", ".least_memory_layout.stages")
@@ -56,7 +56,7 @@ def test_the_summary_of_the_registry_is_the_command_s_own(name: str):
 
 def test_help_imports_nothing_heavy():
     program = (
-        "import sys; from cli.main import run; run(['--help']); "
+        "import sys; from trainplan.cli.main import run; run(['--help']); "
         f"sys.exit(', '.join(set({HEAVY}) & set(sys.modules)) or 0)"
     )
     done = subprocess.run(
@@ -71,7 +71,7 @@ def test_products_of_numpy_take_no_cores_from_a_search_unless_the_user_says_so(
     chosen: str | None, threads: int
 ):
     program = (
-        "import os; from cli.main import plan; import click; "
+        "import os; from trainplan.cli.main import plan; import click; "
         "plan.get_command(click.Context(plan), 'search'); "
         "print(os.environ.get('OPENBLAS_NUM_THREADS'), len(os.listdir('/proc/self/task')))"
     )

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/command.sh"))
 SHIM = f"""#!/usr/bin/env bash
-exec {sys.executable} -c "from cli.main import main; main()" "$@"
+exec {sys.executable} -c "from trainplan.cli.main import main; main()" "$@"
 """
 
 
@@ -25,7 +25,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(ROOT / ".editable"),
     }
 
 

@@ -14,9 +14,9 @@ from functools import partial
 
 import pytest
 
-from costmodel.spec.model import ModelSpec
-from profiler.bench.optimizer import running
 from tests.e2e.command import plan, plan_process
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.profiler.bench.optimizer import running
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: run `make oracles`")
 from tests.oracles.decoder import Decoder  # noqa: E402

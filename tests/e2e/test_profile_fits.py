@@ -14,7 +14,7 @@ def test_a_folder_that_is_no_checkout_is_answered_in_one_line(tmp_path: Path):
         [sys.executable, SCRIPT, "--checkout", tmp_path],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".editable")},
         check=False,
     )
     assert done.returncode == 2

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.errors import SpecError
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import Host
-from profiler.errors import ProfilerError
-from profiler.journal import RECORDS, Done, Header, Start, line_of, read_journal
-from profiler.journal_file import only_run
-from profiler.launch import Files, Launch, run
-from profiler.machine import this_software
-from profiler.task import Place, Request
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import Host
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.journal import RECORDS, Done, Header, Start, line_of, read_journal
+from trainplan.profiler.journal_file import only_run
+from trainplan.profiler.launch import Files, Launch, run
+from trainplan.profiler.machine import this_software
+from trainplan.profiler.task import Place, Request
 
 pytest.importorskip("torch")
 
@@ -36,7 +36,7 @@ MODEL = ModelSpec(
 @pytest.fixture
 def measure(tmp_path, monkeypatch):
     """(item, processes) -> content of the journal, from the modules of this folder."""
-    paths = [str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")]
+    paths = [str(HERE.parents[1] / ".editable"), str(HERE), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
     def request(*only, seq_length=128, quick=True):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.documents import Document, read_document
-from cli.profiles import profile_of, profile_text
-from costmodel.spec.profile import SCHEMA
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from tests.e2e.measured_runs import published
+from trainplan.cli.documents import Document, read_document
+from trainplan.cli.profiles import profile_of, profile_text
+from trainplan.costmodel.spec.profile import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = sorted((ROOT / "examples" / "accuracy" / "profiles").glob("*.json"))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from costmodel.schedules import SCHEDULES
 from tests.e2e.command import Outcome, plan, refused
+from trainplan.costmodel.schedules import SCHEDULES
 
 SIZES = ("--pp", "4", "--num-microbatches", "8")
 UNEVEN = ("--forward", "3", "--input-grad", "4", "--weight-grad", "2")
@@ -113,7 +113,7 @@ def test_the_fastest_kind_is_written_without_a_remark_where_torch_runs_it(tmp_pa
 
 
 def test_no_file_is_written_where_torch_runs_none_of_all_kinds(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("cli.commands.schedule.what_torch_lacks", lambda _: "magic")
+    monkeypatch.setattr("trainplan.cli.commands.schedule.what_torch_lacks", lambda _: "magic")
     order, trace = tmp_path / "order.csv", tmp_path / "trace.json"
     asked = ("--kind", "all", *SIZES, "--csv", order, "--trace", trace)
     refused(schedule(*asked), "runs none of these: leave --csv out")

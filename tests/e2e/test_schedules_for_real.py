@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodel.errors import PlanError
-from costmodel.schedules import SCHEDULES, program_for
-from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import Shape
-from costmodel.timeline import StageSeconds, run
-from planner.exporters.torch_schedule_csv import schedule_csv
-from planner.solvers.schedule import Problem, synthesise
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.program import Shape
+from trainplan.costmodel.timeline import StageSeconds, run
+from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
+from trainplan.planner.solvers.schedule import Problem, synthesise
 
 pytest.importorskip("torch", "2.15", reason="running schedules needs torch: run `make oracles`")
 
@@ -83,7 +83,7 @@ def example(*arguments):
         [sys.executable, EXAMPLE, *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".editable")},
         check=False,
         timeout=300,
     )

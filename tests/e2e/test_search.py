@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.spec.job import Job
-from planner import answer
-from planner.answer import SearchOptions, search
-from planner.plan import chosen_from_json, plan_json
 from tests.e2e.command import LLAMA, TINY, plan, plan_process, refused, with_value
+from trainplan.costmodel.spec.job import Job
+from trainplan.planner import answer
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.plan import chosen_from_json, plan_json
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +174,8 @@ def test_infeasibility_that_was_proved_in_time_is_the_answer(monkeypatch: pytest
         now[0] = 100.0
         return ()
 
-    monkeypatch.setattr("cli.clock.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("planner.answer.relaxations", late)
+    monkeypatch.setattr("trainplan.cli.clock.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trainplan.planner.answer.relaxations", late)
     job = with_value(with_value(LLAMA, "--model", "llama3.1-405b"), "--cluster", "1x8:h100-sxm")
     outcome = plan("search", *job, "--time-limit", "50")
     assert (outcome.code, outcome.err) == (2, "")
@@ -213,7 +213,7 @@ def test_an_estimate_tells_what_it_assumes_as_a_search_does():
 
 def test_search_never_imports_torch():
     program = (
-        "import sys; from cli.main import run; run(sys.argv[1:]); "
+        "import sys; from trainplan.cli.main import run; run(sys.argv[1:]); "
         "sys.exit('torch' in sys.modules or 'ortools' in sys.modules)"
     )
     done = subprocess.run(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.render.text import seconds
 from tests.e2e.command import TINY, plan, refused
+from trainplan.cli.render.text import seconds
 
 SIZES = ("--pp", "4", "--num-microbatches", "8")
 UNEVEN = ("--forward", "3", "--input-grad", "4", "--weight-grad", "2")

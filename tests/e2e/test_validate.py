@@ -7,12 +7,12 @@ from typing import get_args
 
 import pytest
 
-from cli.files import LARGEST_FILE_BYTES
-from cli.render.validate import SKIPPED
-from costmodel.spec.measured_run import unknown_names
-from costmodel.validate.cases import SkipReason
 from tests.e2e.command import plan, refused
 from tests.e2e.measured_runs import own_run, published, sample, write_runs
+from trainplan.cli.files import LARGEST_FILE_BYTES
+from trainplan.cli.render.validate import SKIPPED
+from trainplan.costmodel.spec.measured_run import unknown_names
+from trainplan.costmodel.validate.cases import SkipReason
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.catalog.models import preset
-from costmodel.flops import model_flop_per_step
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.flops import model_flop_per_step
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.training import TrainingSpec
 
 ROOT = Path(__file__).parents[2]
 A100_FLOP_PER_SECOND = 312e12

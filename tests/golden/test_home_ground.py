@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.budget import Deadline
-from planner.solvers import milp
 from tests.budgets import Steps
+from trainplan.planner.budget import Deadline
+from trainplan.planner.solvers import milp
 
 FOLDER = Path(__file__).parents[2] / "examples" / "home_ground"
 sys.path.append(str(FOLDER))  # its modules import one another by name

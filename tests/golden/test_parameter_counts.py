@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import pytest
 
-from costmodel import params
-from costmodel.catalog.models import preset, preset_names
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel import params
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.spec.model import ModelSpec
 
 HUB = "https://huggingface.co/"
 

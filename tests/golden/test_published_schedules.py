@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.runtimes import RUNTIMES
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.predict import predict
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.predict import predict
 
 RUNS = Path(__file__).parents[2] / "examples" / "accuracy" / "runs.jsonl"
 SETTINGS = [f"6.2b-8g-m{m}" for m in (24, 32, 64)] + [f"14.6b-16g-m{m}" for m in (48, 64, 128)]

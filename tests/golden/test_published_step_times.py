@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from costmodel.explicit import explicit
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
 
 TOLERANCE = 0.25
 DGXC = "NVIDIA/dgxc-benchmarking"

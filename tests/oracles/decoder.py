@@ -2,8 +2,8 @@
 
 import pytest
 
-from costmodel.spec.model import ModelSpec
 from tests.oracles.kernels import efficient_attention, flash_attention, fused_rms_norm
+from trainplan.costmodel.spec.model import ModelSpec
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 nn, functional = torch.nn, torch.nn.functional

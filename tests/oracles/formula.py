@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from costmodel.blocks.rows import row_blocks
-from costmodel.estimate import price
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.training import TrainingSpec
-from costmodel.table import LayoutTable
+from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.table import LayoutTable
 
 RECOMPUTE = {
     "none": {},

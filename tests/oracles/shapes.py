@@ -5,8 +5,8 @@ The formulas were derived on `SMALL` alone; every other shape was run once they 
 
 from typing import NamedTuple
 
-from costmodel.catalog.models import preset
-from costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 
 SMALL = ModelSpec(
     name="small",

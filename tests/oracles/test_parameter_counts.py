@@ -2,9 +2,9 @@
 
 import pytest
 
-from costmodel.catalog.models import preset, preset_names
-from costmodel.params import num_parameters
 from tests.oracles.decoder import Decoder, torch
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.params import num_parameters
 
 pytestmark = pytest.mark.oracle
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from costmodel.runtimes import RUNTIMES
 from tests.oracles import formula
 from tests.oracles.decoder import repeated
 from tests.oracles.shapes import DENSE
 from tests.oracles.step import bf16_decoder
+from trainplan.costmodel.runtimes import RUNTIMES
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402

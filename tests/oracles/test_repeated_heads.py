@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.blocks.rows import row_blocks
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.training import TrainingSpec
-from costmodel.table import LayoutTable
 from tests.oracles.kernels import flash_attention
 from tests.oracles.live_bytes import kept_bytes
 from tests.oracles.shapes import SMALL, Case, changed
 from tests.oracles.test_selected import handed_bytes, layer_of
+from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.table import LayoutTable
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402

@@ -2,9 +2,9 @@
 
 import pytest
 
-from costmodel.runtimes import runtime
-from costmodel.runtimes.base import EAGER_HEAD_BYTES
 from tests.oracles.best_fit import BestFit, ReservedBytes
+from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.runtimes.base import EAGER_HEAD_BYTES
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402

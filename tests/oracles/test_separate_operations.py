@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="the oracles need torch: run `make o
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from costmodel.blocks.operations import (  # noqa: E402
+from trainplan.costmodel.blocks.operations import (  # noqa: E402
     expert_bias_bytes,
     gated_clamp_bytes,
     rotation_bytes,

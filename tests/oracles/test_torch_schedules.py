@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from costmodel.errors import SpecError
-from costmodel.schedules import program_for
-from costmodel.schedules.dependencies import checked, op_text
-from costmodel.schedules.program import Op, Shape
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules import program_for
+from trainplan.costmodel.schedules.dependencies import checked, op_text
+from trainplan.costmodel.schedules.program import Op, Shape
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 schedules = pytest.importorskip("torch.distributed.pipelining.schedules")

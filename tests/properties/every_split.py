@@ -6,19 +6,19 @@ from itertools import product
 
 import numpy as np
 
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.schedules import SCHEDULES
-from costmodel.schedules.program import placed
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.layout import SCHEDULE_NAMES, split
-from costmodel.table import LayoutTable, objects
-from planner.constraints import legality_rules
-from planner.may_split import may_split
-from planner.space import Sieve, Space, nodes, policies, skeletons
-from planner.split_problem import Splittable, splittables
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, split
+from trainplan.costmodel.table import LayoutTable, objects
+from trainplan.planner.constraints import legality_rules
+from trainplan.planner.may_split import may_split
+from trainplan.planner.space import Sieve, Space, nodes, policies, skeletons
+from trainplan.planner.split_problem import Splittable, splittables
 
 CLUSTERS = ("1x2:h100-sxm", "1x4:a100-sxm-40gb", "1x8:h100-sxm", "1x8:l4", "2x8:h100-sxm")
 RUNTIMES = ("megatron-lm", "torchtitan", "megatron-deepspeed")

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.floor import floor_seconds
-from costmodel.machine import machine_of
-from costmodel.pipeline import (
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.pipeline import (
     LayerSeconds,
     RowSeconds,
     pipeline_lower_bound,
     rank_seconds,
     splits_backward,
 )
-from costmodel.runtimes import runtime, traits_of
-from costmodel.simulation import simulate
-from costmodel.table import LayoutTable
+from trainplan.costmodel.runtimes import runtime, traits_of
+from trainplan.costmodel.simulation import simulate
+from trainplan.costmodel.table import LayoutTable
 
 ROUNDING = 1 + 1e-12
 SIMULATED_ROWS = 12

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.calibrate import Observation, calibrate
-from costmodel.calibrated import Measured, with_scalars
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.floor import floor_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.scalars import NETWORK_FACTORS, Steps, fit_of
-from costmodel.spec.calibration import Scalars
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.answer import search
+from trainplan.costmodel.calibrate import Observation, calibrate
+from trainplan.costmodel.calibrated import Measured, with_scalars
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.scalars import NETWORK_FACTORS, Steps, fit_of
+from trainplan.costmodel.spec.calibration import Scalars
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import search
 
 SCALARS = st.builds(
     Scalars,

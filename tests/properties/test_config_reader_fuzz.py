@@ -3,12 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel import params
-from costmodel.catalog.models import preset_config, preset_names
-from costmodel.errors import PlanError
-from costmodel.families import FAMILIES, model_from_config
-from costmodel.families.decoder import DEFAULTS
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel import params
+from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.families import FAMILIES, model_from_config
+from trainplan.costmodel.families.decoder import DEFAULTS
+from trainplan.costmodel.spec.model import ModelSpec
 
 PRESETS = {name: dict(preset_config(name)) for name in preset_names()}
 FIELDS = sorted({key for config in PRESETS.values() for key in config} | set(DEFAULTS))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.solvers import labels, milp
-from planner.solvers.answers import allowed
 from tests.properties.fillings import Deadline, Looks, every_answer, pipeline, problems
+from trainplan.planner.solvers import labels, milp
+from trainplan.planner.solvers.answers import allowed
 
 SOLVERS = [milp.solve, labels.solve]
 MINUTE = 60.0

@@ -7,19 +7,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from planner.budget import Unlimited
-from planner.constraints import legality_rules, parse_choice
-from planner.found import Limits
-from planner.free_splits import FreeSplits
-from planner.likely_splits import try_likely
-from planner.search import Search
-from planner.split_tasks import Question
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import legality_rules, parse_choice
+from trainplan.planner.found import Limits
+from trainplan.planner.free_splits import FreeSplits
+from trainplan.planner.likely_splits import try_likely
+from trainplan.planner.search import Search
+from trainplan.planner.split_tasks import Question
 
 ROUNDING = 1 + 1e-9
 MANY = 1_000_000

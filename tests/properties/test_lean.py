@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from costmodel.calibrated import machine_for
-from costmodel.estimate import price
-from costmodel.runtimes import traits_of
-from costmodel.table import LayoutTable
-from planner.budget import Unlimited
-from planner.constraints import legality_rules
-from planner.lean import CLASSES, ends, policies_of, skeleton_bytes, states_bytes
-from planner.objectives import StepTime
-from planner.policy_columns import POLICY_COLUMNS
-from planner.pool import Pool
-from planner.price_tasks import Asked, PriceClasses
-from planner.space import Sieve, Space, nodes, policies, skeletons
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import legality_rules
+from trainplan.planner.lean import CLASSES, ends, policies_of, skeleton_bytes, states_bytes
+from trainplan.planner.objectives import StepTime
+from trainplan.planner.policy_columns import POLICY_COLUMNS
+from trainplan.planner.pool import Pool
+from trainplan.planner.price_tasks import Asked, PriceClasses
+from trainplan.planner.space import Sieve, Space, nodes, policies, skeletons
 
 CASES = (
     ("small-dense", "1x8:h100-sxm", "megatron-lm"),

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.schedules import SCHEDULES
-from costmodel.steady import rank_end_seconds, waves
-from costmodel.timeline import StageSeconds, makespan_seconds
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.steady import rank_end_seconds, waves
+from trainplan.costmodel.timeline import StageSeconds, makespan_seconds
 
 REPEATING = [name for name, schedule in SCHEDULES.items() if schedule.repeats]
 

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from costmodel.energy import energy_of
-from costmodel.errors import SpecError
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.floor import floor_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from planner.answer import SearchOptions, search
-from planner.objectives import StepEnergy
-from planner.pareto import PAIRS, pareto
-from planner.sizes import part_jobs
 from tests.properties.test_search_is_exact import every_legal_layout
+from trainplan.costmodel.energy import energy_of
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.objectives import StepEnergy
+from trainplan.planner.pareto import PAIRS, pareto
+from trainplan.planner.sizes import part_jobs
 
 CASES = [("small-dense", "2x2:h100-sxm", 8, 80), ("small-dense", "3x2:a100-sxm-40gb", 12, 3)]
 MOE = ("small-moe", "2x1:h100-sxm", 2, 4)

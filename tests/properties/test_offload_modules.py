@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.floor import floor_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.spec.layout import OFFLOAD_MODULES
-from costmodel.table import FULL, LayoutTable, module_bits
-from planner.constraints import legality_rules
-from planner.split_transit import ANYWHERE, first_layers, least_in_transit
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
+from trainplan.costmodel.table import FULL, LayoutTable, module_bits
+from trainplan.planner.constraints import legality_rules
+from trainplan.planner.split_transit import ANYWHERE, first_layers, least_in_transit
 
 ROUNDING = 1 + 1e-12
 CASES = {

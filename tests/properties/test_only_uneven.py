@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.splits import layers_per_stage
-from planner.constraints import legality_rules, parse_choice, rules_of_grid
-from planner.split_tasks import Question
-from planner.uneven import OnlyUneven
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.splits import layers_per_stage
+from trainplan.planner.constraints import legality_rules, parse_choice, rules_of_grid
+from trainplan.planner.split_tasks import Question
+from trainplan.planner.uneven import OnlyUneven
 
 CASES = {
     "dense": ("small-dense", 4, "1x4:l4", "megatron-lm", ("pp=2", "cp=1")),

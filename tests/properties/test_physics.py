@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.blocks import blocks, distinct_keys
-from costmodel.estimate import price
-from costmodel.explicit import explicit
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.table import FULL, SELECTIVE, module_bits
+from trainplan.costmodel.blocks import blocks, distinct_keys
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.table import FULL, SELECTIVE, module_bits
 
 ROUNDING = 1 + 1e-12
 CASES = {

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.calibrated import machine_for
-from costmodel.placement import placed_seconds
-from costmodel.placement_costs import nodes_of, placement_costs
-from costmodel.spec.layout import Layout
-from costmodel.spec.links import LinkSpec
-from planner.budget import Unlimited
-from planner.placement import LEAST_GAIN, place
-from planner.solvers.order_bound import least_seconds
-from planner.solvers.orders import CLOSE, good_order
-from planner.solvers.placement import proved_order
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.placement import placed_seconds
+from trainplan.costmodel.placement_costs import nodes_of, placement_costs
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.links import LinkSpec
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.placement import LEAST_GAIN, place
+from trainplan.planner.solvers.order_bound import least_seconds
+from trainplan.planner.solvers.orders import CLOSE, good_order
+from trainplan.planner.solvers.placement import proved_order
 
 DENSE = tuple(
     Layout(tp=tp, cp=cp, pp=pp, vpp=vpp, dp=6 * 8 // (tp * cp * pp), **more)

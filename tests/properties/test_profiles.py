@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel import catalog
-from costmodel.calibrated import Measured, machine_for
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.floor import floor_seconds
-from costmodel.runtimes import traits_of
-from costmodel.spec.profile import (
+from tests.properties.test_search_is_exact import every_legal_layout
+from trainplan.costmodel import catalog
+from trainplan.costmodel.calibrated import Measured, machine_for
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.profile import (
     SCHEMA,
     AttentionPoint,
     CollectivePoint,
@@ -25,9 +26,8 @@ from costmodel.spec.profile import (
     StreamPoint,
     Timing,
 )
-from planner.answer import SearchOptions, search
-from profiler.fit import fitted
-from tests.properties.test_search_is_exact import every_legal_layout
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.profiler.fit import fitted
 
 PROFILES = Path(__file__).parents[2] / "examples" / "accuracy" / "profiles"
 PEAK = catalog.gpu("h100-sxm").peak_tflops["bf16"].value * 1e12

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from costmodel.errors import SpecError
-from costmodel.proof import (
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.proof import (
     NO_STAGE,
     Limits,
     makespan_lower_bound,
@@ -19,9 +19,9 @@ from costmodel.proof import (
     smallest_memory_limit,
     span_lower_bound,
 )
-from costmodel.schedules import SCHEDULES, program_for
-from costmodel.schedules.dependencies import checked
-from costmodel.schedules.program import (
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.dependencies import checked
+from trainplan.costmodel.schedules.program import (
     IntMatrix,
     Op,
     Pass,
@@ -31,7 +31,7 @@ from costmodel.schedules.program import (
     placed,
     program_of,
 )
-from costmodel.timeline import FloatMatrix, StageSeconds, run
+from trainplan.costmodel.timeline import FloatMatrix, StageSeconds, run
 
 ROUNDING = 1 + 1e-9
 PASSES = (Op.FORWARD, Op.BACKWARD, Op.WEIGHT)

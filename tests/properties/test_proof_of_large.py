@@ -5,13 +5,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from costmodel import earliest, ends
-from costmodel.proof import program_lower_bound
-from costmodel.schedules import program_for
-from costmodel.schedules.offload import with_copies
-from costmodel.schedules.program import Shape
-from costmodel.schedules.two_bp import split_backward
-from costmodel.timeline import StageSeconds, run
+from trainplan.costmodel import earliest, ends
+from trainplan.costmodel.proof import program_lower_bound
+from trainplan.costmodel.schedules import program_for
+from trainplan.costmodel.schedules.offload import with_copies
+from trainplan.costmodel.schedules.program import Shape
+from trainplan.costmodel.schedules.two_bp import split_backward
+from trainplan.costmodel.timeline import StageSeconds, run
 
 ROUNDING = 1 + 1e-9
 SHAPES = {

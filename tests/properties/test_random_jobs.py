@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import runtime
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.model import ModelSpec, MoeSpec
-from costmodel.spec.training import TrainingSpec
-from costmodel.table import LayoutTable
-from planner.answer import SearchOptions, search
-from planner.constraints import legality_rules, parse_choice
-from planner.space import Sieve, Space, nodes, policies, skeletons
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.constraints import legality_rules, parse_choice
+from trainplan.planner.space import Sieve, Space, nodes, policies, skeletons
 
 TRAITS = runtime("megatron-lm")
 ROUNDING = 1 + 1e-9

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from costmodel.errors import SpecError
-from costmodel.estimate import price
-from costmodel.explicit import step_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import MoeSpec
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
-from planner.answer import SearchOptions, estimate, search
-from planner.constraints import broken_rules, legality_rules, parse_choice
-from planner.space import Sieve, Space, nodes, policies, skeletons
 from tests.budgets import Steps
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import MoeSpec
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import SearchOptions, estimate, search
+from trainplan.planner.constraints import broken_rules, legality_rules, parse_choice
+from trainplan.planner.space import Sieve, Space, nodes, policies, skeletons
 
 JOBS = [
     ("small-dense", "1x8:h100-sxm", 16),

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from costmodel.block_costs import block_costs
-from costmodel.estimate import price
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import ModelSpec, MoeSpec
-from costmodel.spec.options import RuntimeOptions
-from costmodel.spec.training import TrainingSpec
-from costmodel.table import LayoutTable
-from planner.many_splits import ManySplits
-from planner.split_memory import Limits, may_fit, rooms
 from tests.properties.every_split import on_the_clock, with_memory
+from trainplan.costmodel.block_costs import block_costs
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.many_splits import ManySplits
+from trainplan.planner.split_memory import Limits, may_fit, rooms
 
 UNIFORM = {"recompute": "full", "recompute_method": "uniform"}
 ONE_GROUP, THREE = ({**UNIFORM, "recompute_num_layers": number} for number in (1, 3))

@@ -7,28 +7,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.block_costs import block_costs
-from costmodel.estimate import price, with_overhead, without_overhead
-from costmodel.proof import EQUALS
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner import split
-from planner.budget import Unlimited
-from planner.lean import ends, policies_of
-from planner.many_splits import ManySplits
-from planner.mean_paths import seed_paths
-from planner.path_pool import PathPool
-from planner.policy_columns import POLICY_COLUMNS
-from planner.shape_bounds import split_bound
-from planner.solvers.answers import allowed
-from planner.space import Space
-from planner.split import best_split, judge, with_split
-from planner.split_filling import Master
-from planner.split_listing import shorter_splits
-from planner.split_memory import Limits, may_fit, rooms, states_may_fit
-from planner.split_tasks import BoundClasses, BoundLayouts, BoundPolicies, Question
-from planner.split_windows import windows
 from tests.properties.every_split import on_the_clock, random_splits, with_memory
+from trainplan.costmodel.block_costs import block_costs
+from trainplan.costmodel.estimate import price, with_overhead, without_overhead
+from trainplan.costmodel.proof import EQUALS
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner import split
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.lean import ends, policies_of
+from trainplan.planner.many_splits import ManySplits
+from trainplan.planner.mean_paths import seed_paths
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.policy_columns import POLICY_COLUMNS
+from trainplan.planner.shape_bounds import split_bound
+from trainplan.planner.solvers.answers import allowed
+from trainplan.planner.space import Space
+from trainplan.planner.split import best_split, judge, with_split
+from trainplan.planner.split_filling import Master
+from trainplan.planner.split_listing import shorter_splits
+from trainplan.planner.split_memory import Limits, may_fit, rooms, states_may_fit
+from trainplan.planner.split_tasks import BoundClasses, BoundLayouts, BoundPolicies, Question
+from trainplan.planner.split_windows import windows
 
 ROUNDING = 1 + 1e-12
 LAYOUTS = 3

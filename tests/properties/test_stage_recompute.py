@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.block_costs import MTP
-from costmodel.estimate import without_overhead
-from costmodel.explicit import step_seconds
-from costmodel.machine import machine_of
-from costmodel.memory.overheads import RESERVE_FACTOR
-from costmodel.runtimes import traits_of
-from costmodel.schedules.memory import peak_activation_bytes
-from costmodel.schedules.program import EQUAL
-from costmodel.steady import named_program
-from costmodel.table import objects
-from planner.budget import Unlimited
-from planner.path_pool import PathPool
-from planner.recompute_bounds import EvenLayouts, stages_with
-from planner.solvers.answers import allowed
-from planner.split import judge_stages
-from planner.split_filling import Master
-from planner.split_problem import splittables
-from planner.stage_recompute import best_by_stage, by_stage, fits
 from tests.properties.every_split import family, random_job, random_layouts
+from trainplan.costmodel.block_costs import MTP
+from trainplan.costmodel.estimate import without_overhead
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.schedules.memory import peak_activation_bytes
+from trainplan.costmodel.schedules.program import EQUAL
+from trainplan.costmodel.steady import named_program
+from trainplan.costmodel.table import objects
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.path_pool import PathPool
+from trainplan.planner.recompute_bounds import EvenLayouts, stages_with
+from trainplan.planner.solvers.answers import allowed
+from trainplan.planner.split import judge_stages
+from trainplan.planner.split_filling import Master
+from trainplan.planner.split_problem import splittables
+from trainplan.planner.stage_recompute import best_by_stage, by_stage, fits
 
 ROUNDING = 1 + 1e-9
 LAYOUTS = 3

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from costmodel.blocks import blocks
-from costmodel.blocks.accumulation import added_bytes, dense_weights, moe_weights
-from costmodel.calibrated import machine_for
-from costmodel.compute import streaming_bytes_per_second
-from costmodel.memory.states import block_params
-from costmodel.runtimes import RUNTIMES, traits_of
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
+from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.blocks.accumulation import added_bytes, dense_weights, moe_weights
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.compute import streaming_bytes_per_second
+from trainplan.costmodel.memory.states import block_params
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
 
 TABLE = LayoutTable.of([Layout(tp=2, dp=dp, micro_batch_size=2) for dp in (1, 2, 4, 8)])
 """Of a global batch of 16: 8, 4, 2 and 1 micro batches."""

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.render.profile import profile_page
-from costmodel import catalog
-from costmodel.errors import CatalogError
-from costmodel.profiled import measured_machine
-from costmodel.spec.cluster import ClusterSpec, NodeGroup
-from costmodel.spec.profile import (
+from trainplan.cli.render.profile import profile_page
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import CatalogError
+from trainplan.costmodel.profiled import measured_machine
+from trainplan.costmodel.spec.cluster import ClusterSpec, NodeGroup
+from trainplan.costmodel.spec.profile import (
     CollectivePoint,
     CopyPoint,
     Failure,
@@ -22,11 +22,11 @@ from costmodel.spec.profile import (
     StreamPoint,
     Timing,
 )
-from profiler.assemble import device_of, gpu_of, profile_of
-from profiler.journal import Header, JournalContent
-from profiler.merge import merged
-from profiler.requests import TINY_LLAMA
-from profiler.task import Request
+from trainplan.profiler.assemble import device_of, gpu_of, profile_of
+from trainplan.profiler.journal import Header, JournalContent
+from trainplan.profiler.merge import merged
+from trainplan.profiler.requests import TINY_LLAMA
+from trainplan.profiler.task import Request
 
 GIB = 2**30
 REQUEST = Request(

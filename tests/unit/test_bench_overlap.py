@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.bench.overlap import COVER, counts
+from trainplan.profiler.bench.overlap import COVER, counts
 
 
 @pytest.mark.parametrize(("compute", "communication"), [(1e-3, 1e-4), (2e-4, 7e-4), (1e-4, 0.1)])

@@ -4,10 +4,10 @@ from math import log
 
 import pytest
 
-from costmodel.catalog.models import preset
-from profiler.bench.shapes import Shape, caps, shapes, spread_shapes, three_passes
-from profiler.requests import TINY_LLAMA, cuts, notes, request_for
-from profiler.task import Place
+from trainplan.costmodel.catalog.models import preset
+from trainplan.profiler.bench.shapes import Shape, caps, shapes, spread_shapes, three_passes
+from trainplan.profiler.requests import TINY_LLAMA, cuts, notes, request_for
+from trainplan.profiler.task import Place
 
 CPU = Place("cpu", 0, 1, 0, 1)
 GPU = Place("cuda", 0, 8, 0, 8)

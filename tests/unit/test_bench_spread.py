@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.residuals import NUGGET, covariance
-from profiler.bench.shapes import candidates, caps, places, spread_shapes
-from profiler.bench.spread import SPREAD_OCTAVES, most_telling
+from trainplan.costmodel.residuals import NUGGET, covariance
+from trainplan.profiler.bench.shapes import candidates, caps, places, spread_shapes
+from trainplan.profiler.bench.spread import SPREAD_OCTAVES, most_telling
 
 NONE = np.empty((0, 3))
 CUBE = np.array([(m, n, k) for m in range(5) for n in range(5) for k in range(5)], dtype=float)

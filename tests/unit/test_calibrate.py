@@ -5,18 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.calibrate import Observation, calibrate
-from costmodel.calibrated import Measured, calibrated, calibration_notes, machine_for, with_scalars
-from costmodel.errors import SpecError
-from costmodel.explicit import explicit, step_seconds
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.scalars import INTER_NODE, Steps, fit_of, identified_by
-from costmodel.spec.calibration import Scalars
-from costmodel.spec.cluster import ClusterSpec, NicSpec
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.answer import estimate, notes, search
+from trainplan.costmodel.calibrate import Observation, calibrate
+from trainplan.costmodel.calibrated import (
+    Measured,
+    calibrated,
+    calibration_notes,
+    machine_for,
+    with_scalars,
+)
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import explicit, step_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.scalars import INTER_NODE, Steps, fit_of, identified_by
+from trainplan.costmodel.spec.calibration import Scalars
+from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import estimate, notes, search
 
 ONE_NODE = "1x8:h100-sxm"
 TP = Layout(tp=8, sequence_parallel=True)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from costmodel.calibrate import Observation, calibrate
-from costmodel.calibrated import Measured, agreed, machine_for, profile_digest
-from costmodel.catalog import gpu
-from costmodel.errors import SpecError
-from costmodel.profiled import measured_machine
-from costmodel.spec.layout import Layout
-from costmodel.spec.profile import Origin, ProductPoint, Profile, Timing
-from planner.answer import estimate, notes
-from profiler.fit import fitted
+from trainplan.costmodel.calibrate import Observation, calibrate
+from trainplan.costmodel.calibrated import Measured, agreed, machine_for, profile_digest
+from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.profiled import measured_machine
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.profile import Origin, ProductPoint, Profile, Timing
+from trainplan.planner.answer import estimate, notes
+from trainplan.profiler.fit import fitted
 
 LAYOUT = Layout(tp=2, dp=4, sequence_parallel=True)
 OTHER = Layout(tp=4, dp=2, sequence_parallel=True)

@@ -3,10 +3,10 @@ from itertools import pairwise
 
 import pytest
 
-from costmodel import catalog
-from costmodel.errors import CatalogError
-from costmodel.sourced import Sourced
-from costmodel.spec.gpu import FittedConstants
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import CatalogError
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.gpu import FittedConstants
 
 NAMES = catalog.gpu_names()
 TRUTH_GPUS = (

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.files import LARGEST_FILE_BYTES
-from costmodel.catalog.models import preset_config
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
+from trainplan.cli.files import LARGEST_FILE_BYTES
+from trainplan.costmodel.catalog.models import preset_config
 
 
 def searched(option: str, value: str) -> Outcome:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import ControlC, run
-from costmodel.runtimes import RUNTIMES
-from planner.exporters import EXPORTERS
 from tests.e2e.command import LLAMA, PLAN, TINY, plan, plan_process, refused, with_value
+from trainplan.cli.main import ControlC, run
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.planner.exporters import EXPORTERS
 
 needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 
@@ -124,11 +124,11 @@ def test_a_plan_is_exported_for_its_own_runtime(tmp_path: Path, monkeypatch: pyt
     made = tmp_path / "plan.json"
     assert plan("search", *TINY, "--output", made).code == 0
     made.write_text(made.read_text().replace('"runtime": "megatron-lm"', '"runtime": "other"'))
-    monkeypatch.setattr("costmodel.runtimes.RUNTIMES", {"other": RUNTIMES["megatron-lm"]})
+    monkeypatch.setattr("trainplan.costmodel.runtimes.RUNTIMES", {"other": RUNTIMES["megatron-lm"]})
     unknown = plan("export", made, "--output-dir", tmp_path / "launch")
     refused(unknown, "unknown runtime 'other'", "megatron-lm")
     exporters = {"other": EXPORTERS["megatron-lm"]}
-    monkeypatch.setattr("cli.commands.export.EXPORTERS", exporters)
+    monkeypatch.setattr("trainplan.cli.commands.export.EXPORTERS", exporters)
     assert plan("export", made, "--output-dir", tmp_path / "launch").code == 0
 
 
@@ -185,7 +185,7 @@ def test_control_c_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 IN_A_TERMINAL = """\
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
-from cli.main import main
+from trainplan.cli.main import main
 main()
 """
 
@@ -214,7 +214,7 @@ def test_control_c_that_compiled_code_turned_into_another_error_is_quiet(
         raise TypeError("addRow(): incompatible function arguments")
 
     control_c, before = ControlC(), signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr("planner.answer.estimate", interrupted)
+    monkeypatch.setattr("trainplan.planner.answer.estimate", interrupted)
     signal.signal(signal.SIGINT, control_c)
     try:
         code = run(["estimate", *TINY, "--layout", "tp=1"], control_c)
@@ -250,7 +250,7 @@ def test_a_bug_is_one_line_with_the_way_to_its_traceback(monkeypatch: pytest.Mon
     def broken(*arguments: object, **options: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("planner.answer.estimate", broken)
+    monkeypatch.setattr("trainplan.planner.answer.estimate", broken)
     outcome = plan("estimate", *TINY, "--layout", "tp=1")
     assert outcome.code == 1
     assert len(outcome.err.splitlines()) == 1
@@ -262,7 +262,7 @@ def test_a_bug_shows_its_traceback_on_demand(monkeypatch: pytest.MonkeyPatch):
     def broken(*arguments: object, **options: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("planner.answer.estimate", broken)
+    monkeypatch.setattr("trainplan.planner.answer.estimate", broken)
     monkeypatch.setenv("PLAN_DEBUG", "1")
     with pytest.raises(KeyError):
         plan("estimate", *TINY, "--layout", "tp=1")

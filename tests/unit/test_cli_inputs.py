@@ -6,16 +6,16 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.inputs import load_cluster, load_model
-from cli.layout_text import READERS, SHORT_NAMES, parse_layout
-from cli.parameters import token_count
-from cli.render.terms import LABELS
-from cli.render.text import SHORT_MODULES, recompute_text
-from costmodel.catalog.models import preset, preset_config
-from costmodel.errors import SpecError
-from costmodel.explicit import Terms
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.layout import RECOMPUTE_MODULES, Layout, OffloadSpec
+from trainplan.cli.inputs import load_cluster, load_model
+from trainplan.cli.layout_text import READERS, SHORT_NAMES, parse_layout
+from trainplan.cli.parameters import token_count
+from trainplan.cli.render.terms import LABELS
+from trainplan.cli.render.text import SHORT_MODULES, recompute_text
+from trainplan.costmodel.catalog.models import preset, preset_config
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import Terms
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, Layout, OffloadSpec
 
 CLUSTER = parse_cluster("8x8:h100-sxm")
 CONTEXT = click.Context(click.Command("plan"))

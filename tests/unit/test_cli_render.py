@@ -5,15 +5,15 @@ import io
 import pytest
 from rich.console import Console
 
-from cli.render.alternatives import legend
-from cli.render.infeasible import infeasible_page
-from cli.render.memory_bar import MOST_ROWS, memory_table
-from cli.render.plan import certificate_text
-from cli.render.text import gib, parameters, plural, seconds, seconds_like, tokens
-from costmodel.explicit import Memory, RankMemory
-from costmodel.units import GIB, long_unit
-from planner.answer import SearchOptions, search
-from planner.plan import Infeasible, Plan, UnevenStages
+from trainplan.cli.render.alternatives import legend
+from trainplan.cli.render.infeasible import infeasible_page
+from trainplan.cli.render.memory_bar import MOST_ROWS, memory_table
+from trainplan.cli.render.plan import certificate_text
+from trainplan.cli.render.text import gib, parameters, plural, seconds, seconds_like, tokens
+from trainplan.costmodel.explicit import Memory, RankMemory
+from trainplan.costmodel.units import GIB, long_unit
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.plan import Infeasible, Plan, UnevenStages
 
 
 @pytest.mark.parametrize(

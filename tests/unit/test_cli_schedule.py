@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli.files import FileError
-from cli.render.chrome_trace import COPIES, NETWORK, Extra, trace_text
-from cli.render.schedule import headline, schedule_json
-from cli.render.timeline import MOST_ROWS, positions, timeline_text
-from cli.schedule_effects import SHARE_THE_OUTPUT_LAYER
-from cli.stage_times import read_stage_times
-from costmodel.errors import SpecError
-from costmodel.schedules import SCHEDULES, program_for
-from costmodel.schedules.program import Op, Shape
-from costmodel.timeline import run
-from planner.pipelines import Extras, Pipeline, StageTimes, require_size, stage_seconds
-from planner.schedules import better, imported, ranked, scheduled
+from trainplan.cli.files import FileError
+from trainplan.cli.render.chrome_trace import COPIES, NETWORK, Extra, trace_text
+from trainplan.cli.render.schedule import headline, schedule_json
+from trainplan.cli.render.timeline import MOST_ROWS, positions, timeline_text
+from trainplan.cli.schedule_effects import SHARE_THE_OUTPUT_LAYER
+from trainplan.cli.stage_times import read_stage_times
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.program import Op, Shape
+from trainplan.costmodel.timeline import run
+from trainplan.planner.pipelines import Extras, Pipeline, StageTimes, require_size, stage_seconds
+from trainplan.planner.schedules import better, imported, ranked, scheduled
 
 ONE = StageTimes(1, 1, 1)
 
@@ -195,7 +195,7 @@ def test_the_end_of_a_step_has_its_own_lane():
 
 
 def test_a_trace_nobody_can_open_is_refused(monkeypatch):
-    monkeypatch.setattr("cli.render.chrome_trace.MOST_OPS", 10)
+    monkeypatch.setattr("trainplan.cli.render.chrome_trace.MOST_OPS", 10)
     with pytest.raises(SpecError, match="lower num_microbatches"):
         trace_text(timeline("1f1b", 2, 4))
 

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.comm.collectives import (
+from trainplan.costmodel.comm.collectives import (
     bus_factor,
     collective_rate,
     collective_seconds,
     hops_seconds,
 )
-from costmodel.comm.topology import group, pipeline_neighbour
-from costmodel.hardware import OPERATIONS
-from costmodel.machine import machine_of
-from costmodel.spec.cluster import ClusterSpec, FabricTier, parse_cluster
+from trainplan.costmodel.comm.topology import group, pipeline_neighbour
+from trainplan.costmodel.hardware import OPERATIONS
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.spec.cluster import ClusterSpec, FabricTier, parse_cluster
 
 H100 = machine_of(parse_cluster("16x8:h100-sxm"), "bf16")
 GIB = np.array([2.0**30])

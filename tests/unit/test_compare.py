@@ -2,11 +2,11 @@
 
 import pytest
 
-from costmodel.errors import SpecError
-from costmodel.spec.layout import Layout
-from planner.answer import SearchOptions
-from planner.compare import compare
-from planner.variations import Case, with_batch, with_gpus
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.answer import SearchOptions
+from trainplan.planner.compare import compare
+from trainplan.planner.variations import Case, with_batch, with_gpus
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from cli.documents import read_document
-from cli.files import FileError
-from costmodel.complaints import Complaint, complaints, first_complaint
-from costmodel.spec.base import Spec
-from costmodel.spec.cluster import ClusterSpec
 from tests.e2e.command import TINY, plan, refused, with_value
+from trainplan.cli.documents import read_document
+from trainplan.cli.files import FileError
+from trainplan.costmodel.complaints import Complaint, complaints, first_complaint
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.cluster import ClusterSpec
 
 CLUSTER = {
     "groups": [

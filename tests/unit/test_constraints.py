@@ -2,11 +2,11 @@
 
 import pytest
 
-from costmodel.errors import SpecError
-from costmodel.spec.layout import Layout, OffloadSpec
-from costmodel.table import LayoutTable
-from planner.answer import check, estimate
-from planner.constraints import broken_rules, legality_rules, parse_choice
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.layout import Layout, OffloadSpec
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import check, estimate
+from trainplan.planner.constraints import broken_rules, legality_rules, parse_choice
 
 
 def broken(job, **fields):

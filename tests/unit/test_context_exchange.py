@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from costmodel.catalog.models import preset
-from costmodel.comm.collectives import collective_rate, collective_seconds
-from costmodel.comm.topology import group
-from costmodel.explicit import explicit
-from costmodel.machine import machine_of
-from costmodel.runtimes import RUNTIMES, traits_of
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.options import RuntimeOptions
-from costmodel.spec.training import TrainingSpec
-from costmodel.table import LayoutTable
-from planner.exporters.megatron_lm import export_megatron_lm
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.comm.collectives import collective_rate, collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.exporters.megatron_lm import export_megatron_lm
 
 NODES = "4x8:h100-sxm"
 MACHINE = machine_of(parse_cluster(NODES), "bf16")

@@ -2,11 +2,12 @@
 
 import pytest
 
-from costmodel.explicit import Terms
-from costmodel.hardware import Provenance
-from costmodel.sourced import Sourced
-from costmodel.spec.gpu import CollectiveFit, FittedConstants
-from costmodel.spec.profile import (
+from tests.conftest import SMALL_DENSE
+from trainplan.costmodel.explicit import Terms
+from trainplan.costmodel.hardware import Provenance
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.gpu import CollectiveFit, FittedConstants
+from trainplan.costmodel.spec.profile import (
     AttentionPoint,
     CollectivePoint,
     CopyPoint,
@@ -21,8 +22,7 @@ from costmodel.spec.profile import (
     StreamPoint,
     Timing,
 )
-from profiler.coverage import ERRORS, QUANTITIES, coverage, next_measurement
-from tests.conftest import SMALL_DENSE
+from trainplan.profiler.coverage import ERRORS, QUANTITIES, coverage, next_measurement
 
 SECOND = Timing(seconds=1.0)
 SIZES = {"num_bytes": 2**20, "time": SECOND}

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.dealing import CHUNK_ROWS, Dealer
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.dealing import CHUNK_ROWS, Dealer
 
 
 def table(*shapes):

@@ -6,13 +6,13 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import plan
-from costmodel.catalog.models import preset
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.training import TrainingSpec
-from planner.answer import search
-from planner.plan import Plan, plan_json
+from trainplan.cli.main import plan
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.answer import search
+from trainplan.planner.plan import Plan, plan_json
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

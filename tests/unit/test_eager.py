@@ -2,9 +2,9 @@
 
 import pytest
 
-from costmodel.spec.options import RuntimeOptions
-from planner.answer import notes
-from planner.eager import GRAPHS
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.planner.answer import notes
+from trainplan.planner.eager import GRAPHS
 
 
 @pytest.fixture(name="said")

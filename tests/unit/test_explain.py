@@ -4,18 +4,19 @@ from dataclasses import asdict, fields, replace
 
 import pytest
 
-from cli.render.explain import memory_line, verdict
-from costmodel.explicit import Terms
-from costmodel.spec.layout import Layout, split
-from costmodel.spec.options import RuntimeOptions
-from planner.answer import SearchOptions, estimate, search
-from planner.budget import Unlimited
-from planner.constraints import parse_choice
-from planner.explain import RESOURCES, explain, memory_limit, shares
-from planner.plan import plan_json
-from planner.robustness import probability_faster, robustness
-from planner.shadow_prices import shadow_prices
-from planner.variations import (
+from tests.budgets import Steps
+from trainplan.cli.render.explain import memory_line, verdict
+from trainplan.costmodel.explicit import Terms
+from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.planner.answer import SearchOptions, estimate, search
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.explain import RESOURCES, explain, memory_limit, shares
+from trainplan.planner.plan import plan_json
+from trainplan.planner.robustness import probability_faster, robustness
+from trainplan.planner.shadow_prices import shadow_prices
+from trainplan.planner.variations import (
     Case,
     memory_gib,
     with_added_memory,
@@ -23,7 +24,6 @@ from planner.variations import (
     with_memory,
     with_nic,
 )
-from tests.budgets import Steps
 
 
 @pytest.fixture(scope="module")

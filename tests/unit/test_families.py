@@ -2,10 +2,10 @@
 
 import pytest
 
-from costmodel.catalog.models import preset, preset_config, preset_names
-from costmodel.errors import CatalogError
-from costmodel.families import FAMILIES, model_from_config
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
+from trainplan.costmodel.errors import CatalogError
+from trainplan.costmodel.families import FAMILIES, model_from_config
+from trainplan.costmodel.spec.model import ModelSpec
 
 LLAMA = {
     "model_type": "llama",

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from costmodel.catalog.models import preset_config
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.families import model_from_config
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.catalog.models import preset_config
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.families import model_from_config
+from trainplan.costmodel.spec.model import ModelSpec
 
 LLAMA = {
     "model_type": "llama",

@@ -2,12 +2,12 @@
 
 import pytest
 
-from costmodel.spec.options import RuntimeOptions
-from planner.answer import SearchOptions, search
-from planner.budget import Unlimited
-from planner.constraints import parse_choice
-from planner.feasibility import relaxations
-from planner.variations import Case
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.feasibility import relaxations
+from trainplan.planner.variations import Case
 
 
 def test_a_model_too_large_names_the_smallest_cluster_that_holds_it(make_job):

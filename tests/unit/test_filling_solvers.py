@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.solvers import labels, milp
-from planner.solvers.answers import in_order
-from planner.solvers.filling import Filling
-from planner.solvers.linear import Program
 from tests.properties.fillings import Deadline, Looks, pipeline
+from trainplan.planner.solvers import labels, milp
+from trainplan.planner.solvers.answers import in_order
+from trainplan.planner.solvers.filling import Filling
+from trainplan.planner.solvers.linear import Program
 
 BY_HAND = Filling(
     layers=(0, 1, 1, 1, 1),
@@ -113,7 +113,7 @@ def test_both_solver_libraries_run_in_one_process_in_either_order(order):
     """Two libraries called libhighs.so.1 would shut each other out: google/or-tools issue 5246."""
     code = """
 import sys
-from planner.solvers.linear import Program
+from trainplan.planner.solvers.linear import Program
 
 def highs():
     program = Program()
@@ -137,7 +137,7 @@ for name in sys.argv[1:]:
 
 def test_modules_of_solvers_load_no_library():
     lines = (
-        "import sys; from planner.solvers import labels, milp\n"
+        "import sys; from trainplan.planner.solvers import labels, milp\n"
         "sys.exit(any(name in sys.modules for name in ('pulp', 'highspy', 'ortools')))"
     )
     assert subprocess.run([sys.executable, "-c", lines], check=False).returncode == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodel import catalog
+from trainplan.costmodel import catalog
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "accuracy"))  # import by name
 

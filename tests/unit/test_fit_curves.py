@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel import catalog
-from costmodel.comm.collectives import bus_factor
-from costmodel.spec.gpu import FittedConstants
-from costmodel.spec.profile import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.comm.collectives import bus_factor
+from trainplan.costmodel.spec.gpu import FittedConstants
+from trainplan.costmodel.spec.profile import (
     AttentionPoint,
     CollectivePoint,
     Origin,
@@ -18,7 +18,7 @@ from costmodel.spec.profile import (
     StreamPoint,
     Timing,
 )
-from profiler.curves import (
+from trainplan.profiler.curves import (
     LEAST_POINTS,
     attention_flop,
     backward_efficiency,
@@ -29,7 +29,7 @@ from profiler.curves import (
     predict_collective,
     relative_fit,
 )
-from profiler.fit import fitted
+from trainplan.profiler.fit import fitted
 
 H100 = catalog.gpu("h100-sxm")
 PEAK = H100.peak_tflops["bf16"].value * 1e12

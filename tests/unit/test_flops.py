@@ -2,8 +2,8 @@
 
 import pytest
 
-from costmodel.flops import attention_flop_per_token, model_flop_per_step
-from costmodel.params import num_parameters
+from trainplan.costmodel.flops import attention_flop_per_token, model_flop_per_step
+from trainplan.costmodel.params import num_parameters
 
 
 def test_gpt3_175b_agrees_with_the_published_formula(make_job):

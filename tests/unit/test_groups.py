@@ -5,20 +5,20 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from cli.layout_text import parse_layout
-from cli.render.text import stages_text
-from costmodel.calibrated import machine_for
-from costmodel.cut import join_seconds
-from costmodel.errors import SpecError
-from costmodel.explicit import step_seconds
-from costmodel.groups import in_groups, unlike
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import BetweenGroups, parse_cluster
-from costmodel.spec.layout import Layout, StageSpec, split
-from costmodel.table import LayoutTable, evenly
-from planner.answer import estimate
-from planner.plan import layout_from_json, layout_json
+from trainplan.cli.layout_text import parse_layout
+from trainplan.cli.render.text import stages_text
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.cut import join_seconds
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.groups import in_groups, unlike
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.spec.layout import Layout, StageSpec, split
+from trainplan.costmodel.table import LayoutTable, evenly
+from trainplan.planner.answer import estimate
+from trainplan.planner.plan import layout_from_json, layout_json
 
 ALIKE = "2x8:h100-sxm+2x8:h100-sxm"
 UNLIKE = "2x8:h100-sxm+2x8:a100-sxm-80gb"

@@ -4,9 +4,9 @@ from itertools import combinations, product
 
 import pytest
 
-from costmodel.block_costs import MOE
-from planner.split_memory import Layers, held_layers
-from planner.split_problem import fullest_moment
+from trainplan.costmodel.block_costs import MOE
+from trainplan.planner.split_memory import Layers, held_layers
+from trainplan.planner.split_problem import fullest_moment
 
 SHAPES = [("1f1b", 3, 1, 6), ("interleaved", 2, 2, 4), ("interleaved", 3, 3, 6)]
 

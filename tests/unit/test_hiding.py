@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.data_parallel import step_traffic
-from costmodel.estimate import price
-from costmodel.hiding import Hiding
-from costmodel.machine import machine_of
-from costmodel.memory.states import rank_params
-from costmodel.runtimes import traits_of
-from costmodel.spec.layout import Layout
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
+from trainplan.costmodel.data_parallel import step_traffic
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.hiding import Hiding
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.memory.states import rank_params
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
 
 
 @pytest.fixture(scope="module")

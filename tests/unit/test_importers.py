@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.errors import CatalogError, PlanError, SpecError
-from costmodel.spec.profile import SCHEMA, Profile
-from profiler.importers import IMPORTERS, Asked, import_profile
-from profiler.importers.aceso import GptSize, gpt
+from trainplan.costmodel.errors import CatalogError, PlanError, SpecError
+from trainplan.costmodel.spec.profile import SCHEMA, Profile
+from trainplan.profiler.importers import IMPORTERS, Asked, import_profile
+from trainplan.profiler.importers.aceso import GptSize, gpt
 
 ROOT = Path(__file__).parents[2]
 REPLAY = ROOT / "tests" / "replay"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from costmodel.errors import SpecError
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.profile import Failure, Host, Software, StreamPoint, Timing
-from profiler.errors import ProfilerError
-from profiler.journal import (
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.profile import Failure, Host, Software, StreamPoint, Timing
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.journal import (
     Done,
     Failed,
     Header,
@@ -18,8 +18,8 @@ from profiler.journal import (
     must_match,
     read_journal,
 )
-from profiler.journal_file import JournalFile, only_run
-from profiler.task import Request
+from trainplan.profiler.journal_file import JournalFile, only_run
+from trainplan.profiler.task import Request
 
 MODEL = ModelSpec(
     name="tiny",

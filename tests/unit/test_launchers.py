@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.errors import UnsupportedError
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.training import TrainingSpec
-from planner.exporters import EXPORTERS
-from planner.exporters.config import Argument, UserVariable
-from planner.launchers import LAUNCHERS
 from tests.unit.test_megatron_export import DENSE
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters.config import Argument, UserVariable
+from trainplan.planner.launchers import LAUNCHERS
 
 HOSTILE = 'it\'s "quoted" $(touch pwned) `touch pwned`\n#SBATCH --account=x\ttab \\ ünï *'
 USER = ("MEGATRON_PATH", "TOKENIZER_MODEL", "DATA_PATH", "CHECKPOINT_PATH")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from costmodel import catalog
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.machine import machine_of
-from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
 
 MIXED = "2x8:a100-sxm-80gb+2x8:h100-sxm"
 

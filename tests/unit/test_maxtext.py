@@ -2,13 +2,13 @@
 
 import pytest
 
-from costmodel.catalog.models import preset
-from costmodel.errors import SpecError
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.training import TrainingSpec
-from planner.answer import estimate
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.answer import estimate
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 POLICY = {"recompute": "selective", "recompute_modules": ("maxtext_save_qkv_proj",)}

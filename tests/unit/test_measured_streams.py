@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.blocks.ends import LOSS_PASSES
-from costmodel.calibrated import Measured
-from costmodel.catalog import gpu
-from costmodel.spec.layout import Layout
-from costmodel.spec.profile import CollectivePoint, Origin, Profile, StreamPoint, Timing
-from planner.answer import estimate
-from profiler.fit import fitted
-from profiler.importers import Asked, import_profile
+from trainplan.costmodel.blocks.ends import LOSS_PASSES
+from trainplan.costmodel.calibrated import Measured
+from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.profile import CollectivePoint, Origin, Profile, StreamPoint, Timing
+from trainplan.planner.answer import estimate
+from trainplan.profiler.fit import fitted
+from trainplan.profiler.importers import Asked, import_profile
 
 SIMUMAX = Path(__file__).parents[1] / "replay" / "simumax_b200.json"
 EXPERTS = Layout(dp=8, ep=8, zero_stage=1)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from costmodel.catalog.models import preset, preset_names
-from costmodel.errors import UnsupportedError
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import MoeSpec, RopeScaling
-from costmodel.spec.training import TrainingSpec
-from planner.answer import notes
-from planner.exporters import EXPORTERS, UserVariable
 from tests.megatron_jobs import DEEPSEEK, DENSE, GPT3, MIXTRAL, export, flags, values
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import MoeSpec, RopeScaling
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.answer import notes
+from trainplan.planner.exporters import EXPORTERS, UserVariable
 
 
 def test_a_dense_model_with_grouped_queries_has_its_dimensions():

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.spec.layout import OffloadSpec
-from planner.exporters.megatron_lm.pipeline import pipeline_layout_string
 from tests.megatron_jobs import DENSE, MIXTRAL, export, flags, values
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_layout_string
 
 
 def _expand(text: str) -> str:

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.spec.layout import Layout
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
-from planner.answer import SearchOptions, check, search
-from planner.constraints import broken_rules
-from planner.exporters import EXPORTERS
-from planner.plan import chosen_from_json, plan_json
 from tests.megatron_jobs import flags, values
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import SearchOptions, check, search
+from trainplan.planner.constraints import broken_rules
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.plan import chosen_from_json, plan_json
 
 
 @pytest.fixture

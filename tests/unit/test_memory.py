@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from costmodel.estimate import price
-from costmodel.machine import machine_of
-from costmodel.params import num_parameters
-from costmodel.runtimes import traits_of
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.params import num_parameters
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
 
 
 def memory_of(job, layout):

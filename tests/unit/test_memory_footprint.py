@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.estimate import price
-from costmodel.machine import machine_of
-from costmodel.params import embedding_params, head_params, num_parameters
-from costmodel.runtimes import runtime, traits_of
-from costmodel.spec.layout import Layout
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
-from costmodel.units import GIB
-from costmodel.validate.cases import Case, case_of
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.params import embedding_params, head_params, num_parameters
+from trainplan.costmodel.runtimes import runtime, traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.units import GIB
+from trainplan.costmodel.validate.cases import Case, case_of
 
 WORKSPACES = 64 * 2**20
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodel import catalog
-from costmodel.errors import SpecError
-from costmodel.spec.profile import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import (
     SCHEMA,
     CollectivePoint,
     Host,
@@ -20,8 +20,8 @@ from costmodel.spec.profile import (
     StreamPoint,
     Timing,
 )
-from profiler.fit import fitted
-from profiler.merge import identity, merged, spec_of
+from trainplan.profiler.fit import fitted
+from trainplan.profiler.merge import identity, merged, spec_of
 
 PROFILES = Path(__file__).parents[2] / "examples" / "accuracy" / "profiles"
 L4 = catalog.gpu("l4")

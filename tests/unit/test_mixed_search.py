@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from costmodel.calibrated import machine_for
-from costmodel.explicit import step_seconds
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import BetweenGroups, parse_cluster
-from costmodel.spec.layout import Layout, StageSpec
-from costmodel.table import LayoutTable
-from planner import mixed_splits
-from planner.answer import SearchOptions, estimate, search
-from planner.budget import Unlimited
-from planner.constraints import legality_rules, parse_choice
-from planner.mixed_search import MixedSearch
 from tests.budgets import Steps
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner import mixed_splits
+from trainplan.planner.answer import SearchOptions, estimate, search
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import legality_rules, parse_choice
+from trainplan.planner.mixed_search import MixedSearch
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.mixed_windows import Windows
+from trainplan.planner.mixed_windows import Windows
 
 
 def test_listed_splits_are_all_within_the_windows_and_none_is_missing():

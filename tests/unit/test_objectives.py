@@ -6,29 +6,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cli.render.objective import amount
-from costmodel.catalog import gpu
-from costmodel.energy import (
+from tests.budgets import Steps
+from trainplan.cli.render.objective import amount
+from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.energy import (
     MEMORY_SHARE,
     PRODUCTS_SHARE,
     WAITING_SHARE,
     energy_of,
     limit_watts,
 )
-from costmodel.errors import SpecError
-from costmodel.explicit import explicit, step_seconds
-from costmodel.machine import machine_of
-from costmodel.price import longest_step_seconds, price_per_second, run_steps
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.answer import SearchOptions, search
-from planner.objectives import StepEnergy
-from planner.plan import chosen_from_json, plan_json
-from planner.sizes import MOST_SIZES, node_counts, part_jobs
-from planner.target import Target
-from tests.budgets import Steps
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import explicit, step_seconds
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.price import longest_step_seconds, price_per_second, run_steps
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.objectives import StepEnergy
+from trainplan.planner.plan import chosen_from_json, plan_json
+from trainplan.planner.sizes import MOST_SIZES, node_counts, part_jobs
+from trainplan.planner.target import Target
 
 
 def priced(text, *prices):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from costmodel.errors import SpecError
-from profiler.observe import Asked, observe
+from trainplan.costmodel.errors import SpecError
+from trainplan.profiler.observe import Asked, observe
 
 ASKED = Asked(global_batch_size=128, seq_length=8192, num_gpus=8)
 NEW = (

@@ -5,21 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cli.layout_text import parse_layout
-from costmodel.errors import SpecError
-from costmodel.estimate import price
-from costmodel.explicit import explicit
-from costmodel.machine import machine_of
-from costmodel.memory.rank import LAYERS_IN_TRANSIT
-from costmodel.runtimes import RUNTIMES, traits_of
-from costmodel.spec.layout import Layout
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
-from planner.answer import SearchOptions, search
-from planner.constraints import allowed, broken_rules, parse_choice
-from planner.layout_document import layout_from_json, layout_json
-from planner.space import Space
-from planner.untried import untried
+from trainplan.cli.layout_text import parse_layout
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.constraints import allowed, broken_rules, parse_choice
+from trainplan.planner.layout_document import layout_from_json, layout_json
+from trainplan.planner.space import Space
+from trainplan.planner.untried import untried
 
 ATTENTION = ("core_attn", "attn_proj")
 HIDDEN, TOKENS, HEADS, KEYS, HEAD_DIM = 1024, 2048, 16, 4, 64

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from planner.launchers import LAUNCHERS, hostfile
 from tests.unit.test_launchers import argv, config_of, machine
+from trainplan.planner.launchers import LAUNCHERS, hostfile
 
 __all__ = ["machine"]
 ORDER = ("node-b.cluster", "node-a.cluster")

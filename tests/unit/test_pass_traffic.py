@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.comm.collectives import collective_rate, collective_seconds
-from costmodel.comm.topology import group
-from costmodel.data_parallel import state_groups, step_traffic
-from costmodel.estimate import price
-from costmodel.machine import machine_of
-from costmodel.memory.states import RankParams, rank_params
-from costmodel.pass_traffic import Unit, beside, sharded_traffic
-from costmodel.pipeline import LayerSeconds
-from costmodel.runtimes import traits_of
-from costmodel.runtimes.fetches import WHOLE_LAYERS
-from costmodel.spec.layout import Layout
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
+from trainplan.costmodel.comm.collectives import collective_rate, collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.data_parallel import state_groups, step_traffic
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.memory.states import RankParams, rank_params
+from trainplan.costmodel.pass_traffic import Unit, beside, sharded_traffic
+from trainplan.costmodel.pipeline import LayerSeconds
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
 
 RANKS = 64
 

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from costmodel.calibrated import machine_for
-from costmodel.comm.neighbours import Places
-from costmodel.placement import placed_seconds
-from costmodel.placement_costs import nodes_of, placement_costs
-from costmodel.profiled import measured_links
-from costmodel.spec.cluster import ClusterSpec, NicSpec
-from costmodel.spec.layout import Layout
-from costmodel.spec.links import LinkSpec
-from costmodel.spec.profile import Host, LinkPoint, Origin, Profile, Timing
-from planner import placement as placement_module
-from planner.answer import estimate
-from planner.budget import Unlimited
-from planner.placement import not_placed, place
-from planner.solvers.order_bound import least_seconds
-from planner.solvers.orders import good_order
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.comm.neighbours import Places
+from trainplan.costmodel.placement import placed_seconds
+from trainplan.costmodel.placement_costs import nodes_of, placement_costs
+from trainplan.costmodel.profiled import measured_links
+from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.links import LinkSpec
+from trainplan.costmodel.spec.profile import Host, LinkPoint, Origin, Profile, Timing
+from trainplan.planner import placement as placement_module
+from trainplan.planner.answer import estimate
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.placement import not_placed, place
+from trainplan.planner.solvers.order_bound import least_seconds
+from trainplan.planner.solvers.orders import good_order
 
 LAYOUTS = (
     Layout(tp=8, dp=4, sequence_parallel=True),

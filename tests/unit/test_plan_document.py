@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from costmodel.errors import SpecError
-from costmodel.spec.layout import Layout, OffloadSpec
-from planner.answer import SearchOptions, search
-from planner.constraints import parse_choice
-from planner.layout_document import layout_from_json, layout_json
-from planner.plan import chosen_from_json, plan_json
-from planner.written import written
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.layout import Layout, OffloadSpec
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.layout_document import layout_from_json, layout_json
+from trainplan.planner.plan import chosen_from_json, plan_json
+from trainplan.planner.written import written
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import Processes
-from costmodel.runtimes import RUNTIMES
-from planner.answer import SearchOptions, search
-from planner.constraints import parse_choice
-from planner.knobs import parse_varied
-from planner.plan import plan_json
-from planner.sweep import sweep
-from planner.variations import Case
 from tests.budgets import Steps
+from trainplan.cli.processes import Processes
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.knobs import parse_varied
+from trainplan.planner.plan import plan_json
+from trainplan.planner.sweep import sweep
+from trainplan.planner.variations import Case
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,8 @@ ENDLESS = """
 import signal
 import time
 from pathlib import Path
-from costmodel.runtimes import RUNTIMES
-from cli.processes import Processes
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.cli.processes import Processes
 from tests.budgets import Steps
 from tests.unit.test_processes import Sleeps, wait_for
 
@@ -229,7 +229,7 @@ def test_no_process_outlives_the_search(number, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        env={**os.environ, "PYTHONPATH": str(Path.cwd() / ".editable")},
     ) as search:
         assert search.stdout.readline() == "working\n"
         (os.killpg if number == signal.SIGINT else os.kill)(search.pid, number)

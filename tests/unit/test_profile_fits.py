@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodel import catalog
-from costmodel.errors import SpecError
-from profiler.bench.shapes import candidates, caps
+from trainplan.costmodel import catalog
+from trainplan.costmodel.errors import SpecError
+from trainplan.profiler.bench.shapes import candidates, caps
 
 FOLDER = Path(__file__).parents[2] / "examples" / "profile_fits"
 sys.path.append(str(FOLDER))  # its modules import one another by name

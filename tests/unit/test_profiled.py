@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from costmodel import catalog
-from costmodel.blocks import blocks
-from costmodel.calibrated import Measured, machine_for
-from costmodel.catalog.models import preset
-from costmodel.errors import SpecError
-from costmodel.explicit import step_seconds
-from costmodel.profiled import measured_machine, plausible, profile_notes
-from costmodel.residuals import NUGGET
-from costmodel.runtimes import traits_of
-from costmodel.sourced import Sourced
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.layout import Layout, OffloadSpec
-from costmodel.spec.profile import (
+from trainplan.costmodel import catalog
+from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.calibrated import Measured, machine_for
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import step_seconds
+from trainplan.costmodel.profiled import measured_machine, plausible, profile_notes
+from trainplan.costmodel.residuals import NUGGET
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import Layout, OffloadSpec
+from trainplan.costmodel.spec.profile import (
     AttentionPoint,
     CollectivePoint,
     CopyPoint,
@@ -27,9 +27,9 @@ from costmodel.spec.profile import (
     Profile,
     Timing,
 )
-from costmodel.table import LayoutTable
-from planner.answer import estimate, notes, search
-from profiler.fit import fitted
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import estimate, notes, search
+from trainplan.profiler.fit import fitted
 
 NODE = "1x8:h100-sxm"
 LAYOUT = Layout(tp=2, dp=4, sequence_parallel=True, zero_stage=1)

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from profiler.canary import crowd
-from profiler.cores import busy_cores, usable_cores
-from profiler.launch import default_nproc
-from profiler.task import Place
+from trainplan.profiler.canary import crowd
+from trainplan.profiler.cores import busy_cores, usable_cores
+from trainplan.profiler.launch import default_nproc
+from trainplan.profiler.task import Place
 
 restricts = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="this system keeps no cores from a process"
@@ -49,7 +49,7 @@ def test_cores_are_busy_for_the_share_of_time_that_is_not_idle(monkeypatch, tmp_
         )
         stat(tmp_path, *after)
 
-    monkeypatch.setattr("profiler.cores.sleep", later)
+    monkeypatch.setattr("trainplan.profiler.cores.sleep", later)
     assert busy_cores(0.5, tmp_path) == pytest.approx((15 + 10 + 30) / (55 + 20 + 25))
 
 

@@ -5,14 +5,14 @@ from itertools import combinations
 
 import pytest
 
-from profiler.bench.groups import Shape, shapes
-from profiler.bench.links import pairings
-from profiler.heartbeat import Beat
-from profiler.launch_script import launch_script
-from profiler.machine import this_host
-from profiler.nvml import Driver
-from profiler.task import Place
-from profiler.watch import Watch, died, hung
+from trainplan.profiler.bench.groups import Shape, shapes
+from trainplan.profiler.bench.links import pairings
+from trainplan.profiler.heartbeat import Beat
+from trainplan.profiler.launch_script import launch_script
+from trainplan.profiler.machine import this_host
+from trainplan.profiler.nvml import Driver
+from trainplan.profiler.task import Place
+from trainplan.profiler.watch import Watch, died, hung
 
 TWO_NODES = Place(device="cpu", rank=0, world_size=8, local_rank=0, local_world_size=4)
 TORCHRUN = """

@@ -6,27 +6,27 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cli.output import show
-from cli.render.explain import explain_document, explain_page
-from cli.render.text import seconds_like
-from costmodel.errors import SpecError
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.runtimes.executes import EQUAL_RECOMPUTE
-from costmodel.table import LayoutTable
-from planner.answer import SearchOptions, estimate, search
-from planner.budget import Unlimited
-from planner.constraints import broken_rules, legality_rules, parse_choice
-from planner.explain import explain
-from planner.plan import Plan
-from planner.recompute_bounds import EvenLayouts, stages_with
-from planner.recompute_rule import Lifted, recompute_rule
-from planner.space import Sieve, Space, nodes, skeletons
-from planner.split import judge_stages
-from planner.split_problem import splittables
-from planner.stage_recompute import by_stage
-from planner.variations import Case
 from tests.budgets import Steps
+from trainplan.cli.output import show
+from trainplan.cli.render.explain import explain_document, explain_page
+from trainplan.cli.render.text import seconds_like
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.executes import EQUAL_RECOMPUTE
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import SearchOptions, estimate, search
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import broken_rules, legality_rules, parse_choice
+from trainplan.planner.explain import explain
+from trainplan.planner.plan import Plan
+from trainplan.planner.recompute_bounds import EvenLayouts, stages_with
+from trainplan.planner.recompute_rule import Lifted, recompute_rule
+from trainplan.planner.space import Sieve, Space, nodes, skeletons
+from trainplan.planner.split import judge_stages
+from trainplan.planner.split_problem import splittables
+from trainplan.planner.stage_recompute import by_stage
+from trainplan.planner.variations import Case
 
 EVEN = parse_choice("stages=even", excluded=False)
 PIPELINE = parse_choice("pp=2", excluded=False)

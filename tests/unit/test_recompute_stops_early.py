@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.blocks.rows import row_blocks
-from costmodel.catalog.models import preset
-from costmodel.estimate import price
-from costmodel.machine import machine_of
-from costmodel.runtimes import RUNTIMES, traits_of
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.training import TrainingSpec
-from costmodel.table import LayoutTable
+from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.table import LayoutTable
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from costmodel.spec.layout import Layout, split
-from costmodel.table import LayoutTable
-from planner.answer import SearchOptions, search
-from planner.constraints import broken_rules
-from planner.plan import Plan
+from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.constraints import broken_rules
+from trainplan.planner.plan import Plan
 
 NAME = "runtime_recomputes_layers"
 ENGINE = "pipeline_engine_recomputes_groups"

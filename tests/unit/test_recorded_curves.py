@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodel import catalog
-from profiler.curves import left_out, predict_collective, predict_products
 from tests.unit.test_fit_curves import collective, product
+from trainplan.costmodel import catalog
+from trainplan.profiler.curves import left_out, predict_collective, predict_products
 
 REPLAY = Path(__file__).parents[1] / "replay"
 ERRATIC = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cli.render.differences import SAME, change_text, gain, signed
-from costmodel.catalog.models import preset
-from costmodel.spec.layout import Layout, split
+from trainplan.cli.render.differences import SAME, change_text, gain, signed
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec.layout import Layout, split
 
 DENSE = preset("llama3-8b")
 

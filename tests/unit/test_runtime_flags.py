@@ -4,15 +4,15 @@ import textwrap
 
 import pytest
 
-from costmodel.spec.layout import OffloadSpec
-from planner.exporters import Argument, LaunchConfig
-from planner.exporters.compare import (
+from tests import megatron_jobs as cases
+from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.planner.exporters import Argument, LaunchConfig
+from trainplan.planner.exporters.compare import (
     flags_in_source,
     flags_in_sources,
     missing_flags,
     recorded_flags,
 )
-from tests import megatron_jobs as cases
 
 JOBS = {
     "dense": {"tp": 2, "pp": 2, "sequence_parallel": True},

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.errors import SpecError
-from costmodel.spec.profile import AttentionPoint, StreamPoint
-from profiler.journal import Done, line_of, read_journal
-from profiler.samples import MOST_SAMPLES, Book, Samples, labelled
-from profiler.timing import timing_of
 from tests.unit.test_journal import HEADER
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.profile import AttentionPoint, StreamPoint
+from trainplan.profiler.journal import Done, line_of, read_journal
+from trainplan.profiler.samples import MOST_SAMPLES, Book, Samples, labelled
+from trainplan.profiler.timing import timing_of
 
 SECONDS = st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=30)
 

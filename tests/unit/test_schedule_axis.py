@@ -8,26 +8,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cli.render.plan import others_part
-from costmodel.errors import SpecError
-from costmodel.explicit import explicit
-from costmodel.machine import machine_of
-from costmodel.ranks import ranks_of
-from costmodel.runtimes import RUNTIMES, runtime
-from costmodel.schedules import SCHEDULES, program
-from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import placed
-from costmodel.spec.layout import SCHEDULE_NAMES, Layout
-from costmodel.stages import decoder_of, rank_classes, stage_layers
-from costmodel.steady import waves
-from costmodel.table import LayoutTable
-from costmodel.timeline import StageSeconds, makespan_seconds
-from planner.answer import SearchOptions, estimate, search
-from planner.constraints import broken_rules, parse_choice
-from planner.other_schedules import other_schedules, under
-from planner.plan import OtherSchedule
-from planner.space import Space
 from tests.e2e.command import LLAMA, plan
+from trainplan.cli.render.plan import others_part
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.ranks import ranks_of
+from trainplan.costmodel.runtimes import RUNTIMES, runtime
+from trainplan.costmodel.schedules import SCHEDULES, program
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Layout
+from trainplan.costmodel.stages import decoder_of, rank_classes, stage_layers
+from trainplan.costmodel.steady import waves
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.timeline import StageSeconds, makespan_seconds
+from trainplan.planner.answer import SearchOptions, estimate, search
+from trainplan.planner.constraints import broken_rules, parse_choice
+from trainplan.planner.other_schedules import other_schedules, under
+from trainplan.planner.plan import OtherSchedule
+from trainplan.planner.space import Space
 
 V_SHAPED = [name for name in SCHEDULE_NAMES if SCHEDULES[name].placement == "v"]
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.errors import SpecError
-from costmodel.schedules import program_for
-from costmodel.schedules.dependencies import checked
-from costmodel.schedules.memory import peak_activations
-from costmodel.schedules.program import Shape
-from costmodel.schedules.squeeze import squeezed
-from costmodel.timeline import StageSeconds, run
-from planner.solvers.cyclic import shortest_period, steady, unrolled
-from planner.solvers.exact import solved
-from planner.solvers.greedy import listed, tastes
-from planner.solvers.instance import instance
-from planner.solvers.schedule import Problem, synthesise
-from planner.solvers.units import common_unit, in_units
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules import program_for
+from trainplan.costmodel.schedules.dependencies import checked
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.program import Shape
+from trainplan.costmodel.schedules.squeeze import squeezed
+from trainplan.costmodel.timeline import StageSeconds, run
+from trainplan.planner.solvers.cyclic import shortest_period, steady, unrolled
+from trainplan.planner.solvers.exact import solved
+from trainplan.planner.solvers.greedy import listed, tastes
+from trainplan.planner.solvers.instance import instance
+from trainplan.planner.solvers.schedule import Problem, synthesise
+from trainplan.planner.solvers.units import common_unit, in_units
 
 
 class Deadline:
@@ -221,7 +221,7 @@ def test_rounded_durations_prove_nothing_but_help():
 
 
 def test_no_solver_loads_before_it_is_needed():
-    lines = "import sys; from planner.solvers import schedule; sys.exit('ortools' in sys.modules)"
+    lines = "import sys, trainplan.planner.solvers.schedule; sys.exit('ortools' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", lines], check=False).returncode == 0
 
 

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from costmodel.errors import SpecError
-from costmodel.schedules import SCHEDULES, held_passes, program
-from costmodel.schedules.memory import held_along
-from costmodel.schedules.program import Op, RelativeSeconds, Shape, placed
-from costmodel.schedules.schedule import ALL_MICROBATCHES
-from costmodel.schedules.zero_bubble import candidates, handcrafted, timed
-from costmodel.spec.layout import SCHEDULE_NAMES
-from costmodel.steady import rank_end_seconds, waves
-from costmodel.timeline import StageSeconds, first_start_seconds, makespan_seconds
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules import SCHEDULES, held_passes, program
+from trainplan.costmodel.schedules.memory import held_along
+from trainplan.costmodel.schedules.program import Op, RelativeSeconds, Shape, placed
+from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES
+from trainplan.costmodel.schedules.zero_bubble import candidates, handcrafted, timed
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.steady import rank_end_seconds, waves
+from trainplan.costmodel.timeline import StageSeconds, first_start_seconds, makespan_seconds
 
 FORWARD, BACKWARD = 1.0, 2.0
 ZERO_BUBBLE = {"zb-1p": 1, "zb-2p": 2}

@@ -2,15 +2,15 @@
 
 import pytest
 
-from costmodel.blocks import blocks
-from costmodel.calibrated import machine_for
-from costmodel.compute import streaming_bytes_per_second
-from costmodel.runtimes import traits_of
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import RopeScaling
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
-from costmodel.validate.unstated import as_published
+from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.compute import streaming_bytes_per_second
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import RopeScaling
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.validate.unstated import as_published
 
 TABLE = LayoutTable.of([Layout(ep=8, dp=8)])
 YARN = RopeScaling(rope_type="yarn", factor=32.0, original_max_position_embeddings=4096)

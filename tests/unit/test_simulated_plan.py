@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from costmodel.explicit import explicit
-from costmodel.machine import machine_of
-from costmodel.runtimes import RUNTIMES, traits_of
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.simulation import simulate
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.simulation import simulate
 
 SHAPES = dict.fromkeys(("interleaved", "breadth-first", "zb-v", "v-half", "v-min"), 2)
 

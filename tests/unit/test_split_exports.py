@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from cli.layout_text import parse_layout
-from costmodel.catalog.models import preset
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.layout import Layout, StageSpec, split
-from planner.answer import check, estimate, search
-from planner.exporters import EXPORTERS
-from planner.exporters.megatron_lm.pipeline import pipeline_arguments
-from planner.plan import Candidate, chosen_from_json, plan_json
+from trainplan.cli.layout_text import parse_layout
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import Layout, StageSpec, split
+from trainplan.planner.answer import check, estimate, search
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_arguments
+from trainplan.planner.plan import Candidate, chosen_from_json, plan_json
 
 CLUSTER = parse_cluster("1x8:h100-sxm")
 DEEPSEEK = (5, *(4,) * 14, 0)

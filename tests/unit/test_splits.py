@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.errors import SpecError
-from costmodel.splits import layers_per_stage
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.splits import layers_per_stage
 
 
 def test_layers_split_evenly_where_the_stages_divide_them():

@@ -2,9 +2,9 @@
 
 import random
 
-from costmodel.spec.profile import LinkPoint, Timing
-from profiler.bench.links import pairings
-from profiler.stragglers import slow_notes
+from trainplan.costmodel.spec.profile import LinkPoint, Timing
+from trainplan.profiler.bench.links import pairings
+from trainplan.profiler.stragglers import slow_notes
 
 
 def measured(count, speed, *, all_pairs=False, noise=0.04):

@@ -5,20 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel import catalog
-from costmodel.calibrated import Measured, machine_for
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import group, link_speed
-from costmodel.hardware import STRIDES, curve_name, stride_column
-from costmodel.spec.layout import Layout
-from costmodel.spec.profile import CollectivePoint, Origin, Profile, Timing
-from planner.answer import estimate, notes
-from profiler.bench.collectives import collective_tasks, message_tasks, partner
-from profiler.bench.groups import Shape, strided_shapes
-from profiler.coverage import coverage
-from profiler.fit import fitted
-from profiler.requests import request_for
-from profiler.task import Place
+from trainplan.costmodel import catalog
+from trainplan.costmodel.calibrated import Measured, machine_for
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import group, link_speed
+from trainplan.costmodel.hardware import STRIDES, curve_name, stride_column
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.profile import CollectivePoint, Origin, Profile, Timing
+from trainplan.planner.answer import estimate, notes
+from trainplan.profiler.bench.collectives import collective_tasks, message_tasks, partner
+from trainplan.profiler.bench.groups import Shape, strided_shapes
+from trainplan.profiler.coverage import coverage
+from trainplan.profiler.fit import fitted
+from trainplan.profiler.requests import request_for
+from trainplan.profiler.task import Place
 
 NODE = "1x8:h100-sxm"
 REPLICAS = Layout(tp=2, dp=4, sequence_parallel=True, zero_stage=1)

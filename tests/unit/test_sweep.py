@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from cli.render.curve import HEIGHT, curve
-from costmodel.calibrated import Measured, machine_for
-from costmodel.errors import SpecError
-from costmodel.sourced import Sourced
-from costmodel.spec.profile import Origin, Profile
-from planner.answer import SearchOptions, search
-from planner.budget import Unlimited
-from planner.knobs import Varied, parse_varied, turned
-from planner.sweep import KNEE_EFFICIENCY, sweep
-from planner.variations import Case
 from tests.budgets import Steps
+from trainplan.cli.render.curve import HEIGHT, curve
+from trainplan.costmodel.calibrated import Measured, machine_for
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.spec.profile import Origin, Profile
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.knobs import Varied, parse_varied, turned
+from trainplan.planner.sweep import KNEE_EFFICIENCY, sweep
+from trainplan.planner.variations import Case
 
 MEASURED = Measured(
     Profile(

@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.blocks.moe import distinct_destinations
-from costmodel.blocks.parts import pass_seconds
-from costmodel.blocks.power import clock_factor
-from costmodel.catalog.models import preset
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import group
-from costmodel.estimate import price
-from costmodel.explicit import explicit
-from costmodel.machine import machine_of
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import MlaSpec
-from costmodel.spec.options import RuntimeOptions
-from costmodel.spec.training import TrainingSpec
-from costmodel.table import LayoutTable
+from trainplan.costmodel.blocks.moe import distinct_destinations
+from trainplan.costmodel.blocks.parts import pass_seconds
+from trainplan.costmodel.blocks.power import clock_factor
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.table import LayoutTable
 
 UNTIED = {"tie_word_embeddings": False}
 MACHINE = machine_of(parse_cluster("4x8:h100-sxm"), "bf16")

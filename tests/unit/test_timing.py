@@ -4,10 +4,10 @@ from itertools import count
 
 import pytest
 
-from profiler.clock import DeviceClock
-from profiler.errors import ProfilerError
-from profiler.task import Place
-from profiler.timing import (
+from trainplan.profiler.clock import DeviceClock
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.task import Place
+from trainplan.profiler.timing import (
     Effort,
     Repeat,
     drift,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.errors import SpecError, UnsupportedError
-from costmodel.schedules import SCHEDULES, program_for
-from costmodel.schedules.dependencies import without_padding
-from costmodel.schedules.program import (
+from trainplan.costmodel.errors import SpecError, UnsupportedError
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.dependencies import without_padding
+from trainplan.costmodel.schedules.program import (
     LARGEST_PROGRAM,
     Op,
     Pass,
@@ -20,7 +20,7 @@ from costmodel.schedules.program import (
     placed,
     program_of,
 )
-from planner.exporters.torch_schedule_csv import program_of_csv, schedule_csv
+from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, schedule_csv
 
 TWO_RANKS = "0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1I1,1W1\n"
 """Two micro batches; each rank runs one backward pass whole and one in two ops."""

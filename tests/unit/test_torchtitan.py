@@ -5,21 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.compute import elementwise_seconds
-from costmodel.data_parallel import step_traffic
-from costmodel.estimate import price
-from costmodel.explicit import explicit
-from costmodel.machine import machine_of
-from costmodel.memory.states import rank_params
-from costmodel.memory.transients import layer_backward_bytes
-from costmodel.params import num_parameters
-from costmodel.runtimes import traits_of
-from costmodel.spec.cluster import parse_cluster
-from costmodel.spec.layout import Layout
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
-from costmodel.validate.run_options import options_of
+from trainplan.costmodel.compute import elementwise_seconds
+from trainplan.costmodel.data_parallel import step_traffic
+from trainplan.costmodel.estimate import price
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.memory.states import rank_params
+from trainplan.costmodel.memory.transients import layer_backward_bytes
+from trainplan.costmodel.params import num_parameters
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.validate.run_options import options_of
 
 SELECTED = {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
 

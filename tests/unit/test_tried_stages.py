@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from planner.answer import search
-from planner.budget import Unlimited
-from planner.constraints import parse_choice
-from planner.knobs import parse_varied
-from planner.options import SearchOptions
-from planner.outcome import outcome
-from planner.sweep import sweep
-from planner.variations import Case
+from trainplan.planner.answer import search
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.knobs import parse_varied
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.outcome import outcome
+from trainplan.planner.sweep import sweep
+from trainplan.planner.variations import Case
 
 
 @pytest.fixture(scope="module", name="case")
@@ -51,7 +51,7 @@ def test_no_point_is_slower_than_with_the_layout_of_its_neighbour(case, best, mo
         slow, fast = (outcome(one, budget) for one in cases)
         return iter((replace(slow, best=best), fast))
 
-    monkeypatch.setattr("planner.sweep.outcomes", searched)
+    monkeypatch.setattr("trainplan.planner.sweep.outcomes", searched)
     slow, fast = sweep(case, [parse_varied("nic=1,2")], Unlimited()).curves[0].points
     assert fast.outcome.best.layout == best.layout
     assert fast.tokens_per_s >= slow.tokens_per_s
@@ -62,7 +62,7 @@ def test_no_point_is_slower_than_with_the_layout_of_the_curve_before(case, best,
     slow = replace(outcome(Case(case.job, SearchOptions(fix=held)), Unlimited()), status="found")
     none = replace(slow, status="untried", best=None)
     found = (replace(slow, best=best), none, slow, none)
-    monkeypatch.setattr("planner.sweep.outcomes", lambda *_: iter(found))
+    monkeypatch.setattr("trainplan.planner.sweep.outcomes", lambda *_: iter(found))
     varied = [parse_varied("nic=1,2"), parse_varied("memory_gib=80,90")]
     for curve in sweep(case, varied, Unlimited()).curves:
         assert curve.points[0].outcome.best.layout == best.layout
@@ -72,7 +72,7 @@ def test_no_point_is_slower_than_with_the_layout_of_the_plan(case, best, monkeyp
     held = tuple(parse_choice(text, excluded=False) for text in ("tp=8", "stages=even"))
     slow = outcome(Case(case.job, SearchOptions(fix=held)), Unlimited())
     late = replace(slow, status="found")
-    monkeypatch.setattr("planner.sweep.outcomes", lambda *_: iter((late,)))
+    monkeypatch.setattr("trainplan.planner.sweep.outcomes", lambda *_: iter((late,)))
     swept = sweep(case.near(best.layout), [parse_varied("nic=1")], Unlimited())
     assert swept.curves[0].points[0].outcome.best.layout == best.layout
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from costmodel.calibrated import NOTHING
-from planner.any_stages import faster_splits, splits_below
-from planner.budget import Unlimited
-from planner.constraints import parse_choice
-from planner.likely_splits import MOST_TRIED, try_likely
-from planner.options import SearchOptions
-from planner.probes import Prober
-from planner.workers import Alone
 from tests.budgets import Steps
+from trainplan.costmodel.calibrated import NOTHING
+from trainplan.planner.any_stages import faster_splits, splits_below
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.likely_splits import MOST_TRIED, try_likely
+from trainplan.planner.options import SearchOptions
+from trainplan.planner.probes import Prober
+from trainplan.planner.workers import Alone
 
 
 class Three(Alone):

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from cli.render.plan import certificate_text
-from costmodel.errors import SpecError
-from costmodel.spec.layout import Layout
-from costmodel.units import SECONDS_PER_DAY
-from planner.answer import SearchOptions, search
-from planner.constraints import parse_choice
-from planner.plan import chosen_from_json, plan_json
-from planner.sizes import part_jobs, scale_of
 from tests.budgets import Steps
+from trainplan.cli.render.plan import certificate_text
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.units import SECONDS_PER_DAY
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.plan import chosen_from_json, plan_json
+from trainplan.planner.sizes import part_jobs, scale_of
 
 PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))
 EVEN = (*PIPELINE, parse_choice("stages=even", excluded=False))

@@ -2,21 +2,21 @@
 
 import pytest
 
-from cli.render.plan import certificate_text
-from costmodel.calibrated import NOTHING
-from costmodel.errors import SpecError
-from costmodel.families import model_from_config
-from costmodel.spec.cluster import ClusterSpec
-from costmodel.spec.job import Job
-from costmodel.spec.training import TrainingSpec
-from planner.answer import SearchOptions, search
-from planner.any_stages import faster_splits
-from planner.constraints import parse_choice
-from planner.goals import reach
-from planner.pareto import pareto
-from planner.probes import Prober
-from planner.search import Search
 from tests.budgets import Steps
+from trainplan.cli.render.plan import certificate_text
+from trainplan.costmodel.calibrated import NOTHING
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.families import model_from_config
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.answer import SearchOptions, search
+from trainplan.planner.any_stages import faster_splits
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.goals import reach
+from trainplan.planner.pareto import pareto
+from trainplan.planner.probes import Prober
+from trainplan.planner.search import Search
 
 
 @pytest.fixture

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from costmodel.blocks import blocks
-from costmodel.calibrated import machine_for
-from costmodel.compute import (
+from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.compute import (
     Product,
     elementwise_seconds,
     product_seconds,
     streaming_bytes_per_second,
     unfused_attention_seconds,
 )
-from costmodel.runtimes import traits_of
-from costmodel.spec.layout import Layout
-from costmodel.spec.options import RuntimeOptions
-from costmodel.table import LayoutTable
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.table import LayoutTable
 
 TABLE = LayoutTable.of([Layout(tp=tp) for tp in (1, 2, 4)])
 BIASES = {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True}

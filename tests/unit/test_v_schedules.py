@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.errors import SpecError
-from costmodel.schedules import SCHEDULES, held_passes, program_for
-from costmodel.schedules.bounds import RankSeconds, Work
-from costmodel.schedules.controllable_memory import half_limit, third_limit
-from costmodel.schedules.dependencies import checked, waves_of
-from costmodel.schedules.memory import held_along, peak_activations
-from costmodel.schedules.program import EQUAL, RelativeSeconds, Shape
-from costmodel.steady import rank_end_seconds
-from costmodel.timeline import StageSeconds, makespan_seconds, run
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules import SCHEDULES, held_passes, program_for
+from trainplan.costmodel.schedules.bounds import RankSeconds, Work
+from trainplan.costmodel.schedules.controllable_memory import half_limit, third_limit
+from trainplan.costmodel.schedules.dependencies import checked, waves_of
+from trainplan.costmodel.schedules.memory import held_along, peak_activations
+from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds, Shape
+from trainplan.costmodel.steady import rank_end_seconds
+from trainplan.costmodel.timeline import StageSeconds, makespan_seconds, run
 
 NAMES = ("zb-h1", "zb-h2", "zb-auto", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo")
 V_LIMITS = {"v-half": half_limit, "v-min": third_limit}

@@ -2,12 +2,12 @@
 
 import pytest
 
-from costmodel.calibrated import NOTHING
-from costmodel.spec.layout import split
-from costmodel.spec.measured_run import Measured, MeasuredRun
-from costmodel.validate.cases import Skipped, case_of
-from costmodel.validate.names import schedule_called, windows_called
 from tests.unit.test_validate_unstated import case, run_of
+from trainplan.costmodel.calibrated import NOTHING
+from trainplan.costmodel.spec.layout import split
+from trainplan.costmodel.spec.measured_run import Measured, MeasuredRun
+from trainplan.costmodel.validate.cases import Skipped, case_of
+from trainplan.costmodel.validate.names import schedule_called, windows_called
 
 
 @pytest.mark.parametrize("name", ["H100-SXM", "NVIDIA H100 80GB HBM3"])

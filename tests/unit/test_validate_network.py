@@ -2,8 +2,8 @@
 
 import pytest
 
-from costmodel import catalog
 from tests.unit.test_validate_unstated import case
+from trainplan.costmodel import catalog
 
 
 def gb_per_s(gpu, stated):

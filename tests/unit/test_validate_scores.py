@@ -4,21 +4,21 @@ import math
 
 import pytest
 
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.intervals import coverage
-from costmodel.validate.memory_scores import verdicts
-from costmodel.validate.one_step import after_one_step
-from costmodel.validate.predict import predict, unreadable
-from costmodel.validate.ranking import job_of, ranking, spearman
-from costmodel.validate.scores import scores, worst
-from costmodel.validate.steps import (
+from tests.e2e.measured_runs import own_run
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.intervals import coverage
+from trainplan.costmodel.validate.memory_scores import verdicts
+from trainplan.costmodel.validate.one_step import after_one_step
+from trainplan.costmodel.validate.predict import predict, unreadable
+from trainplan.costmodel.validate.ranking import job_of, ranking, spearman
+from trainplan.costmodel.validate.scores import scores, worst
+from trainplan.costmodel.validate.steps import (
     GROUPINGS,
     errors,
     mean_of_medians,
     measured_step_seconds,
     timed_rows,
 )
-from tests.e2e.measured_runs import own_run
 
 
 def priced(*records):

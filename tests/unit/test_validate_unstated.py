@@ -2,10 +2,10 @@
 
 import pytest
 
-from costmodel.spec.layout import split
-from costmodel.spec.measured_run import MeasuredRun
-from costmodel.validate.cases import Case, Skipped, case_of
-from costmodel.validate.unstated import layers_by_cost
+from trainplan.costmodel.spec.layout import split
+from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.validate.cases import Case, Skipped, case_of
+from trainplan.costmodel.validate.unstated import layers_by_cost
 
 MLA = {"kv_lora_rank": 64, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from costmodel.calibrated import machine_for
-from costmodel.comm.collectives import collective_seconds
-from costmodel.comm.topology import group
-from costmodel.estimate import message_seconds_of, p2p_seconds, price
-from costmodel.explicit import explicit
-from costmodel.runtimes import traits_of
-from costmodel.simulation import busy_with_messages, simulate, virtual_stage_seconds
-from costmodel.spec.layout import Layout
-from costmodel.table import LayoutTable
-from planner.simulation import simulate as drawn
+from trainplan.costmodel.calibrated import machine_for
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.estimate import message_seconds_of, p2p_seconds, price
+from trainplan.costmodel.explicit import explicit
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.simulation import busy_with_messages, simulate, virtual_stage_seconds
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.simulation import simulate as drawn
 
 ONE = Layout(tp=4, pp=2, dp=1)
 LAYOUT = Layout(tp=2, pp=4, dp=1)

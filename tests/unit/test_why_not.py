@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from costmodel.spec.layout import Layout
-from planner.answer import SearchOptions, check, estimate, search
-from planner.budget import Unlimited
-from planner.constraints import parse_choice
-from planner.plan import plan_json
-from planner.variations import Case
-from planner.why_not import why_not
-from planner.written import written
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.answer import SearchOptions, check, estimate, search
+from trainplan.planner.budget import Unlimited
+from trainplan.planner.constraints import parse_choice
+from trainplan.planner.plan import plan_json
+from trainplan.planner.variations import Case
+from trainplan.planner.why_not import why_not
+from trainplan.planner.written import written
 
 
 @pytest.fixture(scope="module")

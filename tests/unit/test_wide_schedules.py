@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from costmodel.errors import SpecError
-from costmodel.schedules import SCHEDULES, program_for
-from costmodel.schedules.dependencies import checked
-from costmodel.schedules.memory import peak_activation_bytes, peak_activations
-from costmodel.schedules.offload import with_copies
-from costmodel.schedules.program import Op, Shape
-from costmodel.schedules.sequence_chunked import causal_shares
-from costmodel.schedules.two_bp import split_backward
-from costmodel.timeline import StageSeconds, run
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.dependencies import checked
+from trainplan.costmodel.schedules.memory import peak_activation_bytes, peak_activations
+from trainplan.costmodel.schedules.offload import with_copies
+from trainplan.costmodel.schedules.program import Op, Shape
+from trainplan.costmodel.schedules.sequence_chunked import causal_shares
+from trainplan.costmodel.schedules.two_bp import split_backward
+from trainplan.costmodel.timeline import StageSeconds, run
 
 
 def seconds(program, forward=1.0, backward=2.0, weight=1.0, beside=()):

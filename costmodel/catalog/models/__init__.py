@@ -12,9 +12,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import cast
 
-from costmodel.errors import unknown_name
-from costmodel.families import model_from_config
-from costmodel.spec.model import ModelSpec
+from trainplan.costmodel.errors import unknown_name
+from trainplan.costmodel.families import model_from_config
+from trainplan.costmodel.spec.model import ModelSpec
 
 SUFFIX = ".json"
 
@@ -46,4 +46,4 @@ def preset(name: str) -> ModelSpec:
 
 
 def _folder() -> Traversable:
-    return files("costmodel.catalog.models")
+    return files("trainplan.costmodel.catalog.models")

@@ -6,26 +6,26 @@ Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit
 
 from __future__ import annotations
 
-from costmodel.errors import SpecError
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.exporters.config import (
+from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.exporters.config import (
     EntryPoint,
     LaunchConfig,
     RequiredVariable,
     UserVariable,
 )
-from planner.exporters.exporter import Exporter
-from planner.exporters.megatron_lm.attention import attention_arguments
-from planner.exporters.megatron_lm.environment import environment
-from planner.exporters.megatron_lm.layout import layout_arguments, recompute_arguments
-from planner.exporters.megatron_lm.model import model_arguments
-from planner.exporters.megatron_lm.moe import moe_arguments
-from planner.exporters.megatron_lm.notes import notes
-from planner.exporters.megatron_lm.optimizer import optimizer_arguments
-from planner.exporters.megatron_lm.options import option_arguments
-from planner.exporters.megatron_lm.precision import precision_arguments
-from planner.exporters.megatron_lm.training import data_arguments, training_arguments
+from trainplan.planner.exporters.exporter import Exporter
+from trainplan.planner.exporters.megatron_lm.attention import attention_arguments
+from trainplan.planner.exporters.megatron_lm.environment import environment
+from trainplan.planner.exporters.megatron_lm.layout import layout_arguments, recompute_arguments
+from trainplan.planner.exporters.megatron_lm.model import model_arguments
+from trainplan.planner.exporters.megatron_lm.moe import moe_arguments
+from trainplan.planner.exporters.megatron_lm.notes import notes
+from trainplan.planner.exporters.megatron_lm.optimizer import optimizer_arguments
+from trainplan.planner.exporters.megatron_lm.options import option_arguments
+from trainplan.planner.exporters.megatron_lm.precision import precision_arguments
+from trainplan.planner.exporters.megatron_lm.training import data_arguments, training_arguments
 
 COMMIT = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
 """Megatron-LM commit whose options are written (Megatron Core 0.20.0)."""

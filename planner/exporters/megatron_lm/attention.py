@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.spec.model import MlaSpec, ModelSpec
-from planner.exporters.config import Argument, option, switch
-from planner.exporters.megatron_lm.rope import rope_arguments
+from trainplan.costmodel.spec.model import MlaSpec, ModelSpec
+from trainplan.planner.exporters.config import Argument, option, switch
+from trainplan.planner.exporters.megatron_lm.rope import rope_arguments
 
 POSITIONS = {"rope": "rope", "learned": "learned_absolute", "none": "none"}
 

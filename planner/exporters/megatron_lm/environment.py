@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.exporters.config import EnvironmentVariable
-from planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.exporters.config import EnvironmentVariable
+from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 
 
 def environment(job: Job, layout: Layout) -> tuple[EnvironmentVariable, ...]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.blocks.context import context_ways, heads_to_cut
-from costmodel.errors import UnsupportedError
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.options import ContextExchange
-from costmodel.table import LayoutTable
-from planner.exporters.config import Argument, option, switch
-from planner.exporters.megatron_lm.pipeline import pipeline_arguments
+from trainplan.costmodel.blocks.context import context_ways, heads_to_cut
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import ContextExchange
+from trainplan.costmodel.table import LayoutTable
+from trainplan.planner.exporters.config import Argument, option, switch
+from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_arguments
 
 
 def layout_arguments(job: Job, layout: Layout) -> Iterator[Argument]:

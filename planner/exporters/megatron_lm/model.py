@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.errors import UnsupportedError
-from costmodel.runtimes import traits_of
-from costmodel.runtimes.megatron_lm_features import all_linear_biased, unsupported_feature
-from costmodel.spec.job import Job
-from costmodel.spec.model import ModelSpec
-from costmodel.spec.training import TrainingSpec
-from planner.exporters.config import Argument, option, switch
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.megatron_lm_features import all_linear_biased, unsupported_feature
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.exporters.config import Argument, option, switch
 
 DROPOUT = 0.1
 """Where a run drops anything out. Source: megatron/training/arguments.py, the default of both."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.spec.model import MoeSpec
-from costmodel.spec.options import Dispatcher
-from planner.exporters.config import Argument, option, switch
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import MoeSpec
+from trainplan.costmodel.spec.options import Dispatcher
+from trainplan.planner.exporters.config import Argument, option, switch
 
 
 def moe_arguments(job: Job) -> Iterator[Argument]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import ModelSpec
-from planner.exporters.megatron_lm.layout import context_exchange
-from planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
-from planner.exporters.megatron_lm.rope import rope_notes
-from planner.exporters.megatron_lm.training import train_iters
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.planner.exporters.megatron_lm.layout import context_exchange
+from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
+from trainplan.planner.exporters.megatron_lm.rope import rope_notes
+from trainplan.planner.exporters.megatron_lm.training import train_iters
 
 
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.errors import UnsupportedError
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.exporters.config import Argument, option, switch
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.exporters.config import Argument, option, switch
 
 FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
 """Sharding strategy of Megatron-FSDP for each ZeRO stage beyond the distributed optimizer's."""

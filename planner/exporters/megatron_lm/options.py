@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.errors import UnsupportedError
-from costmodel.runtimes import traits_of
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from costmodel.spec.options import RuntimeOptions
-from planner.exporters.config import Argument, option, switch
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.planner.exporters.config import Argument, option, switch
 
 
 def option_arguments(job: Job, layout: Layout) -> Iterator[Argument]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from costmodel.errors import UnsupportedError
-from costmodel.spec.layout import Layout
-from costmodel.spec.model import ModelSpec
-from costmodel.splits import layers_per_stage
-from planner.exporters.config import Argument, option
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.splits import layers_per_stage
+from trainplan.planner.exporters.config import Argument, option
 
 
 def pipeline_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from costmodel.errors import UnsupportedError
-from costmodel.spec.training import Precision, TrainingSpec
-from planner.exporters.config import Argument, option, switch
+from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.spec.training import Precision, TrainingSpec
+from trainplan.planner.exporters.config import Argument, option, switch
 
 BF16 = switch("precision", "--bf16")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.spec.model import ModelSpec, RopeScaling
-from planner.exporters.config import Argument, option, switch
+from trainplan.costmodel.spec.model import ModelSpec, RopeScaling
+from trainplan.planner.exporters.config import Argument, option, switch
 
 YARN_LENGTH, YARN_BETA_FAST, YARN_BETA_SLOW = 4096, 32.0, 1.0
 """What latent attention uses. Source: `transformer_config.py:3318`."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.spec.job import Job
-from costmodel.spec.layout import Layout
-from planner.exporters.config import Argument, UserVariable, option, switch
-from planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.exporters.config import Argument, UserVariable, option, switch
+from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 
 DEFAULT_TRAIN_ITERS = 1000
 """Steps where the job names no number of tokens."""
