@@ -21,9 +21,9 @@ from typing import NoReturn
 import click
 
 from trainplan.cli import commands
-from trainplan.cli.commands import COMMANDS
-from trainplan.cli.terminal import escaped
-from trainplan.costmodel.errors import PlanError, unknown_name
+from trainplan.cli.commands import COMMANDS, COMPLETE
+from trainplan.cli.terminal.text import escaped
+from trainplan.costmodel.base.errors import PlanError, unknown_name
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
@@ -41,8 +41,6 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """Environment variable that numpy's library of products reads when it is loaded. Ours are small:
 threads of it that wait for each other take the cores from the processes of a search. Source:
 measured on two cores; a search of DeepSeek-V3 takes a twentieth less time on one thread."""
-COMPLETE = "_PLAN_COMPLETE"
-"""Environment variable by which a shell asks for completions."""
 
 START = """\
 plan finds the fastest parallel layout for training a large model, proves it and writes the
@@ -198,7 +196,7 @@ def _confess(error: Exception) -> int:
 
 
 def _unwritten(error: OSError) -> int:
-    """Files are read and written in `cli.files`, so this is a terminal, a pipe or a full disk."""
+    """Files are read and written in `files.disk`, so this is a terminal, a pipe or a full disk."""
     if error.errno not in NOT_WRITABLE:
         return _confess(error)
     _abandon_stdout()

@@ -17,10 +17,10 @@ import headlines
 from accuracy_findings import Findings, Json
 from accuracy_page import page
 
-from trainplan.cli.runs import InvalidRun, read_runs
+from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec.intervals import Intervals, IntervalWidth
-from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.evidence.intervals import Intervals, IntervalWidth
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.intervals import intervals
 
 ROOT = Path(__file__).parents[1]
@@ -159,7 +159,7 @@ def write_intervals(wanted: Intervals) -> None:
     )
     head = (
         "# Written by `make accuracy` from examples/accuracy; "
-        "how is told in costmodel/uncertainty.py.\n"
+        "how is told in costmodel/machine/uncertainty.py.\n"
     )
     pair = f"half_width = {wanted.comparison.half_width}, runs = {wanted.comparison.runs}"
     top = f"{head}seen = [\n{seen}]\ncomparison = {{ {pair} }}\n"

@@ -10,7 +10,7 @@ from typing import Any
 from accuracy_profiles import Loop, closed_loops
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.scores import Scores, scores
 from trainplan.costmodel.validate.steps import TimedRow, mean_of_medians, timed_rows

@@ -11,10 +11,10 @@ from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_erro
 from accuracy_remarks import PEERS, SHORT
 from accuracy_tables import Row, errors_table, ranking_table, table
 
-from trainplan.cli.render.terms import LABELS
-from trainplan.cli.render.text import percent, seconds, seconds_like
+from trainplan.cli.render.parts.terms import LABELS
+from trainplan.cli.render.parts.text import percent, seconds, seconds_like
 from trainplan.cli.render.validate import SKIPPED, headline_text, rate, signed
-from trainplan.costmodel.explicit import Terms
+from trainplan.costmodel.step.simulate import Terms
 from trainplan.costmodel.validate.memory_scores import Verdicts
 from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS
 from trainplan.costmodel.validate.scores import Scores, scores, worst

@@ -9,12 +9,12 @@ from statistics import fmean, median
 
 from accuracy_tables import table
 
-from trainplan.cli.documents import read_document
-from trainplan.cli.profiles import profile_of
-from trainplan.cli.render.text import percent
-from trainplan.costmodel.calibrated import Measured
-from trainplan.costmodel.spec.measured_run import MeasuredRun
-from trainplan.costmodel.spec.profile import Profile
+from trainplan.cli.files.documents import read_document
+from trainplan.cli.files.profiles import profile_of
+from trainplan.cli.render.parts.text import percent
+from trainplan.costmodel.measured.calibration import Measured
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.steps import timed_rows
 

@@ -10,9 +10,9 @@ from page_parts import Lines, documented, table
 from trainplan.costmodel import catalog
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.sourced import Sourced
-from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.sourced import Sourced
 
 NOT_SHOWN = (
     *("name", "version", "recompute_subsets", "offloads", "rules", "refuses", "footprint"),

@@ -21,17 +21,19 @@ from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
 
 from trainplan.cli.main import plan
-from trainplan.costmodel import explicit, uncertainty
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
-from trainplan.costmodel.params import num_active_parameters, num_parameters
-from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.machine import uncertainty
+from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.spec import calibration, cluster, layout, links, model, training
+from trainplan.costmodel.spec import cluster, layout, links, model, training
+from trainplan.costmodel.spec.evidence import calibration
+from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
-from trainplan.planner import plan as plans
-from trainplan.planner import target
+from trainplan.planner.plan import plan as plans
+from trainplan.planner.plan import target
 
 FOLDER = Path(__file__).parent
 REFERENCE = FOLDER / "reference"

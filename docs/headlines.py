@@ -13,7 +13,7 @@ from headlines_scaling import megascale
 from headlines_torchtitan import torchtitan
 from headlines_zero_bubble import zero_bubble
 
-from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 
 PAGE = Path(__file__).with_name("headlines.md")
 HEAD = "<!-- Written by docs/accuracy.py (`make accuracy`): edit docs/headlines*.py instead. -->"

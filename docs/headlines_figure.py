@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.explicit import Estimate
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.measured_run import MeasuredRun
-from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.step.simulate import Estimate
 from trainplan.costmodel.validate.predict import Prediction, predict
-from trainplan.planner.budget import Unlimited
-from trainplan.planner.constraints import legality_rules, parse_choice
-from trainplan.planner.found import Limits
-from trainplan.planner.search import Search
+from trainplan.planner.search.result import Limits
+from trainplan.planner.search.tree import Search
+from trainplan.planner.space.choices import legality_rules, parse_choice
+from trainplan.planner.work.budget import Unlimited
 
 Test = Literal["near", "sign", "at most", "at least"]
 Unit = Literal["s", "ms", "TFLOP/s", "%", "GiB", "tokens/s", "points", "times", "place"]

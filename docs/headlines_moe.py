@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, rules
 
+from trainplan.costmodel.base.units import GB
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.explicit import Estimate, explicit
-from trainplan.costmodel.machine import Machine, machine_of
-from trainplan.costmodel.rules import Rule, rule
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine, machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron_lm_options import exchange_beside_compute
 from trainplan.costmodel.spec.cluster import parse_cluster
@@ -20,8 +21,7 @@ from trainplan.costmodel.spec.layout import Layout, split
 from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.table import BoolColumn, LayoutTable
-from trainplan.costmodel.units import GB
+from trainplan.costmodel.step.simulate import Estimate, explicit
 
 QWEN2_57B = ModelSpec(
     name="qwen2-57b-a14b",

@@ -8,11 +8,11 @@ from typing import get_args
 
 from page_parts import Lines, documented, table
 
-from trainplan.costmodel.spec import profile
+from trainplan.costmodel.spec.evidence import profile
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
-from trainplan.profiler.journal import SCHEMA, Done
-from trainplan.profiler.samples import MOST_SAMPLES, Samples
+from trainplan.profiler.journal.records import SCHEMA, Done
+from trainplan.profiler.journal.samples import MOST_SAMPLES, Samples
 
 PARTS: Sequence[tuple[str, str, type]] = (
     ("origins[]", "Who measured, and when.", profile.Origin),

@@ -10,7 +10,7 @@ from page_parts import Lines, table
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import EQUAL, Op, Program, Shape
 from trainplan.costmodel.schedules.schedule import Schedule
-from trainplan.planner.scored import TORCH_CSV, runs_on
+from trainplan.planner.schedules.scored import TORCH_CSV, runs_on
 
 EXAMPLE = 4, 8
 """Ranks and micro batches that every schedule runs with."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.evidence.profile import Point, Timing
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.profile import Point, Timing
 from trainplan.costmodel.spec.training import Precision
 
 

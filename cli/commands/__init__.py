@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+COMPLETE = "_PLAN_COMPLETE"
+"""Variable by which a shell asks for completions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

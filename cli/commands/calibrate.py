@@ -9,29 +9,29 @@ from typing import get_args
 
 import click
 
-from trainplan.cli.calibrations import calibration_json
-from trainplan.cli.files import read_log
-from trainplan.cli.help import example
-from trainplan.cli.inputs import load_model
-from trainplan.cli.layout_text import parse_layout
-from trainplan.cli.options import FORCE, JSON, Destination, gathered
-from trainplan.cli.output import json_text, remark, show, write
-from trainplan.cli.profiles import load_measured, machines_of
+from trainplan.cli.files.calibrations import calibration_json
+from trainplan.cli.files.disk import read_log
+from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.files.runs import InvalidRun, read_runs
+from trainplan.cli.options.help import example
+from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.options.runtime import OPTION
+from trainplan.cli.options.shared import FORCE, JSON, Destination, gathered
 from trainplan.cli.render.calibration import calibration_page, log_line
-from trainplan.cli.render.text import gib
-from trainplan.cli.runs import InvalidRun, read_runs
-from trainplan.cli.runtime_options import OPTION
-from trainplan.costmodel.calibrate import Observation, calibrate, kind_of, kinds_of
-from trainplan.costmodel.calibrated import Measured
+from trainplan.cli.render.parts.text import gib
+from trainplan.cli.terminal.output import json_text, remark, show, write
+from trainplan.costmodel.base.errors import PlanError, SpecError
 from trainplan.costmodel.catalog import gpu_names
-from trainplan.costmodel.errors import PlanError, SpecError
+from trainplan.costmodel.measured.calibration import Measured
+from trainplan.costmodel.measured.calibration_fit import Observation, calibrate, kind_of, kinds_of
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
 from trainplan.costmodel.validate.observations import observation_of
-from trainplan.planner.answer import estimate
-from trainplan.profiler.observe import Asked, observe
+from trainplan.planner.questions.search import estimate
+from trainplan.profiler.logs.observe import Asked, observe
 
 DEFAULT_PRECISION: Precision = "bf16"
 DEFAULT_RUNTIME = "megatron-lm"

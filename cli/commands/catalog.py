@@ -6,9 +6,8 @@ from importlib.resources import files
 
 import click
 
-from trainplan.cli.help import example
-from trainplan.cli.options import JSON
-from trainplan.cli.output import show, show_json, write
+from trainplan.cli.options.help import example
+from trainplan.cli.options.shared import JSON
 from trainplan.cli.render.catalog import (
     cluster_entries,
     clusters_page,
@@ -19,6 +18,7 @@ from trainplan.cli.render.catalog import (
     model_page,
     models_page,
 )
+from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec.cluster import ClusterSpec

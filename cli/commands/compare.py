@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.help import example
-from trainplan.cli.options import JSON, PROFILE
-from trainplan.cli.output import show, show_json
-from trainplan.cli.profiles import load_measured
+from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.options.help import example
+from trainplan.cli.options.shared import JSON, PROFILE
+from trainplan.cli.options.written_plans import load_written, remark_change
 from trainplan.cli.render.compare import compare_document, compare_page
-from trainplan.cli.written_plans import load_written, remark_change
-from trainplan.planner.compare import compare
-from trainplan.planner.variations import Case
+from trainplan.cli.terminal.output import show, show_json
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.compare import compare
 
 
 @click.command("compare", epilog=example("plan compare before.json after.json"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from trainplan.cli.help import example
-from trainplan.cli.main import COMPLETE, plan
-from trainplan.cli.output import write
+from trainplan.cli.commands import COMPLETE
+from trainplan.cli.options.help import example
+from trainplan.cli.terminal.output import write
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -21,5 +21,6 @@ def command(shell: str) -> None:
     """Print the completion script of a shell."""
     kind = get_completion_class(shell)
     assert kind is not None
+    plan = click.get_current_context().find_root().command
     script = kind(plan, {}, "plan", COMPLETE)
     write(script.source_template % script.source_vars() + "\n")

@@ -12,13 +12,13 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from trainplan.cli.files import FileError, read_text
-from trainplan.cli.help import example
-from trainplan.cli.output import show
-from trainplan.cli.profile_doctor import profile_findings
-from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.commands.profile_doctor import profile_findings
+from trainplan.cli.files.disk import FileError, read_text
+from trainplan.cli.options.help import example
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.terminal.output import show
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.errors import PlanError
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout, OffloadSpec

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.clock import Clock
-from trainplan.cli.help import example
-from trainplan.cli.layout_text import parse_layout
-from trainplan.cli.options import JSON, Question, job_options
-from trainplan.cli.options import memory_margin as with_memory_margin
-from trainplan.cli.output import show, show_json
+from trainplan.cli.options.help import example
+from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.options.shared import JSON, Question, job_options
+from trainplan.cli.options.shared import memory_margin as with_memory_margin
 from trainplan.cli.render.estimate import estimate_document, estimate_page
-from trainplan.planner import answer
-from trainplan.planner.options import SearchOptions
-from trainplan.planner.remedies import Remedy, remedies
-from trainplan.planner.variations import Case
+from trainplan.cli.terminal.clock import Clock
+from trainplan.cli.terminal.output import show, show_json
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.questions import search as answer
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.remedies import Remedy, remedies
 
 REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for; most take less than one."""

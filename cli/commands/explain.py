@@ -6,17 +6,22 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.clock import Clock
-from trainplan.cli.help import example
-from trainplan.cli.options import JSON, PROFILE
-from trainplan.cli.output import show, show_json
-from trainplan.cli.processes import WORKERS, Processes
-from trainplan.cli.profiles import load_measured
+from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.options.help import example
+from trainplan.cli.options.shared import JSON, PROFILE
+from trainplan.cli.options.written_plans import (
+    load_written,
+    remark_change,
+    remark_objective,
+    time_limit,
+)
 from trainplan.cli.render.explain import explain_document, explain_page
-from trainplan.cli.written_plans import load_written, remark_change, remark_objective, time_limit
-from trainplan.costmodel.errors import PlanError
-from trainplan.planner.explain import explain
-from trainplan.planner.variations import Case
+from trainplan.cli.terminal.clock import Clock
+from trainplan.cli.terminal.output import show, show_json
+from trainplan.cli.terminal.processes import WORKERS, Processes
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.explain import explain
 
 
 @click.command("explain", epilog=example("plan explain plan.json"))

@@ -9,22 +9,22 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from trainplan.cli.documents import read_json
-from trainplan.cli.files import NewFile, refuse_folder, write_folder
-from trainplan.cli.help import example
-from trainplan.cli.options import CANDIDATE, FORCE
-from trainplan.cli.output import remark, section, show
+from trainplan.cli.files.disk import NewFile, refuse_folder, write_folder
+from trainplan.cli.files.documents import read_json
+from trainplan.cli.options.help import example
+from trainplan.cli.options.shared import CANDIDATE, FORCE
 from trainplan.cli.render.plan import notes_part
-from trainplan.costmodel.errors import PlanError, UnsupportedError, unknown_name
+from trainplan.cli.terminal.output import remark, section, show
+from trainplan.costmodel.base.errors import PlanError, UnsupportedError, unknown_name
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.answer import NO_FILES, check
-from trainplan.planner.candidates import with_candidate
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 from trainplan.planner.launchers import LAUNCHERS, LaunchFile, hostfile
-from trainplan.planner.placement import node_order
-from trainplan.planner.plan import chosen_from_json
+from trainplan.planner.plan.candidates import with_candidate
+from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.questions.placement import node_order
+from trainplan.planner.questions.search import NO_FILES, check
 
 PLAN_FILE = "plan.json"
 

@@ -8,19 +8,19 @@ from typing import get_args
 
 import click
 
-from trainplan.cli.files import read_log, refuse_existing, write_text
-from trainplan.cli.help import example
-from trainplan.cli.inputs import load_model
-from trainplan.cli.options import FORCE, JSON, gathered
-from trainplan.cli.output import show, show_json
-from trainplan.cli.profiles import profile_document, profile_text
+from trainplan.cli.files.disk import read_log, refuse_existing, write_text
+from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.profiles import profile_document, profile_text
+from trainplan.cli.options.help import example
+from trainplan.cli.options.shared import FORCE, JSON, gathered
 from trainplan.cli.render.profile import profile_page
+from trainplan.cli.terminal.output import show, show_json
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog import gpu as catalog_gpu
-from trainplan.costmodel.errors import SpecError
 from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
-from trainplan.profiler.fit import fitted
+from trainplan.profiler.fit.merge import spec_of
+from trainplan.profiler.fit.points import fitted
 from trainplan.profiler.importers import IMPORTERS, Asked, import_profile
-from trainplan.profiler.merge import spec_of
 
 
 def _asked(

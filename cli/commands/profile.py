@@ -10,23 +10,23 @@ from typing import get_args
 
 import click
 
-from trainplan.cli.files import refuse_existing, write_text
-from trainplan.cli.help import example
-from trainplan.cli.inputs import load_model
-from trainplan.cli.options import FORCE, JSON, gathered
-from trainplan.cli.output import show, show_json, write
-from trainplan.cli.profiles import profile_document, profile_text
-from trainplan.cli.progress import TaskBar
+from trainplan.cli.files.disk import refuse_existing, write_text
+from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.profiles import profile_document, profile_text
+from trainplan.cli.options.help import example
+from trainplan.cli.options.shared import FORCE, JSON, gathered
 from trainplan.cli.render.profile import profile_page
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.spec.profile import Origin
+from trainplan.cli.terminal.output import show, show_json, write
+from trainplan.cli.terminal.progress import TaskBar
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.spec.evidence.profile import Origin
 from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
-from trainplan.profiler.assemble import profile_of
 from trainplan.profiler.bench import ITEMS
-from trainplan.profiler.journal import JournalContent
-from trainplan.profiler.launch import Files, Launch, default_nproc, num_gpus, run
-from trainplan.profiler.launch_script import Kind, launch_script
-from trainplan.profiler.requests import Device, notes, request_for
+from trainplan.profiler.fit.assemble import profile_of
+from trainplan.profiler.journal.records import JournalContent
+from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus, run
+from trainplan.profiler.launch.requests import Device, notes, request_for
+from trainplan.profiler.launch.script import Kind, launch_script
 from trainplan.profiler.task import Place, Request
 
 LOCAL = Path("profile.json")

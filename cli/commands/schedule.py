@@ -6,14 +6,10 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.clock import Clock
-from trainplan.cli.files import read_text
-from trainplan.cli.help import example
-from trainplan.cli.output import WIDTH, remark, show, show_json
-from trainplan.cli.parameters import finite
-from trainplan.cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
-from trainplan.cli.schedule_effects import refuse_idle, refuse_no_export, refuse_nothing_to_split
-from trainplan.cli.schedule_options import (
+from trainplan.cli.files.disk import read_text
+from trainplan.cli.options.help import example
+from trainplan.cli.options.parameters import finite
+from trainplan.cli.options.schedule import (
     ALL,
     Durations,
     Sizes,
@@ -22,13 +18,21 @@ from trainplan.cli.schedule_options import (
     size_options,
     way_options,
 )
-from trainplan.cli.schedule_outputs import Outputs, output_options
-from trainplan.costmodel.errors import PlanError, SpecError, UnsupportedError
+from trainplan.cli.options.schedule_effects import (
+    refuse_idle,
+    refuse_no_export,
+    refuse_nothing_to_split,
+)
+from trainplan.cli.options.schedule_outputs import Outputs, output_options
+from trainplan.cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
+from trainplan.cli.terminal.clock import Clock
+from trainplan.cli.terminal.output import WIDTH, remark, show, show_json
+from trainplan.costmodel.base.errors import PlanError, SpecError, UnsupportedError
 from trainplan.costmodel.schedules.program import Program, Shape
 from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
-from trainplan.planner.pipelines import Pipeline
-from trainplan.planner.schedules import Ranking, imported, ranked, scheduled, synthesised
-from trainplan.planner.scored import HoldsTooMuchError, Scored, vpp_of
+from trainplan.planner.schedules.compare import Ranking, imported, ranked, scheduled, synthesised
+from trainplan.planner.schedules.pipelines import Pipeline
+from trainplan.planner.schedules.scored import HoldsTooMuchError, Scored, vpp_of
 
 SYNTHESIS_SECONDS = 30.0
 

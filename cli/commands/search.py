@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import click
 
-from trainplan.cli.clock import Clock
-from trainplan.cli.help import example
-from trainplan.cli.layout_text import parse_layout, spelled_out
-from trainplan.cli.objective_options import DEADLINE, OBJECTIVE, PARETO, SLACK, pair_of, slack_of
-from trainplan.cli.options import (
+from trainplan.cli.options.help import example
+from trainplan.cli.options.layout_text import parse_layout, spelled_out
+from trainplan.cli.options.objective import DEADLINE, OBJECTIVE, PARETO, SLACK, pair_of, slack_of
+from trainplan.cli.options.parameters import finite
+from trainplan.cli.options.shared import (
     Destination,
     Question,
     destination_options,
@@ -19,22 +19,22 @@ from trainplan.cli.options import (
     job_options,
     memory_margin,
 )
-from trainplan.cli.output import json_text, remark, show, show_json, write
-from trainplan.cli.parameters import finite
-from trainplan.cli.processes import WORKERS, Processes
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from trainplan.cli.render.pareto import pareto_page
 from trainplan.cli.render.plan import baseline_text, next_part, plan_page
-from trainplan.costmodel.errors import PlanError, SpecError
-from trainplan.costmodel.explicit import Estimate
+from trainplan.cli.terminal.clock import Clock
+from trainplan.cli.terminal.output import json_text, remark, show, show_json, write
+from trainplan.cli.terminal.processes import WORKERS, Processes
+from trainplan.costmodel.base.errors import PlanError, SpecError
 from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner import answer
-from trainplan.planner.answer import SearchOptions
-from trainplan.planner.constraints import parse_choice
-from trainplan.planner.pareto import pareto as unbeaten_by_any
-from trainplan.planner.pareto import pareto_json
-from trainplan.planner.plan import Infeasible, Plan, plan_json
-from trainplan.planner.target import Name
+from trainplan.costmodel.step.simulate import Estimate
+from trainplan.planner.goals.pareto import pareto as unbeaten_by_any
+from trainplan.planner.goals.pareto import pareto_json
+from trainplan.planner.plan.plan import Infeasible, Plan, plan_json
+from trainplan.planner.plan.target import Name
+from trainplan.planner.questions import search as answer
+from trainplan.planner.questions.search import SearchOptions
+from trainplan.planner.space.choices import parse_choice
 
 NOTHING_FITS = 2
 

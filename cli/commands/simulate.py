@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.documents import read_json
-from trainplan.cli.help import example
-from trainplan.cli.options import CANDIDATE, PROFILE
-from trainplan.cli.output import WIDTH, show, show_json
-from trainplan.cli.profiles import load_measured
+from trainplan.cli.files.documents import read_json
+from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.options.help import example
+from trainplan.cli.options.schedule_outputs import Outputs, output_options
+from trainplan.cli.options.shared import CANDIDATE, PROFILE
+from trainplan.cli.options.written_plans import remark_change
 from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
-from trainplan.cli.schedule_outputs import Outputs, output_options
-from trainplan.cli.written_plans import remark_change
-from trainplan.costmodel.errors import PlanError
-from trainplan.planner.candidates import with_candidate, written_step_time
-from trainplan.planner.plan import chosen_from_json
-from trainplan.planner.simulation import simulate
+from trainplan.cli.terminal.output import WIDTH, show, show_json
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.planner.plan.candidates import with_candidate, written_step_time
+from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.questions.simulate import simulate
 
 
 @click.command(

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.clock import Clock
-from trainplan.cli.help import example
-from trainplan.cli.layout_text import spelled_out
-from trainplan.cli.options import JSON, PROFILE
-from trainplan.cli.output import show, show_json
-from trainplan.cli.processes import WORKERS, Processes
-from trainplan.cli.profiles import load_measured
+from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.options.help import example
+from trainplan.cli.options.layout_text import spelled_out
+from trainplan.cli.options.shared import JSON, PROFILE
+from trainplan.cli.options.written_plans import load_written, remark_objective, time_limit
 from trainplan.cli.render.sweep import sweep_document, sweep_page
-from trainplan.cli.written_plans import load_written, remark_objective, time_limit
-from trainplan.planner.knobs import KNOBS, parse_varied
-from trainplan.planner.sweep import sweep
-from trainplan.planner.variations import Case
+from trainplan.cli.terminal.clock import Clock
+from trainplan.cli.terminal.output import show, show_json
+from trainplan.cli.terminal.processes import WORKERS, Processes
+from trainplan.planner.questions.changes.parameters import KNOBS, parse_varied
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.sweep import sweep
 
 NO_PLAN = 2
 """Exit code: no point has a plan."""

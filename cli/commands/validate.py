@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.help import example
-from trainplan.cli.options import JSON, PROFILE
-from trainplan.cli.options import memory_margin as with_memory_margin
-from trainplan.cli.output import remark, show, show_json
-from trainplan.cli.profiles import load_measured
-from trainplan.cli.progress import watched
+from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.runs import InvalidRun, read_runs
+from trainplan.cli.options.help import example
+from trainplan.cli.options.shared import JSON, PROFILE
+from trainplan.cli.options.shared import memory_margin as with_memory_margin
 from trainplan.cli.render.validate import Shown, validate_document, validate_page
-from trainplan.cli.runs import InvalidRun, read_runs
-from trainplan.costmodel.calibrated import Measured
-from trainplan.costmodel.spec.measured_run import MeasuredRun
+from trainplan.cli.terminal.output import remark, show, show_json
+from trainplan.cli.terminal.progress import watched
+from trainplan.costmodel.measured.calibration import Measured
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
 from trainplan.costmodel.validate.scores import scores
 

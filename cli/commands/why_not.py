@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.clock import Clock
-from trainplan.cli.help import example
-from trainplan.cli.layout_text import parse_layout
-from trainplan.cli.options import JSON, PROFILE
-from trainplan.cli.output import show, show_json
-from trainplan.cli.profiles import load_measured
+from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.options.help import example
+from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.options.shared import JSON, PROFILE
+from trainplan.cli.options.written_plans import load_written, remark_change, time_limit
 from trainplan.cli.render.why_not import why_not_document, why_not_page
-from trainplan.cli.written_plans import load_written, remark_change, time_limit
-from trainplan.costmodel.errors import PlanError
-from trainplan.planner.variations import Case
-from trainplan.planner.why_not import why_not
+from trainplan.cli.terminal.clock import Clock
+from trainplan.cli.terminal.output import show, show_json
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.why_not import why_not
 
 
 @click.command("why-not", epilog=example("plan why-not plan.json --layout tp=8,pp=4,vpp=2"))

@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.output import section
-from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.text import DOT, gib, percent, plural, seconds, seconds_like
 from trainplan.cli.render.plan import notes_part
-from trainplan.cli.render.text import DOT, gib, percent, plural, seconds, seconds_like
-from trainplan.costmodel.spec.calibration import Calibration, CalibrationRun, FittedScalar
-from trainplan.profiler.observe import LogObservation
+from trainplan.cli.terminal.output import section
+from trainplan.costmodel.spec.evidence.calibration import Calibration, CalibrationRun, FittedScalar
+from trainplan.profiler.logs.observe import LogObservation
 
 SHOWN_RUNS = 20
 ODD_RUN = 0.15

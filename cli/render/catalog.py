@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.output import section
-from trainplan.cli.render.grid import Column, grid
-from trainplan.cli.render.text import NEVER, parameters
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.text import NEVER, parameters
+from trainplan.cli.terminal.output import section
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, stand_in
 from trainplan.costmodel.catalog.models import preset_config
-from trainplan.costmodel.params import num_active_parameters, num_parameters
-from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.planner.plan import model_json
+from trainplan.costmodel.spec.sourced import Sourced
+from trainplan.planner.plan.plan import model_json
 
 Entry = Mapping[str, object]
 _GPU_HEADS = ("memory GiB", "memory GB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "NIC GB/s")

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.differences import (
+from trainplan.cli.render.parts.differences import (
     differences_table,
     field_json,
     fields_table,
     memories_table,
     term_json,
 )
-from trainplan.cli.render.headline import estimate_line, fit_line
-from trainplan.cli.render.text import layout_line, percent
-from trainplan.planner.compare import Comparison, Side
-from trainplan.planner.layout_document import layout_json
-from trainplan.planner.plan import estimate_json, job_json
+from trainplan.cli.render.parts.headline import estimate_line, fit_line
+from trainplan.cli.render.parts.text import layout_line, percent
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.questions.compare import Comparison, Side
 
 SCHEMA = "trainplan/compare/v1"
 HEADS = ("first", "second")

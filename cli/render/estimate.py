@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 
-from trainplan.cli.render.groups import groups_part
-from trainplan.cli.render.headline import fit_line, headline, job_line
-from trainplan.cli.render.memory_bar import memory_table
+from trainplan.cli.render.parts.groups import groups_part
+from trainplan.cli.render.parts.headline import fit_line, headline, job_line
+from trainplan.cli.render.parts.memory_bar import memory_table
+from trainplan.cli.render.parts.remedies import remedies_json, remedies_part
+from trainplan.cli.render.parts.terms import terms_table
 from trainplan.cli.render.plan import notes_part
-from trainplan.cli.render.remedies import remedies_json, remedies_part
-from trainplan.cli.render.terms import terms_table
-from trainplan.costmodel.explicit import Estimate
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.compare import Side
-from trainplan.planner.layout_document import layout_json
-from trainplan.planner.plan import estimate_json, job_json
-from trainplan.planner.remedies import Remedy
+from trainplan.costmodel.step.simulate import Estimate
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.questions.compare import Side
+from trainplan.planner.questions.remedies import Remedy
 
 
 def estimate_page(

@@ -8,18 +8,18 @@ from math import isfinite
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.differences import change_text, gain
-from trainplan.cli.render.grid import Column, grid
-from trainplan.cli.render.headline import estimate_line, job_line
-from trainplan.cli.render.memory_bar import memory_table
-from trainplan.cli.render.terms import largest_cost, terms_table
-from trainplan.cli.render.text import NEVER, gib, layout_line, percent, plural, seconds_like
-from trainplan.planner.explain import Explanation, Resource
-from trainplan.planner.layout_document import layout_json
-from trainplan.planner.plan import estimate_json, job_json
-from trainplan.planner.recompute_rule import Lifted
-from trainplan.planner.robustness import Robustness
-from trainplan.planner.shadow_prices import Effect, ShadowPrice
+from trainplan.cli.render.parts.differences import change_text, gain
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.headline import estimate_line, job_line
+from trainplan.cli.render.parts.memory_bar import memory_table
+from trainplan.cli.render.parts.terms import largest_cost, terms_table
+from trainplan.cli.render.parts.text import NEVER, gib, layout_line, percent, plural, seconds_like
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.questions.explain import Explanation, Resource
+from trainplan.planner.questions.relaxed_recompute import Lifted
+from trainplan.planner.questions.robustness import Robustness
+from trainplan.planner.questions.shadow_prices import Effect, ShadowPrice
 
 SCHEMA = "trainplan/explain/v1"
 LIMITED_BY: Mapping[Resource, str] = {

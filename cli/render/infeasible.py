@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.headline import job_line
+from trainplan.cli.render.parts.headline import job_line
+from trainplan.cli.render.parts.text import gib, layout_line
 from trainplan.cli.render.plan import refused_part
-from trainplan.cli.render.text import gib, layout_line
-from trainplan.planner.layout_document import layout_json
-from trainplan.planner.plan import Infeasible, job_json
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan.plan import Infeasible, job_json
 
 SCHEMA = "trainplan/infeasible/v1"
 NOT_TRIED = "changes not tried: time limit"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.grid import Column, grid
-from trainplan.cli.render.headline import job_line
-from trainplan.cli.render.objective import amount
-from trainplan.cli.render.text import layout_line, plural
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.headline import job_line
+from trainplan.cli.render.parts.objective import amount
+from trainplan.cli.render.parts.text import layout_line, plural
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.planner.pareto import Pareto, Point
+from trainplan.planner.goals.pareto import Pareto, Point
 
 SHOWN_POINTS = 20
 """Evenly spread over all, the first and the last among them; `--json` has all."""

@@ -9,21 +9,27 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from trainplan.cli.output import section
-from trainplan.cli.render.alternatives import alternatives_table, legend
-from trainplan.cli.render.grid import Column, grid
-from trainplan.cli.render.groups import groups_part
-from trainplan.cli.render.headline import headline, job_line
-from trainplan.cli.render.memory_bar import memory_table
-from trainplan.cli.render.objective import WORDS, amount, objective_lines, only_even, sizes_part
-from trainplan.cli.render.placement import placement_text
-from trainplan.cli.render.terms import largest_cost, terms_table
-from trainplan.cli.render.text import gib, layout_line, percent, plural, seconds, seconds_like
-from trainplan.costmodel.explicit import Estimate
+from trainplan.cli.render.parts.alternatives import alternatives_table, legend
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.groups import groups_part
+from trainplan.cli.render.parts.headline import headline, job_line
+from trainplan.cli.render.parts.memory_bar import memory_table
+from trainplan.cli.render.parts.objective import (
+    WORDS,
+    amount,
+    objective_lines,
+    only_even,
+    sizes_part,
+)
+from trainplan.cli.render.parts.placement import placement_text
+from trainplan.cli.render.parts.terms import largest_cost, terms_table
+from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds, seconds_like
+from trainplan.cli.terminal.output import section
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.constraints import MEMORY, legality_rules, ranks_straddle
-from trainplan.planner.plan import Certificate, Plan, UnevenStages
+from trainplan.costmodel.step.simulate import Estimate
+from trainplan.planner.plan.plan import Certificate, Plan, UnevenStages
+from trainplan.planner.space.choices import MEMORY, legality_rules, ranks_straddle
 
 SHOWN_RULES = 5
 MORE_TIME = "a longer `--time-limit` proves more"

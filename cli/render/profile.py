@@ -11,13 +11,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.output import section
-from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.text import DOT, percent, plural
 from trainplan.cli.render.plan import notes_part
-from trainplan.cli.render.text import DOT, percent, plural
-from trainplan.costmodel.spec.profile import Flag, Profile, Timing
-from trainplan.profiler.coverage import Known, next_measurement
-from trainplan.profiler.merge import has_spec, spec_of
+from trainplan.cli.terminal.output import section
+from trainplan.costmodel.spec.evidence.profile import Flag, Profile, Timing
+from trainplan.profiler.fit.coverage import Known, next_measurement
+from trainplan.profiler.fit.merge import has_spec, spec_of
 
 SHOWN_FAILURES = 5
 NOT_ODD: tuple[Flag, ...] = ("stated",)

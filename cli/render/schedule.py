@@ -8,13 +8,13 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.output import section
-from trainplan.cli.render.grid import Column, grid
-from trainplan.cli.render.text import DOT, gib, percent
-from trainplan.cli.render.timeline import timeline_text
-from trainplan.planner.pipelines import Pipeline
-from trainplan.planner.schedules import Ranking, better
-from trainplan.planner.scored import Scored
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.text import DOT, gib, percent
+from trainplan.cli.render.parts.timeline import timeline_text
+from trainplan.cli.terminal.output import section
+from trainplan.planner.schedules.compare import Ranking, better
+from trainplan.planner.schedules.pipelines import Pipeline
+from trainplan.planner.schedules.scored import Scored
 
 EXACT = 6
 """Digits of a time in a unit that only the user knows."""

@@ -8,12 +8,12 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.chrome_trace import COMPUTE, NETWORK, Extra
-from trainplan.cli.render.grid import Column, grid
+from trainplan.cli.render.parts.chrome_trace import COMPUTE, NETWORK, Extra
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.text import DOT, percent, seconds, seconds_like
+from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.render.schedule import gap_text, proof_text
-from trainplan.cli.render.text import DOT, percent, seconds, seconds_like
-from trainplan.cli.render.timeline import timeline_text
-from trainplan.planner.simulation import Simulation
+from trainplan.planner.questions.simulate import Simulation
 
 LEGEND = (
     "traffic: gradients and weights a rank still sends to its replicas after its last op\n"

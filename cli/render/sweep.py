@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.curve import curve
-from trainplan.cli.render.grid import Column, grid
-from trainplan.cli.render.headline import job_line
-from trainplan.cli.render.text import DOT, NEVER, layout_line, percent, seconds
+from trainplan.cli.render.parts.curve import curve
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.headline import job_line
+from trainplan.cli.render.parts.text import DOT, NEVER, layout_line, percent, seconds
 from trainplan.costmodel.spec.job import Job
-from trainplan.planner.plan import estimate_json, job_json
-from trainplan.planner.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
+from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
 
 SCHEMA = "trainplan/sweep/v1"
 WORDS = {

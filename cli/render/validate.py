@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.grid import Column, grid
-from trainplan.cli.render.text import NEVER, percent, plural, seconds, seconds_like
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.text import NEVER, percent, plural, seconds, seconds_like
 from trainplan.cli.render.validate_json import validate_document
 from trainplan.costmodel.validate.memory_scores import Verdicts
 from trainplan.costmodel.validate.one_step import OneStep
@@ -33,7 +33,7 @@ SKIPPED = {
     "invalid_record": "the record does not follow the schema",
     "model_error": "our formulas fail on it: a bug, please report it",
 }
-"""Words for `costmodel.validate.cases.SkipReason`."""
+"""Words for `costmodel.validate.cases.cases.SkipReason`."""
 TITLES = {
     "source": "Step time by source",
     "gpu": "By GPU",

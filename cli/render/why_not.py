@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.differences import differences_table, term_json
-from trainplan.cli.render.headline import estimate_line, job_line
-from trainplan.cli.render.memory_bar import memory_table
-from trainplan.cli.render.remedies import remedies_json, remedies_part
-from trainplan.cli.render.text import gib, layout_line, percent, plural, seconds
+from trainplan.cli.render.parts.differences import differences_table, term_json
+from trainplan.cli.render.parts.headline import estimate_line, job_line
+from trainplan.cli.render.parts.memory_bar import memory_table
+from trainplan.cli.render.parts.remedies import remedies_json, remedies_part
+from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
 from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.layout_document import layout_json
-from trainplan.planner.plan import estimate_json, job_json
-from trainplan.planner.why_not import Overflow, WhyNot
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.questions.why_not import Overflow, WhyNot
 
 SCHEMA = "trainplan/why-not/v1"
 HEADS = ("plan", "this layout")

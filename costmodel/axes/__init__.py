@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trainplan.costmodel.axes import cp, dp, ep, etp, groups, pp, tp
-from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.layouts.rules import Rule
 
 AXES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.rules import Rule, rule
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 @rule(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes.ep import FOLDING
-from trainplan.costmodel.rules import Rule, rule
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 @rule("etp_needs_experts", "etp", "etp > 1 needs a mixture-of-experts model", FOLDING)

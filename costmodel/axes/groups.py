@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.groups import in_groups, misplaced
-from trainplan.costmodel.rules import Rule, rule
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
+from trainplan.costmodel.pipeline.node_groups import in_groups, misplaced
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 @rule(
@@ -15,7 +15,7 @@ from trainplan.costmodel.table import BoolColumn, LayoutTable
     "tp cp dp pp vpp schedule stages",
     "every node group runs as many whole pipeline ranks in a row as its GPUs / (tp cp dp): "
     "correct the groups of the stages, or leave them out",
-    "costmodel/groups.py",
+    "costmodel/pipeline/node_groups.py",
 )
 def stages_live_in_groups(job: Job, table: LayoutTable) -> BoolColumn:
     """Groups are given for the whole pipeline, and no rank straddles two."""

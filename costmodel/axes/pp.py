@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.rules import Rule, num_microbatches, rule
+from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
+from trainplan.costmodel.layouts.rules import Rule, num_microbatches, rule
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable, stage_codes
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.schedule import ShapeRule
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
-from trainplan.costmodel.splits import EMPTY_ENDS
-from trainplan.costmodel.table import BoolColumn, LayoutTable, stage_codes
 
 INTERLEAVED = "Narayanan et al., arXiv:2104.04473, section 2.2.2"
 
@@ -46,7 +46,7 @@ def vpp_needs_pp(job: Job, table: LayoutTable) -> BoolColumn:
     "pp vpp stages",
     "stages hold every layer of the model once, and none but the first, the last and one for "
     "multi-token prediction is empty: correct their layers",
-    "costmodel/splits.py; Megatron-LM pipeline_parallel_layer_layout.py, a stage `m`",
+    "costmodel/layouts/even_split.py; Megatron-LM pipeline_parallel_layer_layout.py, a stage `m`",
 )
 def stages_hold_the_model(job: Job, table: LayoutTable) -> BoolColumn:
     """Stages that a layout gives are a split of the model."""

@@ -17,10 +17,16 @@ from trainplan.costmodel.blocks.accumulation import (
     dense_weights,
     moe_weights,
 )
-from trainplan.costmodel.blocks.attention import all_but_projections, attention_part
-from trainplan.costmodel.blocks.ends import embedding_passes, head_passes, mtp_projection_passes
+from trainplan.costmodel.blocks.attention.core import all_but_projections, attention_part
+from trainplan.costmodel.blocks.embedding_and_head import (
+    embedding_passes,
+    head_passes,
+    mtp_projection_passes,
+)
+from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
+from trainplan.costmodel.blocks.feed_forward.moe import moe_part
 from trainplan.costmodel.blocks.host import Launches, dense_launches, moe_launches
-from trainplan.costmodel.blocks.levels import (
+from trainplan.costmodel.blocks.measured_layers import (
     Levels,
     Passes,
     end_levels,
@@ -29,8 +35,6 @@ from trainplan.costmodel.blocks.levels import (
     scaled,
     scaled_module,
 )
-from trainplan.costmodel.blocks.mlp import mlp_part
-from trainplan.costmodel.blocks.moe import moe_part
 from trainplan.costmodel.blocks.norms import norm_module
 from trainplan.costmodel.blocks.parts import (
     Module,
@@ -41,10 +45,10 @@ from trainplan.costmodel.blocks.parts import (
     shapes,
 )
 from trainplan.costmodel.blocks.power import under_power_limit
-from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import FloatColumn, IntColumn, LayoutTable, distinct
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on, with the micro batches of a step where their number changes it, and

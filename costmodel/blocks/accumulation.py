@@ -1,13 +1,16 @@
 """Weight gradients that are tensors of their own before they are added to the accumulated ones.
 
-A product that accumulates in place costs nothing here: see `costmodel.compute.linear_seconds`.
+A product that accumulates in place costs nothing here: see `machine.compute.linear_seconds`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.params import (
+from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.model.params import (
     attention_bias_params,
     attention_matrix_params,
     expert_params,
@@ -15,12 +18,9 @@ from trainplan.costmodel.params import (
     router_params,
     shared_expert_params,
 )
-from trainplan.costmodel.rules import num_microbatches
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.units import BYTES_FP32
 
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.base.units import BYTES_FP8
 from trainplan.costmodel.blocks.parts import Module, Shapes
-from trainplan.costmodel.compute import elementwise_seconds
-from trainplan.costmodel.units import BYTES_FP8
+from trainplan.costmodel.machine.compute import elementwise_seconds
 
 
 def norm_module(shapes: Shapes, separate_norms: int) -> Module:

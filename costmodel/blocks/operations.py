@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from trainplan.costmodel.base.units import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.compute import elementwise_seconds
-from trainplan.costmodel.params import query_columns
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.machine.compute import elementwise_seconds
+from trainplan.costmodel.model.params import query_columns
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.table import FloatColumn
-from trainplan.costmodel.units import BYTES_FP32
 
 BIAS_KERNELS, BIAS_KERNELS_BACKWARD = 2, 6
 """Kernels of the biases of one local expert. Forward: bias times routing weight, sum. Backward: for

@@ -9,11 +9,11 @@ import numpy as np
 from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
 from trainplan.costmodel.comm.collectives import collective_seconds
 from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.compute import elementwise_seconds
-from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.machine.compute import elementwise_seconds
+from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from importlib import resources
 
 from pydantic import TypeAdapter
 
-from trainplan.costmodel.errors import CatalogError, unknown_name
-from trainplan.costmodel.sourced import Sourced
+from trainplan.costmodel.base.errors import CatalogError, unknown_name
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.constants import Constants
+from trainplan.costmodel.spec.evidence.constants import Constants
+from trainplan.costmodel.spec.evidence.intervals import Intervals
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
-from trainplan.costmodel.spec.intervals import Intervals
+from trainplan.costmodel.spec.sourced import Sourced
 
 
 class FittedConstant(Sourced):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.comm.topology import Group
-from trainplan.costmodel.hardware import GROUP_SIZES, OPERATIONS, stride_column
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.residuals import Residuals
-from trainplan.costmodel.spec.constants import Constants
-from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine.hardware import GROUP_SIZES, OPERATIONS, stride_column
+from trainplan.costmodel.machine.residuals import Residuals
+from trainplan.costmodel.spec.evidence.constants import Constants
 
 RINGS = ("all_gather", "reduce_scatter")
 """Collectives that go round a ring of all ranks; the others go up and down a tree of the nodes.

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.hardware import stride_column
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine.hardware import stride_column
 
 
 @dataclass(frozen=True, slots=True)

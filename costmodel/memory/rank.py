@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks.rows import RowBlocks
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
     FP8_WEIGHT_COPY_BYTES,
@@ -25,10 +26,9 @@ from trainplan.costmodel.memory.transients import (
     layer_backward_bytes,
     sharded_unit_bytes,
 )
-from trainplan.costmodel.ranks import Ranks
+from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> FloatColumn:
 
 LAYERS_IN_TRANSIT = 2
 """Layers whose offloaded activations are on the device: the one that runs, and the one whose copy
-is under way. Source: as `costmodel.pipeline.LayerSeconds.beside`."""
+is under way. Source: as `costmodel.pipeline.bound.LayerSeconds.beside`."""
 
 
 def in_transit_bytes(blocks: RowBlocks, ranks: Ranks, table: LayoutTable) -> FloatColumn:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.blocks.ends import padded_vocab
-from trainplan.costmodel.blocks.kept import norm_extra_bytes
+from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.blocks.saved import norm_extra_bytes
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 
 def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> FloatColumn:

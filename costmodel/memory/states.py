@@ -6,8 +6,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from trainplan.costmodel.blocks.ends import padded_vocab
-from trainplan.costmodel.params import (
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.model.params import (
     attention_bias_params,
     attention_matrix_params,
     attention_replicated_params,
@@ -18,14 +21,11 @@ from trainplan.costmodel.params import (
     router_params,
     shared_expert_params,
 )
-from trainplan.costmodel.ranks import Ranks
-from trainplan.costmodel.rules import num_microbatches
+from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.units import BYTES_BF16, BYTES_FP32
 
 FP8_WEIGHT_COPY_BYTES = 2
 """fp8 copy of a weight and its transpose, kept between micro batches.
@@ -99,7 +99,7 @@ def attention_rank_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
 def block_params(job: Job, table: LayoutTable) -> BlockParams:
     """Parameters of every kind of block on one rank.
 
-    Source: derived from `costmodel.params` and the two mappings of arXiv:2504.14960, section 3.
+    Source: derived from `model.params` and the two mappings of arXiv:2504.14960, section 3.
     """
     model, moe = job.model, job.model.moe
     attention = attention_rank_params(model, table)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.blocks.ends import padded_vocab
+from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.separate import (
     final_norm_bytes,
     head_gradient_bytes,
@@ -17,10 +18,9 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     sums_whole,
 )
-from trainplan.costmodel.params import query_columns
+from trainplan.costmodel.model.params import query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import FloatColumn, LayoutTable
 
 GATHERED_UNITS = 2
 """Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from trainplan.costmodel.errors import unknown_name
+from trainplan.costmodel.base.errors import unknown_name
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP

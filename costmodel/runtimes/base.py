@@ -8,7 +8,9 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from trainplan.costmodel.rules import Rule
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import BoolColumn, IntColumn
 from trainplan.costmodel.runtimes.autograd import FUSED_KERNELS, Autograd
 from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS, Fetches
 from trainplan.costmodel.runtimes.footprint import PLAIN, Footprint
@@ -22,8 +24,6 @@ from trainplan.costmodel.spec.options import (
     Graph,
     RuntimeOptions,
 )
-from trainplan.costmodel.table import BoolColumn, IntColumn
-from trainplan.costmodel.units import BYTES_BF16, BYTES_FP32
 
 AttentionKernel = Literal["flash", "flash2", "unfused"]
 T = TypeVar("T")

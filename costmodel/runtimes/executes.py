@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.rules import Rule
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.table import (
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import (
     BLOCK,
     BoolColumn,
     LayoutTable,
@@ -17,6 +13,10 @@ from trainplan.costmodel.table import (
     module_bits,
     stage_codes,
 )
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.spec.model import ModelSpec
 
 
 def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:

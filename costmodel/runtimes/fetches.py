@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from trainplan.costmodel.table import FloatColumn
+from trainplan.costmodel.layouts.table import FloatColumn
 
 
 @dataclass(frozen=True, slots=True)

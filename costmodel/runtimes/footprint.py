@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.units import BYTES_FP32, GB
+from trainplan.costmodel.base.units import BYTES_FP32, GB
 
 LowPrecision = Literal["cached", "primary", "cast"]
 PRIMARY_MESSAGE_BYTES = {"fp8": 1.0, "nvfp4": 0.5}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.rules import rule
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
 from trainplan.costmodel.runtimes.footprint import Footprint
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 @rule(

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.rules import rule
+from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import BLOCK, BoolColumn, LayoutTable
 from trainplan.costmodel.runtimes.autograd import Autograd
 from trainplan.costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
 from trainplan.costmodel.runtimes.fetches import Fetches
 from trainplan.costmodel.runtimes.footprint import Footprint
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.table import BLOCK, BoolColumn, LayoutTable
-from trainplan.costmodel.units import GIB
 
 
 @rule(

@@ -12,7 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
-from trainplan.costmodel.rules import num_microbatches, rule
+from trainplan.costmodel.layouts.rules import num_microbatches, rule
+from trainplan.costmodel.layouts.table import UNIFORM, BoolColumn, LayoutTable
 from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits, splits_groups
 from trainplan.costmodel.runtimes.executes import model_modules
@@ -23,7 +24,6 @@ from trainplan.costmodel.runtimes.megatron_lm_options import OPTION_RULES, SWITC
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.table import UNIFORM, BoolColumn, LayoutTable
 
 INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 VERSION = "d98e8a64 (2026-08-22)"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.rules import rule
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import FULL, BoolColumn, LayoutTable, recomputes
+from trainplan.costmodel.layouts.table import offloads as offloaded
 from trainplan.costmodel.runtimes.base import Offload
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.table import FULL, BoolColumn, LayoutTable, recomputes
-from trainplan.costmodel.table import offloads as offloaded
 
 ATTENTION = ("core_attn", "attn_proj")
 EXPERTS = ("expert_fc1", "moe_act")

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.rules import rule
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.autograd import FUSED_KERNELS
 from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS
@@ -19,7 +20,6 @@ from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.megatron_lm import interleaved_needs_whole_groups
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Schedule
-from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 SPLIT: tuple[Schedule, ...] = ("zb-1p", "zb-2p", "zb-v", "v-half", "v-min")
 """Schedules with split backward passes."""

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.rules import rule
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.runtimes.autograd import Autograd
 from trainplan.costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.table import BoolColumn, LayoutTable
 
 
 def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:

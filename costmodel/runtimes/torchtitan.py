@@ -7,11 +7,11 @@ that is FlashAttention-2; logits in fp32).
 
 from __future__ import annotations
 
+from trainplan.costmodel.base.units import BYTES_BF16
 from trainplan.costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
 from trainplan.costmodel.runtimes.footprint import Footprint
 from trainplan.costmodel.spec.layout import Schedule
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.units import BYTES_BF16
 
 SCHEDULES: tuple[Schedule, ...] = (
     "1f1b",

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trainplan.costmodel.schedules import (
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.programs import (
     bidirectional,
     breadth_first,
     controllable_memory,
@@ -26,9 +28,7 @@ from trainplan.costmodel.schedules import (
     zb_v,
     zero_bubble,
 )
-from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.schedule import Schedule
-from trainplan.costmodel.table import FloatColumn
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
 
 
 @dataclass(frozen=True, slots=True)

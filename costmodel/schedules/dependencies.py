@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.table import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.offload import AHEAD
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program
-from trainplan.costmodel.table import BoolColumn, IntColumn
 
 NOTHING = -1
 """Stands for "no input": an op that can run at once."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
 from trainplan.costmodel.schedules.program import (
     EQUAL,
     IntMatrix,
@@ -15,7 +16,6 @@ from trainplan.costmodel.schedules.program import (
     RelativeSeconds,
     Shape,
 )
-from trainplan.costmodel.table import FloatColumn, IntColumn
 
 
 def held_along(program: Program, layers: IntMatrix) -> FloatColumn:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.layouts.table import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.program import Op, Program
-from trainplan.costmodel.table import BoolColumn, IntColumn
 
 AHEAD = 1
 """Passes a rank may still run while the activations of the next one are on their way back.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import Work
 from trainplan.costmodel.schedules.program import (
     IntMatrix,
@@ -16,7 +17,6 @@ from trainplan.costmodel.schedules.program import (
     RelativeSeconds,
     Shape,
 )
-from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 ALL_MICROBATCHES = 1 << 32
 """`rounds_to_fill` of a schedule that holds every micro batch of a step, however many."""

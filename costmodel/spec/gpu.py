@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, PositiveInt
 
-from trainplan.costmodel.sourced import Sourced
 from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.sourced import Sourced
 
 
 class GpuSpec(Spec):

@@ -120,7 +120,7 @@ class Layout(Spec):
     offload_modules: tuple[str, ...] = ()
     """Parts of every layer whose activations are copied to host memory and back."""
     stages: tuple[StageSpec, ...] | None = None
-    """Virtual stages in pipeline order; null: the even split of `costmodel.splits`."""
+    """Virtual stages in pipeline order; null: the even split of `costmodel.layouts.even_split`."""
 
     @model_validator(mode="after")
     def _policy_is_whole(self) -> Self:

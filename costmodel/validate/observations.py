@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.calibrate import Observation
-from trainplan.costmodel.errors import PlanError
-from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec.measured_run import MeasuredRun
-from trainplan.costmodel.validate.cases import Case, Skipped, case_of
-from trainplan.costmodel.validate.legality import impossible
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.measured.calibration_fit import Observation
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
+from trainplan.costmodel.validate.cases.legality import impossible
 from trainplan.costmodel.validate.steps import has_comparable_step, measured_step_seconds
 
 

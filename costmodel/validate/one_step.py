@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.scalars import speed_from_one_step
-from trainplan.costmodel.validate.names import gpu_called
+from trainplan.costmodel.measured.scalars import speed_from_one_step
+from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.steps import TimedRow, mean_of_medians
 
 

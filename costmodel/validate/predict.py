@@ -6,16 +6,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainplan.costmodel.calibrated import NOTHING, Measured, calibrated
-from trainplan.costmodel.errors import PlanError
-from trainplan.costmodel.explicit import Estimate, RankMemory, explicit
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.profiled import measured_machine
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.measured.calibration import NOTHING, Measured, calibrated
+from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.constants import Constants
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.measured_run import (
+from trainplan.costmodel.spec.evidence.constants import Constants
+from trainplan.costmodel.spec.evidence.measured_run import (
     MeasuredRun,
     MemoryKind,
     MemoryRank,
@@ -24,10 +23,11 @@ from trainplan.costmodel.spec.measured_run import (
     RunModel,
     RunTraining,
 )
-from trainplan.costmodel.table import LayoutTable
-from trainplan.costmodel.units import GIB
-from trainplan.costmodel.validate.cases import Case, Skipped, SkipReason, case_of
-from trainplan.costmodel.validate.legality import impossible
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step.simulate import Estimate, RankMemory, explicit
+from trainplan.costmodel.validate.cases.cases import Case, Skipped, SkipReason, case_of
+from trainplan.costmodel.validate.cases.legality import impossible
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from trainplan.costmodel.validate.names import gpu_called
+from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.steps import TimedRow
 
 FEWEST_LAYOUTS = 3

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from types import MappingProxyType
 
-from trainplan.costmodel.explicit import Estimate
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.measured_run import MeasuredRun
-from trainplan.costmodel.validate.names import gpu_called
+from trainplan.costmodel.step.simulate import Estimate
+from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.predict import Prediction
 
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")

@@ -13,7 +13,7 @@ from fit_problem import Problem
 from fit_rows import FloatColumn, Row
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.uncertainty import LEVEL
+from trainplan.costmodel.machine.uncertainty import LEVEL
 
 
 def per_source(rows: Sequence[Row], residual: FloatColumn) -> dict[str, float]:

@@ -13,13 +13,13 @@ from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
 from fit_rows import FloatColumn, Row, speed_key
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.hardware import sustained_speed
-from trainplan.costmodel.machine import Machine, machine_of
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import Machine, machine_of
+from trainplan.costmodel.machine.hardware import sustained_speed
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.table import LayoutTable
-from trainplan.costmodel.validate.cases import Case
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.validate.cases.cases import Case
 
 STEP = 0.04
 """Change of a logarithm for the numerical derivative."""

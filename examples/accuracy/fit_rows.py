@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.cli.runs import read_runs
-from trainplan.costmodel.spec.measured_run import MeasuredRun
-from trainplan.costmodel.validate.cases import Case, case_of
+from trainplan.cli.files.runs import read_runs
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.validate.cases.cases import Case, case_of
 from trainplan.costmodel.validate.steps import POOLED, SMALL_SOURCE
 
 FloatColumn = NDArray[np.float64]

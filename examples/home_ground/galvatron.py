@@ -34,8 +34,8 @@ from galvatron_costs import (
 )
 from relaxed import Case, relaxed_value
 
-from trainplan.costmodel.table import FloatColumn
-from trainplan.planner.solvers.filling import Filling
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.planner.solvers.layers.assignment import Filling
 
 BIG_GIB = 20
 CACHE_FRACTION = 0.2

@@ -9,9 +9,9 @@ from math import inf
 
 import numpy as np
 
-from trainplan.costmodel.table import FloatColumn
-from trainplan.planner.budget import Deadline
-from trainplan.planner.solvers.filling import Counts, Filling, Solver
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.planner.solvers.layers.assignment import Counts, Filling, Solver
+from trainplan.planner.work.budget import Deadline
 
 
 @dataclass(frozen=True, slots=True)

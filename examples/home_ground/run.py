@@ -27,8 +27,8 @@ import piper
 import sailor
 from relaxed import Best, Case, best_of
 
-from trainplan.costmodel.errors import PlanError
-from trainplan.planner.solvers import milp
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.planner.solvers.layers import milp
 
 WIDTH = 100
 

@@ -32,9 +32,9 @@ import numpy as np
 from checkout import json_of
 from relaxed import Case
 
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.table import FloatColumn
-from trainplan.planner.solvers.filling import Counts, Filling
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.planner.solvers.layers.assignment import Counts, Filling
 from trainplan.profiler.importers.reading import Entry
 
 FOLDER = "sailor/Planner"

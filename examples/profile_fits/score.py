@@ -7,12 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.spec.evidence.profile import CollectivePoint, ProductPoint, Timing
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.profile import CollectivePoint, ProductPoint, Timing
-from trainplan.costmodel.table import BoolColumn, FloatColumn, IntColumn
-from trainplan.profiler.bench.shapes import candidates, caps, places
-from trainplan.profiler.bench.spread import most_telling
-from trainplan.profiler.curves import fit_collective, left_out, predict_collective, predict_products
+from trainplan.profiler.bench.inputs.shapes import candidates, caps, places
+from trainplan.profiler.bench.inputs.spread import most_telling
+from trainplan.profiler.fit.curves import (
+    fit_collective,
+    left_out,
+    predict_collective,
+    predict_products,
+)
 
 LEAST_ROWS = 512
 """Fewer rows are decoding, which training does not do."""

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel import timeline
-from trainplan.costmodel.errors import PlanError, SpecError, unknown_name
+from trainplan.costmodel.base.errors import PlanError, SpecError, unknown_name
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import Program, Shape
+from trainplan.costmodel.schedules.timeline import clock as timeline
 from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, schedule_csv
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from trainplan.costmodel.table import FloatColumn
-from trainplan.costmodel.timeline import FloatMatrix
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 
 Terms = Sequence[tuple[int, float]]
 """Columns and their coefficients; every column once."""

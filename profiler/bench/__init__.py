@@ -8,7 +8,7 @@ from trainplan.profiler.bench.attention import ATTENTION
 from trainplan.profiler.bench.collectives import COLLECTIVES, P2P
 from trainplan.profiler.bench.copies import COPIES
 from trainplan.profiler.bench.drive import DRIVE
-from trainplan.profiler.bench.ends import EMBEDDING, HEAD
+from trainplan.profiler.bench.embedding_and_head import EMBEDDING, HEAD
 from trainplan.profiler.bench.gemm import GEMM
 from trainplan.profiler.bench.layer import LAYER
 from trainplan.profiler.bench.links import LINKS

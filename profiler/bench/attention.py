@@ -10,12 +10,12 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.params import query_columns, value_columns
+from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.spec.evidence.profile import AttentionPoint, Point, Timing
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.profile import AttentionPoint, Point, Timing
 from trainplan.costmodel.spec.training import Precision
-from trainplan.profiler.bench.shapes import caps
-from trainplan.profiler.bench.tensors import check_finite, task, tensors, working_precision
+from trainplan.profiler.bench.inputs.shapes import caps
+from trainplan.profiler.bench.inputs.tensors import check_finite, task, tensors, working_precision
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Core:
 
     @property
     def flop(self) -> float:
-        """Forward. Source: `costmodel.blocks.attention.attention_flop`."""
+        """Forward. Source: `costmodel.blocks.attention.core.attention_flop`."""
         dims = self.head_dim + self.value_dim
         return self.micro_batch_size * self.seq_length**2 * self.num_heads * float(dims)
 

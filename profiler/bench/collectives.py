@@ -8,9 +8,9 @@ from functools import partial
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.spec.profile import CollectivePoint, Operation, Point, Timing
-from trainplan.profiler.bench.groups import Shape, group_of, shapes, strided_shapes
-from trainplan.profiler.bench.tensors import device_of, dtype_of, task, working_precision
+from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation, Point, Timing
+from trainplan.profiler.bench.inputs.groups import Shape, group_of, shapes, strided_shapes
+from trainplan.profiler.bench.inputs.tensors import device_of, dtype_of, task, working_precision
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 

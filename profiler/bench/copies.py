@@ -7,8 +7,8 @@ from functools import partial
 from itertools import product
 from typing import Literal
 
-from trainplan.costmodel.spec.profile import CopyPoint, Point
-from trainplan.profiler.bench.tensors import device_of, task
+from trainplan.costmodel.spec.evidence.profile import CopyPoint, Point
+from trainplan.profiler.bench.inputs.tensors import device_of, task
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 Way = Literal["host_to_device", "device_to_host"]

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from trainplan.costmodel.spec.profile import CopyPoint, Point
-from trainplan.profiler.bench.tensors import task
+from trainplan.costmodel.spec.evidence.profile import CopyPoint, Point
+from trainplan.profiler.bench.inputs.tensors import task
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 Way = Literal["nvme_write", "nvme_read"]

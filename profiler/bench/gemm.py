@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.spec.profile import Point, ProductPoint
+from trainplan.costmodel.spec.evidence.profile import Point, ProductPoint
 from trainplan.costmodel.spec.training import Precision
-from trainplan.profiler.bench.shapes import Shape, shapes
-from trainplan.profiler.bench.tensors import (
+from trainplan.profiler.bench.inputs.shapes import Shape, shapes
+from trainplan.profiler.bench.inputs.tensors import (
     Tensors,
     check_finite,
     device_of,

@@ -8,25 +8,25 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.params import (
+from trainplan.costmodel.model.params import (
     attention_matrix_params,
     expert_params,
     mlp_params,
     shared_expert_params,
 )
+from trainplan.costmodel.spec.evidence.profile import LayerPoint, Point
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.profile import LayerPoint, Point
 from trainplan.profiler.bench.attention import DEFAULT, MATH, core_of, kernels
-from trainplan.profiler.bench.decoder import Layer, rotation
-from trainplan.profiler.bench.modules import Cut
-from trainplan.profiler.bench.shapes import FP32_BYTES, caps
-from trainplan.profiler.bench.tensors import (
+from trainplan.profiler.bench.inputs.shapes import FP32_BYTES, caps
+from trainplan.profiler.bench.inputs.tensors import (
     check_finite,
     difference,
     task,
     tensors,
     working_precision,
 )
+from trainplan.profiler.bench.layers.decoder import Layer, rotation
+from trainplan.profiler.bench.layers.modules import Cut
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.spec.profile import LinkPoint, Point
-from trainplan.profiler.bench.tensors import device_of, task
+from trainplan.costmodel.spec.evidence.profile import LinkPoint, Point
+from trainplan.profiler.bench.inputs.tensors import device_of, task
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from trainplan.costmodel.spec.evidence.profile import MemoryPoint, Point
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.profile import MemoryPoint, Point
-from trainplan.profiler.bench.decoder import Layer, rotation
-from trainplan.profiler.bench.modules import Cut
-from trainplan.profiler.bench.tensors import Tensors, device_of, task, tensors
+from trainplan.profiler.bench.inputs.tensors import Tensors, device_of, task, tensors
+from trainplan.profiler.bench.layers.decoder import Layer, rotation
+from trainplan.profiler.bench.layers.modules import Cut
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 STEPS = 6

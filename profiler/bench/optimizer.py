@@ -7,9 +7,9 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Literal
 
-from trainplan.costmodel.spec.profile import OptimizerPoint, Point
-from trainplan.profiler.bench.tensors import check_finite, device_of, task
-from trainplan.profiler.cores import usable_cores
+from trainplan.costmodel.spec.evidence.profile import OptimizerPoint, Point
+from trainplan.profiler.bench.inputs.tensors import check_finite, device_of, task
+from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 SIZES = {"cuda": (2**26, 2**28), "cpu": (2**22, 2**24)}

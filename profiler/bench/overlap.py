@@ -11,8 +11,8 @@ from math import ceil
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
-from trainplan.costmodel.spec.profile import Operation, OverlapPoint, Point
-from trainplan.profiler.bench.tensors import Tensors, task, tensors
+from trainplan.costmodel.spec.evidence.profile import Operation, OverlapPoint, Point
+from trainplan.profiler.bench.inputs.tensors import Tensors, task, tensors
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from functools import partial
 from importlib.util import find_spec
 from statistics import fmean
 
-from trainplan.costmodel.spec.profile import Point, PowerPoint
+from trainplan.costmodel.spec.evidence.profile import Point, PowerPoint
 from trainplan.profiler.bench.attention import core_of, kernels
+from trainplan.profiler.bench.inputs.tensors import device_of, task, tensors
 from trainplan.profiler.bench.layer import EAGER_KERNELS
-from trainplan.profiler.bench.tensors import device_of, task, tensors
 from trainplan.profiler.task import Clock, Item, Place, Request, Task
 
 SETTLE_SECONDS, WINDOW_SECONDS = 0.5, 1.5

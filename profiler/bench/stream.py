@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.spec.profile import Point, StreamPoint
-from trainplan.profiler.bench.tensors import (
+from trainplan.costmodel.spec.evidence.profile import Point, StreamPoint
+from trainplan.profiler.bench.inputs.tensors import (
     Tensors,
     check_finite,
     rotated,
@@ -32,7 +32,7 @@ class Stream:
     """A kernel without reuse."""
 
     passes: int
-    """Tensors it reads and writes. Source: `RESIDUAL_PASSES` of `costmodel.blocks.attention`:
+    """Tensors it reads and writes. Source: `RESIDUAL_PASSES` of `costmodel.blocks.attention.core`:
     a norm reads one and writes one, an addition reads two and writes one."""
     prepare: Callable[[Tensors, int], Callable[[], Tensor]]
 

@@ -16,11 +16,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.units import MICROSECOND
+from trainplan.costmodel.spec.evidence.profile import EndPoint, Failure, LayerPoint, Profile
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.profile import EndPoint, Failure, LayerPoint, Profile
 from trainplan.costmodel.spec.training import storage_bytes
-from trainplan.costmodel.units import MICROSECOND
 from trainplan.profiler.importers.aceso_collectives import read_collectives
 from trainplan.profiler.importers.reading import MEBIBYTE, Asked, base_name, positive, stated
 

@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.spec.profile import (
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     LayerPoint,
     Operation,

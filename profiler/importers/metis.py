@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from statistics import median
 
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.spec.profile import LayerPoint, Profile
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.spec.evidence.profile import LayerPoint, Profile
 from trainplan.profiler.importers.reading import (
     MILLISECOND,
     Asked,

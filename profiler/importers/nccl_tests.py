@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.spec.profile import CollectivePoint, Operation, Profile, Timing
-from trainplan.costmodel.units import MICROSECOND
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.units import MICROSECOND
+from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation, Profile, Timing
 from trainplan.profiler.importers.reading import (
     Asked,
     Entry,

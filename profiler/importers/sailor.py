@@ -17,9 +17,9 @@ import math
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.spec.profile import CollectivePoint, LayerPoint, Profile
-from trainplan.costmodel.units import GB
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.spec.evidence.profile import CollectivePoint, LayerPoint, Profile
 from trainplan.profiler.importers.reading import (
     Asked,
     Entry,

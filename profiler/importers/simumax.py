@@ -18,9 +18,10 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from trainplan.costmodel.blocks.ends import LOSS_PASSES
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.spec.profile import (
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.units import MICROSECOND, TERA
+from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
+from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,
     Operation,
@@ -29,7 +30,6 @@ from trainplan.costmodel.spec.profile import (
     StreamPoint,
 )
 from trainplan.costmodel.spec.training import Precision
-from trainplan.costmodel.units import MICROSECOND, TERA
 from trainplan.profiler.importers.reading import (
     GIBIBYTE,
     Asked,

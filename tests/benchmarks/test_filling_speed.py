@@ -3,7 +3,7 @@
 import pytest
 
 from tests.properties.fillings import Deadline, pipeline
-from trainplan.planner.solvers import labels, milp
+from trainplan.planner.solvers.layers import labels, milp
 
 SIZES = {
     "8 stages, 61 layers, 2 ways": (pipeline(8, 61, 2, memory=0.9), 2, 5),

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from trainplan.costmodel.timeline import StageSeconds
-from trainplan.planner.solvers.schedule import Problem, synthesise
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
+from trainplan.planner.solvers.schedules.solve import Problem, synthesise
 
 SECONDS = 60.0
 """Time limit of a proof."""

@@ -2,9 +2,9 @@
 
 import sys
 
-from trainplan.profiler import clock
 from trainplan.profiler.bench import collectives, links
-from trainplan.profiler.session import main
+from trainplan.profiler.host import clock
+from trainplan.profiler.launch.session import main
 
 if __name__ == "__main__":
     collectives.CPU_SIZES = (2**12,)

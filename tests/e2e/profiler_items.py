@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from trainplan.costmodel.spec.profile import CollectivePoint, StreamPoint
-from trainplan.profiler.session import main
+from trainplan.costmodel.spec.evidence.profile import CollectivePoint, StreamPoint
+from trainplan.profiler.launch.session import main
 from trainplan.profiler.task import Item, Task
 
 

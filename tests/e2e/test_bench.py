@@ -5,28 +5,28 @@ from types import MappingProxyType
 import pytest
 
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.evidence.profile import Timing
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
-from trainplan.costmodel.spec.profile import Timing
 from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.table import LayoutTable
 from trainplan.profiler.bench import ITEMS
-from trainplan.profiler.bench.modules import Cut
+from trainplan.profiler.bench.layers.modules import Cut
 from trainplan.profiler.task import Place, Request
 
 torch = pytest.importorskip("torch", reason="the measurements need torch")
 from trainplan.profiler.bench.attention import _refuses, kernels  # noqa: E402
-from trainplan.profiler.bench.decoder import Layer  # noqa: E402
 from trainplan.profiler.bench.drive import drive_file  # noqa: E402
-from trainplan.profiler.bench.ends import head_tokens  # noqa: E402
-from trainplan.profiler.bench.experts import balanced  # noqa: E402
-from trainplan.profiler.bench.norm import rms_norm  # noqa: E402
-from trainplan.profiler.bench.shapes import caps  # noqa: E402
-from trainplan.profiler.bench.tensors import difference, tensors  # noqa: E402
+from trainplan.profiler.bench.embedding_and_head import head_tokens  # noqa: E402
+from trainplan.profiler.bench.inputs.shapes import caps  # noqa: E402
+from trainplan.profiler.bench.inputs.tensors import difference, tensors  # noqa: E402
+from trainplan.profiler.bench.layers.decoder import Layer  # noqa: E402
+from trainplan.profiler.bench.layers.experts import balanced  # noqa: E402
+from trainplan.profiler.bench.layers.norm import rms_norm  # noqa: E402
 
 CPU = Place("cpu", 0, 1, 0, 1)
 GPUS = Place("cuda", 0, 2, 0, 2)

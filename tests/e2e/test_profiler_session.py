@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.spec.evidence.profile import Host
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.profile import Host
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.journal import RECORDS, Done, Header, Start, line_of, read_journal
-from trainplan.profiler.journal_file import only_run
-from trainplan.profiler.launch import Files, Launch, run
-from trainplan.profiler.machine import this_software
+from trainplan.profiler.host.machine import this_software
+from trainplan.profiler.journal.file import only_run
+from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of, read_journal
+from trainplan.profiler.launch.launch import Files, Launch, run
 from trainplan.profiler.task import Place, Request
 
 pytest.importorskip("torch")

@@ -8,9 +8,9 @@ import pytest
 
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from tests.e2e.measured_runs import published
-from trainplan.cli.documents import Document, read_document
-from trainplan.cli.profiles import profile_of, profile_text
-from trainplan.costmodel.spec.profile import SCHEMA
+from trainplan.cli.files.documents import Document, read_document
+from trainplan.cli.files.profiles import profile_of, profile_text
+from trainplan.costmodel.spec.evidence.profile import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = sorted((ROOT / "examples" / "accuracy" / "profiles").glob("*.json"))

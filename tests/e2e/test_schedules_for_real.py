@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainplan.costmodel.errors import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import Shape
-from trainplan.costmodel.timeline import StageSeconds, run
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
-from trainplan.planner.solvers.schedule import Problem, synthesise
+from trainplan.planner.solvers.schedules.solve import Problem, synthesise
 
 pytest.importorskip("torch", "2.15", reason="running schedules needs torch: run `make oracles`")
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.e2e.command import LLAMA, TINY, plan, plan_process, refused, with_value
 from trainplan.costmodel.spec.job import Job
-from trainplan.planner import answer
-from trainplan.planner.answer import SearchOptions, search
-from trainplan.planner.plan import chosen_from_json, plan_json
+from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.planner.questions import search as answer
+from trainplan.planner.questions.search import SearchOptions, search
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +174,8 @@ def test_infeasibility_that_was_proved_in_time_is_the_answer(monkeypatch: pytest
         now[0] = 100.0
         return ()
 
-    monkeypatch.setattr("trainplan.cli.clock.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("trainplan.planner.answer.relaxations", late)
+    monkeypatch.setattr("trainplan.cli.terminal.clock.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trainplan.planner.questions.search.relaxations", late)
     job = with_value(with_value(LLAMA, "--model", "llama3.1-405b"), "--cluster", "1x8:h100-sxm")
     outcome = plan("search", *job, "--time-limit", "50")
     assert (outcome.code, outcome.err) == (2, "")

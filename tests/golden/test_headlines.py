@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.flops import model_flop_per_step
+from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.training import TrainingSpec

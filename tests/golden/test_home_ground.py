@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
-from trainplan.planner.budget import Deadline
-from trainplan.planner.solvers import milp
+from trainplan.planner.solvers.layers import milp
+from trainplan.planner.work.budget import Deadline
 
 FOLDER = Path(__file__).parents[2] / "examples" / "home_ground"
 sys.path.append(str(FOLDER))  # its modules import one another by name

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from trainplan.costmodel import params
 from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.model import params
 from trainplan.costmodel.spec.model import ModelSpec
 
 HUB = "https://huggingface.co/"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.oracles.decoder import Decoder, torch
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.params import num_parameters
+from trainplan.costmodel.model.params import num_parameters
 
 pytestmark = pytest.mark.oracle
 

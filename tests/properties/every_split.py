@@ -6,19 +6,19 @@ from itertools import product
 
 import numpy as np
 
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.layouts.table import LayoutTable, objects
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, split
-from trainplan.costmodel.table import LayoutTable, objects
-from trainplan.planner.constraints import legality_rules
-from trainplan.planner.may_split import may_split
-from trainplan.planner.space import Sieve, Space, nodes, policies, skeletons
-from trainplan.planner.split_problem import Splittable, splittables
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.space.choices import legality_rules
+from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
+from trainplan.planner.space.uneven import may_split
+from trainplan.planner.stages.problem.problem import Splittable, splittables
 
 CLUSTERS = ("1x2:h100-sxm", "1x4:a100-sxm-40gb", "1x8:h100-sxm", "1x8:l4", "2x8:h100-sxm")
 RUNTIMES = ("megatron-lm", "torchtitan", "megatron-deepspeed")
@@ -50,7 +50,7 @@ def longer_chunks(own, last, *, first):
 
 
 def family(layers, stage_of):
-    """Every split the search may choose, by the words of `planner.split_windows`."""
+    """Every split the search may choose, by the words of `planner.stages.solve.windows`."""
     pp, vpp = stage_of.shape
     if vpp == 1:
         return compositions(layers, pp)

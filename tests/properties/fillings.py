@@ -7,8 +7,8 @@ from math import comb
 import numpy as np
 from hypothesis import strategies as st
 
-from trainplan.planner.solvers.answers import allowed
-from trainplan.planner.solvers.filling import Filling
+from trainplan.planner.solvers.layers.assignment import Filling
+from trainplan.planner.solvers.layers.feasibility import allowed
 
 MOST_ANSWERS = 2000
 """Of a small problem, order apart."""

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.floor import floor_seconds
-from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.pipeline import (
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.pipeline.bound import (
     LayerSeconds,
     RowSeconds,
     pipeline_lower_bound,
@@ -19,8 +17,10 @@ from trainplan.costmodel.pipeline import (
     splits_backward,
 )
 from trainplan.costmodel.runtimes import runtime, traits_of
-from trainplan.costmodel.simulation import simulate
-from trainplan.costmodel.table import LayoutTable
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.step.timelines import simulate
 
 ROUNDING = 1 + 1e-12
 SIMULATED_ROWS = 12

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.floor import floor_seconds
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import runtime
-from trainplan.planner.constraints import legality_rules
-from trainplan.planner.space import Sieve, Space, nodes, policies, skeletons
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.space.choices import legality_rules
+from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
 
 JOBS = [
     ("llama3-8b", "2x8:h100-sxm", 64, 4096),

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainplan.costmodel.calibrate import Observation, calibrate
-from trainplan.costmodel.calibrated import Measured, with_scalars
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.floor import floor_seconds
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.measured.calibration import Measured, with_scalars
+from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
+from trainplan.costmodel.measured.scalars import NETWORK_FACTORS, Steps, fit_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.scalars import NETWORK_FACTORS, Steps, fit_of
-from trainplan.costmodel.spec.calibration import Scalars
+from trainplan.costmodel.spec.evidence.calibration import Scalars
 from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.table import LayoutTable
-from trainplan.planner.answer import search
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.questions.search import search
 
 SCALARS = st.builds(
     Scalars,

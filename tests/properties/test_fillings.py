@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.fillings import Deadline, Looks, every_answer, pipeline, problems
-from trainplan.planner.solvers import labels, milp
-from trainplan.planner.solvers.answers import allowed
+from trainplan.planner.solvers.layers import labels, milp
+from trainplan.planner.solvers.layers.feasibility import allowed
 
 SOLVERS = [milp.solve, labels.solve]
 MINUTE = 60.0

@@ -9,17 +9,17 @@ import pytest
 
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.planner.budget import Unlimited
-from trainplan.planner.constraints import legality_rules, parse_choice
-from trainplan.planner.found import Limits
-from trainplan.planner.free_splits import FreeSplits
-from trainplan.planner.likely_splits import try_likely
-from trainplan.planner.search import Search
-from trainplan.planner.split_tasks import Question
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.search.result import Limits
+from trainplan.planner.search.tree import Search
+from trainplan.planner.space.choices import legality_rules, parse_choice
+from trainplan.planner.stages.heuristics import try_likely
+from trainplan.planner.stages.search import FreeSplits
+from trainplan.planner.stages.solve.tasks import Question
+from trainplan.planner.work.budget import Unlimited
 
 ROUNDING = 1 + 1e-9
 MANY = 1_000_000

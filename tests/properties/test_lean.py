@@ -3,18 +3,24 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.calibrated import machine_for
-from trainplan.costmodel.estimate import price
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.table import LayoutTable
-from trainplan.planner.budget import Unlimited
-from trainplan.planner.constraints import legality_rules
-from trainplan.planner.lean import CLASSES, ends, policies_of, skeleton_bytes, states_bytes
-from trainplan.planner.objectives import StepTime
-from trainplan.planner.policy_columns import POLICY_COLUMNS
-from trainplan.planner.pool import Pool
-from trainplan.planner.price_tasks import Asked, PriceClasses
-from trainplan.planner.space import Sieve, Space, nodes, policies, skeletons
+from trainplan.costmodel.step.estimate import price
+from trainplan.planner.search.memory_bounds import (
+    CLASSES,
+    ends,
+    policies_of,
+    skeleton_bytes,
+    states_bytes,
+)
+from trainplan.planner.search.objective import StepTime
+from trainplan.planner.search.pool import Pool
+from trainplan.planner.search.tasks import Asked, PriceClasses
+from trainplan.planner.space.choices import legality_rules
+from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
+from trainplan.planner.space.policies import POLICY_COLUMNS
+from trainplan.planner.work.budget import Unlimited
 
 CASES = (
     ("small-dense", "1x8:h100-sxm", "megatron-lm"),

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.steady import rank_end_seconds, waves
-from trainplan.costmodel.timeline import StageSeconds, makespan_seconds
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, makespan_seconds
+from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds, waves
 
 REPEATING = [name for name, schedule in SCHEDULES.items() if schedule.repeats]
 

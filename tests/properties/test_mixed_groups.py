@@ -9,27 +9,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import MODELS
-from trainplan.costmodel.calibrated import machine_for
-from trainplan.costmodel.explicit import explicit, step_seconds
-from trainplan.costmodel.mixed import price_mixed
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable
+from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.simulation import rank_ends
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout, StageSpec, split
 from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.splits import layers_per_stage
-from trainplan.costmodel.table import BLOCK, FULL, SELECTIVE, LayoutTable
-from trainplan.costmodel.timeline import StageSeconds
-from trainplan.planner.budget import Unlimited
-from trainplan.planner.constraints import broken_rules, legality_rules
-from trainplan.planner.mixed_bounds import InGroups, may_fit, steady_bound, throughput_bound
-from trainplan.planner.mixed_classes import Asked, along_paths, classes_in_groups
-from trainplan.planner.mixed_windows import Below, path_bound, window_bound
-from trainplan.planner.pool import Pool
-from trainplan.planner.space import NODE_COLUMNS, Space
+from trainplan.costmodel.step.heterogeneous import price_mixed
+from trainplan.costmodel.step.simulate import explicit, step_seconds
+from trainplan.costmodel.step.timelines import rank_ends
+from trainplan.planner.search.pool import Pool
+from trainplan.planner.space.choices import broken_rules, legality_rules
+from trainplan.planner.space.grid import NODE_COLUMNS, Space
+from trainplan.planner.stages.heterogeneous.bounds import (
+    InGroups,
+    may_fit,
+    steady_bound,
+    throughput_bound,
+)
+from trainplan.planner.stages.heterogeneous.classes import Asked, along_paths, classes_in_groups
+from trainplan.planner.stages.heterogeneous.windows import Below, path_bound, window_bound
+from trainplan.planner.work.budget import Unlimited
 
 RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")
 CLUSTERS = ("1x8:h100-sxm+2x4:a100-sxm-80gb", "1x8:a100-sxm-80gb+1x8:h100-sxm")

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from tests.properties.test_search_is_exact import every_legal_layout
-from trainplan.costmodel.energy import energy_of
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.floor import floor_seconds
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.planner.answer import SearchOptions, search
-from trainplan.planner.objectives import StepEnergy
-from trainplan.planner.pareto import PAIRS, pareto
-from trainplan.planner.sizes import part_jobs
+from trainplan.costmodel.step.energy import energy_of
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.goals.cluster_sizes import part_jobs
+from trainplan.planner.goals.pareto import PAIRS, pareto
+from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.search.objective import StepEnergy
 
 CASES = [("small-dense", "2x2:h100-sxm", 8, 80), ("small-dense", "3x2:a100-sxm-40gb", 12, 3)]
 MOE = ("small-moe", "2x1:h100-sxm", 2, 4)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainplan.costmodel.blocks import blocks, distinct_keys
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import explicit
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.table import FULL, SELECTIVE, module_bits
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.simulate import explicit
 
 ROUNDING = 1 + 1e-12
 CASES = {

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.calibrated import machine_for
-from trainplan.costmodel.placement import placed_seconds
-from trainplan.costmodel.placement_costs import nodes_of, placement_costs
+from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.links import LinkSpec
-from trainplan.planner.budget import Unlimited
-from trainplan.planner.placement import LEAST_GAIN, place
-from trainplan.planner.solvers.order_bound import least_seconds
-from trainplan.planner.solvers.orders import CLOSE, good_order
-from trainplan.planner.solvers.placement import proved_order
+from trainplan.costmodel.step.placement import placed_seconds
+from trainplan.costmodel.step.placement_costs import nodes_of, placement_costs
+from trainplan.planner.questions.placement import LEAST_GAIN, place
+from trainplan.planner.solvers.nodes.order_bound import least_seconds
+from trainplan.planner.solvers.nodes.orders import CLOSE, good_order
+from trainplan.planner.solvers.nodes.placement import proved_order
+from trainplan.planner.work.budget import Unlimited
 
 DENSE = tuple(
     Layout(tp=tp, cp=cp, pp=pp, vpp=vpp, dp=6 * 8 // (tp * cp * pp), **more)

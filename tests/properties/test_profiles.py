@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel import catalog
-from trainplan.costmodel.calibrated import Measured, machine_for
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.floor import floor_seconds
+from trainplan.costmodel.measured.calibration import Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.profile import (
+from trainplan.costmodel.spec.evidence.profile import (
     SCHEMA,
     AttentionPoint,
     CollectivePoint,
@@ -26,8 +23,11 @@ from trainplan.costmodel.spec.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.planner.answer import SearchOptions, search
-from trainplan.profiler.fit import fitted
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.profiler.fit.points import fitted
 
 PROFILES = Path(__file__).parents[2] / "examples" / "accuracy" / "profiles"
 PEAK = catalog.gpu("h100-sxm").peak_tflops["bf16"].value * 1e12

@@ -10,15 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.proof import (
-    NO_STAGE,
-    Limits,
-    makespan_lower_bound,
-    program_lower_bound,
-    smallest_memory_limit,
-    span_lower_bound,
-)
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.dependencies import checked
 from trainplan.costmodel.schedules.program import (
@@ -31,7 +23,15 @@ from trainplan.costmodel.schedules.program import (
     placed,
     program_of,
 )
-from trainplan.costmodel.timeline import FloatMatrix, StageSeconds, run
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds, run
+from trainplan.costmodel.schedules.timeline.lower_bounds import (
+    NO_STAGE,
+    Limits,
+    makespan_lower_bound,
+    program_lower_bound,
+    smallest_memory_limit,
+    span_lower_bound,
+)
 
 ROUNDING = 1 + 1e-9
 PASSES = (Op.FORWARD, Op.BACKWARD, Op.WEIGHT)

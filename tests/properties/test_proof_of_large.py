@@ -5,13 +5,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from trainplan.costmodel import earliest, ends
-from trainplan.costmodel.proof import program_lower_bound
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.schedules.offload import with_copies
 from trainplan.costmodel.schedules.program import Shape
-from trainplan.costmodel.schedules.two_bp import split_backward
-from trainplan.costmodel.timeline import StageSeconds, run
+from trainplan.costmodel.schedules.programs.two_bp import split_backward
+from trainplan.costmodel.schedules.timeline import one_machine_bound as ends
+from trainplan.costmodel.schedules.timeline import release_times as earliest
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
+from trainplan.costmodel.schedules.timeline.lower_bounds import program_lower_bound
 
 ROUNDING = 1 + 1e-9
 SHAPES = {

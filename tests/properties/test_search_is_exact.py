@@ -9,18 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import Steps
-from trainplan.costmodel.errors import SpecError
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.model import MoeSpec
 from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.table import LayoutTable
-from trainplan.planner.answer import SearchOptions, estimate, search
-from trainplan.planner.constraints import broken_rules, legality_rules, parse_choice
-from trainplan.planner.space import Sieve, Space, nodes, policies, skeletons
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.questions.search import SearchOptions, estimate, search
+from trainplan.planner.space.choices import broken_rules, legality_rules, parse_choice
+from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
 
 JOBS = [
     ("small-dense", "1x8:h100-sxm", 16),

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tests.properties.every_split import on_the_clock, with_memory
-from trainplan.costmodel.block_costs import block_costs
-from trainplan.costmodel.estimate import price
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import Job
@@ -14,9 +13,10 @@ from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.table import LayoutTable
-from trainplan.planner.many_splits import ManySplits
-from trainplan.planner.split_memory import Limits, may_fit, rooms
+from trainplan.costmodel.step.block_costs import block_costs
+from trainplan.costmodel.step.estimate import price
+from trainplan.planner.stages.bounds.layer_capacity import Limits, may_fit, rooms
+from trainplan.planner.stages.solve.batch import ManySplits
 
 UNIFORM = {"recompute": "full", "recompute_method": "uniform"}
 ONE_GROUP, THREE = ({**UNIFORM, "recompute_num_layers": number} for number in (1, 3))

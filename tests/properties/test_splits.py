@@ -8,27 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.every_split import on_the_clock, random_splits, with_memory
-from trainplan.costmodel.block_costs import block_costs
-from trainplan.costmodel.estimate import price, with_overhead, without_overhead
-from trainplan.costmodel.proof import EQUALS
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.table import LayoutTable
-from trainplan.planner import split
-from trainplan.planner.budget import Unlimited
-from trainplan.planner.lean import ends, policies_of
-from trainplan.planner.many_splits import ManySplits
-from trainplan.planner.mean_paths import seed_paths
-from trainplan.planner.path_pool import PathPool
-from trainplan.planner.policy_columns import POLICY_COLUMNS
-from trainplan.planner.shape_bounds import split_bound
-from trainplan.planner.solvers.answers import allowed
-from trainplan.planner.space import Space
-from trainplan.planner.split import best_split, judge, with_split
-from trainplan.planner.split_filling import Master
-from trainplan.planner.split_listing import shorter_splits
-from trainplan.planner.split_memory import Limits, may_fit, rooms, states_may_fit
-from trainplan.planner.split_tasks import BoundClasses, BoundLayouts, BoundPolicies, Question
-from trainplan.planner.split_windows import windows
+from trainplan.costmodel.step.block_costs import block_costs
+from trainplan.costmodel.step.estimate import price, with_overhead, without_overhead
+from trainplan.planner.search.memory_bounds import ends, policies_of
+from trainplan.planner.solvers.layers.feasibility import allowed
+from trainplan.planner.space.grid import Space
+from trainplan.planner.space.policies import POLICY_COLUMNS
+from trainplan.planner.stages.bounds.layer_capacity import Limits, may_fit, rooms, states_may_fit
+from trainplan.planner.stages.bounds.mean_paths import seed_paths
+from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.shapes import split_bound
+from trainplan.planner.stages.solve import best_split as split
+from trainplan.planner.stages.solve.batch import ManySplits
+from trainplan.planner.stages.solve.best_split import best_split, judge, with_split
+from trainplan.planner.stages.solve.enumeration import shorter_splits
+from trainplan.planner.stages.solve.master import Master
+from trainplan.planner.stages.solve.tasks import BoundClasses, BoundLayouts, BoundPolicies, Question
+from trainplan.planner.stages.solve.windows import windows
+from trainplan.planner.work.budget import Unlimited
 
 ROUNDING = 1 + 1e-12
 LAYOUTS = 3

@@ -10,24 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.every_split import family, random_job, random_layouts
-from trainplan.costmodel.block_costs import MTP
-from trainplan.costmodel.estimate import without_overhead
-from trainplan.costmodel.explicit import step_seconds
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules.memory import peak_activation_bytes
 from trainplan.costmodel.schedules.program import EQUAL
-from trainplan.costmodel.steady import named_program
-from trainplan.costmodel.table import objects
-from trainplan.planner.budget import Unlimited
-from trainplan.planner.path_pool import PathPool
-from trainplan.planner.recompute_bounds import EvenLayouts, stages_with
-from trainplan.planner.solvers.answers import allowed
-from trainplan.planner.split import judge_stages
-from trainplan.planner.split_filling import Master
-from trainplan.planner.split_problem import splittables
-from trainplan.planner.stage_recompute import best_by_stage, by_stage, fits
+from trainplan.costmodel.schedules.timeline.cycles import named_program
+from trainplan.costmodel.step.block_costs import MTP
+from trainplan.costmodel.step.estimate import without_overhead
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.solvers.layers.feasibility import allowed
+from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
+from trainplan.planner.stages.problem.problem import splittables
+from trainplan.planner.stages.solve.best_split import judge_stages
+from trainplan.planner.stages.solve.master import Master
+from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, fits
+from trainplan.planner.work.budget import Unlimited
 
 ROUNDING = 1 + 1e-9
 LAYOUTS = 3

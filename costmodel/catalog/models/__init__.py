@@ -12,8 +12,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import cast
 
-from trainplan.costmodel.errors import unknown_name
-from trainplan.costmodel.families import model_from_config
+from trainplan.costmodel.base.errors import unknown_name
+from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.spec.model import ModelSpec
 
 SUFFIX = ".json"

@@ -6,7 +6,7 @@ Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit
 
 from __future__ import annotations
 
-from trainplan.costmodel.errors import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.planner.exporters.config import (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.blocks.context import context_ways, heads_to_cut
-from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.blocks.attention.context import context_ways, heads_to_cut
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.options import ContextExchange
-from trainplan.costmodel.table import LayoutTable
 from trainplan.planner.exporters.config import Argument, option, switch
 from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_arguments
 
@@ -40,7 +40,7 @@ def layout_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
 def context_exchange(job: Job, layout: Layout) -> ContextExchange:
     """How the pieces of a sequence meet: as the cost model prices it.
 
-    Source: `costmodel.blocks.context.context_ways`.
+    Source: `costmodel.blocks.attention.context.context_ways`.
 
     Raises:
         UnsupportedError: Sinks, and heads that cannot be cut.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
@@ -34,7 +34,7 @@ def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
 def _gathers_in_turn(layout: Layout) -> bool:
     """Would each pipeline rank gather, if beside passes, once the first micro batch has come?
 
-    All at once, after the optimizer step, is faster. Source: `costmodel.hiding.gather_hiding`.
+    All at once, after the optimizer step, is faster. Source: `traffic.overlap.gather_hiding`.
     """
     return layout.pp > 1 and layout.vpp == 1
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout

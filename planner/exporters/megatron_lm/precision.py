@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainplan.costmodel.errors import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.spec.training import Precision, TrainingSpec
 from trainplan.planner.exporters.config import Argument, option, switch
 

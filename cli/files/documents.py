@@ -1,0 +1,253 @@
+"""Strict JSON and YAML: no duplicate keys, no NaN, no aliases; errors know line and column."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from trainplan.cli.files.disk import FileError, read_text
+from trainplan.costmodel.base.validation_errors import MISSING, UNKNOWN, complaints
+from trainplan.costmodel.spec.base import Spec
+
+LARGEST_NUMBER, LARGEST_WHOLE = 1e30, 10**18
+"""Beyond them a number is a slip, and its products overflow."""
+OTHERS = {MISSING: "is missing", UNKNOWN: "is unknown"}
+"""Slips that are told beside the first one."""
+LISTED = 4
+"""So many of them."""
+NESTED_TOO_DEEPLY = "nested too deeply"
+SpecT = TypeVar("SpecT", bound=Spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file: a mapping, and where its parts stand."""
+
+    path: Path
+    values: dict[str, object]
+    root: yaml.Node | None = None
+    """The tree with line numbers; JSON has none."""
+
+    def error(self, message: str, field: Sequence[str | int] = ()) -> FileError:
+        """An error at a field, with the line where it is known."""
+        line = _line(self.root, field)
+        where = f"{self.path}:{line}" if line else f"{self.path}"
+        name = ".".join(str(part) for part in field)
+        return FileError(f"{where}: field {name!r}: {message}" if name else f"{where}: {message}")
+
+    def validated(self, spec: type[SpecT]) -> SpecT:
+        """The values as a spec.
+
+        Raises:
+            FileError: A field is missing, unknown or wrong; the message names it.
+        """
+        if place := _large(self.values):
+            raise self.error("too large a number: no quantity comes near it", place)
+        try:
+            found = spec.model_validate(self.values)
+        except ValidationError as error:
+            first, *others = complaints(error)
+            names = [
+                f"'{one.field}' {OTHERS[one.reason]}" for one in others if one.reason in OTHERS
+            ]
+            more = f"; also {', '.join(names[:LISTED])}" if names else ""
+            more += f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+            raise self.error(f"{first.reason}{more}", first.place) from error
+        if place := _switch(self.values, found):
+            raise self.error("must be a number, got true or false", place)
+        return found
+
+
+def read_document(path: Path, *, entries: str = "") -> Document:
+    """Read a JSON or YAML file that holds a mapping, or a list to be filed under `entries`.
+
+    Raises:
+        FileError: It cannot be read or parsed, or holds something else.
+    """
+    text = read_text(path)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return _yaml(path, text, entries)
+    if path.suffix.lower() == ".toml":
+        raise FileError(f"{path}: TOML is not read: write the same fields as YAML, in a .yaml file")
+    return Document(path, _json(path, text, entries))
+
+
+def read_json(path: Path) -> tuple[str, Document]:
+    """Text and content of a JSON file, both.
+
+    Raises:
+        FileError: As `read_document`.
+    """
+    text = read_text(path)
+    return text, Document(path, _json(path, text))
+
+
+def _json(path: Path, text: str, entries: str = "") -> dict[str, object]:
+    try:
+        values: object = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
+    except json.JSONDecodeError as error:
+        raise FileError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise FileError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise FileError(f"{path}: {NESTED_TOO_DEEPLY}") from error
+    return _mapping(path, _filed(values, entries))
+
+
+def _filed(values: object, entries: str) -> object:
+    return {entries: values} if entries and isinstance(values, list) else values
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} appears twice: remove one")
+    return values
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number JSON allows: write a finite one")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large: write a finite number")
+    return value
+
+
+def _large(value: object, place: tuple[str | int, ...] = ()) -> tuple[str | int, ...] | None:
+    """Where the first number stands that is too large; null: nowhere."""
+    if isinstance(value, int | float):
+        most = LARGEST_WHOLE if isinstance(value, int) else LARGEST_NUMBER
+        return place if most < abs(value) < math.inf else None
+    parts: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    found = (_large(part, (*place, name)) for name, part in parts)
+    return next((one for one in found if one is not None), None)
+
+
+def _switch(
+    value: object, read: object, place: tuple[str | int, ...] = ()
+) -> tuple[str | int, ...] | None:
+    """Where the first true or false stands that was read as a number; null: nowhere."""
+    if isinstance(value, bool):
+        return place if isinstance(read, int | float) and not isinstance(read, bool) else None
+    pairs: Iterable[tuple[str | int, object, object]] = ()
+    if isinstance(value, dict) and isinstance(read, Spec):
+        pairs = ((name, part, getattr(read, name, None)) for name, part in value.items())
+    elif isinstance(value, dict) and isinstance(read, Mapping):
+        pairs = ((name, part, read.get(name)) for name, part in value.items())
+    elif isinstance(value, list) and isinstance(read, tuple):
+        pairs = ((number, *both) for number, both in enumerate(zip(value, read, strict=False)))
+    found = (_switch(part, one, (*place, name)) for name, part, one in pairs)
+    return next((one for one in found if one is not None), None)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases (they can grow without bound), tags and duplicate keys."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Refuse aliases and tags where they stand."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(
+                problem="aliases are refused: write the value out", problem_mark=self.get_mark()
+            )
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            raise yaml.MarkedYAMLError(
+                problem=f"tags are refused: remove {tag[:40]!r}", problem_mark=event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001, FBT002 (PyYAML's signature)
+    ) -> dict[Hashable, object]:
+        """Refuse a key that is no word, or appears twice."""
+        seen: set[object] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(
+                    problem="a list or mapping is no key: write a word",
+                    problem_mark=key.start_mark,
+                )
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {key.value!r} appears twice: remove one",
+                    problem_mark=key.start_mark,
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _yaml(path: Path, text: str, entries: str = "") -> Document:
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        found = loader.construct_document(root) if root is not None else None
+        values = _mapping(path, _filed(found, entries))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else f"{path}"
+        raise FileError(f"{where}: not YAML we read: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise FileError(f"{path}: not YAML: {error}") from error
+    except RecursionError as error:
+        raise FileError(f"{path}: {NESTED_TOO_DEEPLY}") from error
+    return Document(path, values, root)
+
+
+def _mapping(path: Path, values: object) -> dict[str, object]:
+    if not isinstance(values, dict):
+        raise FileError(f"{path}: expected fields and values, got {_kind(values)}")
+    wrong = next((key for key in values if not isinstance(key, str)), None)
+    if wrong is not None:
+        raise FileError(f"{path}: field name {wrong!r} is not a word")
+    return values
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "an empty file"
+    return "a list" if isinstance(value, list) else f"only {str(value)[:40]!r}"
+
+
+def _line(root: yaml.Node | None, field: Sequence[str | int]) -> int | None:
+    """Line of the deepest part of `field` that is in the file."""
+    if root is None:
+        return None
+    node = root
+    line: int = node.start_mark.line
+    for part in field:
+        if isinstance(node, yaml.MappingNode):
+            pairs = {key.value: (key, value) for key, value in node.value}
+            if part not in pairs:
+                break
+            key, node = pairs[part]
+            line = key.start_mark.line
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            if part >= len(node.value):
+                break
+            node = node.value[part]
+            line = node.start_mark.line
+    return line + 1

@@ -1,0 +1,127 @@
+"""What `--model` and `--cluster` name: a catalog entry, a short form or a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NoReturn
+
+from trainplan.cli.files.documents import Document, read_document
+from trainplan.costmodel.base.errors import (
+    CatalogError,
+    PlanError,
+    SpecError,
+    UnsupportedError,
+    unknown_name,
+)
+from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.model.families import model_from_config
+from trainplan.costmodel.model.families.refusals import NOT_MODELLED
+from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, ClusterSpec, parse_cluster
+from trainplan.costmodel.spec.model import ModelSpec
+
+CONFIG = "config.json"
+FILE_SUFFIXES = (".json", ".yaml", ".yml")
+LONGEST_COUNT = 9
+"""Digits of a count in the short form."""
+LONGEST_NAME = 100
+"""Characters of a name that a message repeats."""
+
+
+def load_model(text: str) -> ModelSpec:
+    """A preset, a Hugging Face `config.json`, its folder, or our YAML.
+
+    Raises:
+        PlanError: It is none of these, or the file is wrong; the message says where.
+    """
+    if text in preset_names():
+        return preset(text)
+    path = Path(text) / CONFIG if _is_folder(text) else Path(text)
+    if not text or not _is_there(path):
+        _unknown_model(text)
+    document = read_document(path)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return _named(document, path).validated(ModelSpec)
+    try:
+        return model_from_config(document.values, _model_name(path))
+    except PlanError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def load_cluster(text: str) -> ClusterSpec:
+    """The short form `8x8:h100-sxm`, or our YAML.
+
+    Raises:
+        PlanError: It is neither, the file is wrong or a GPU is unknown.
+    """
+    path = Path(text)
+    if path.suffix.lower() in FILE_SUFFIXES or (text and _is_there(path)):
+        document = read_document(path)
+        cluster = document.validated(ClusterSpec)
+        for number, group in enumerate(cluster.groups):
+            _check_gpu(group.gpu, document, number)
+    else:
+        cluster = _short_form(text)
+        for group in cluster.groups:
+            gpu(group.gpu)
+    if cluster.num_gpus > MOST_GPUS:
+        raise SpecError(
+            f"cluster {text!r} has {cluster.num_gpus:,} GPUs: at most {MOST_GPUS:,} are planned"
+        )
+    return cluster
+
+
+def _short_form(text: str) -> ClusterSpec:
+    counts = re.findall(r"\d+", text)
+    if SHORT_FORM.match(text) and any(len(count) > LONGEST_COUNT for count in counts):
+        raise SpecError(f"cluster {text[:60]!r}: at most {MOST_GPUS:,} GPUs are planned")
+    return parse_cluster(text)
+
+
+def _check_gpu(name: str, document: Document, number: int) -> None:
+    try:
+        gpu(name)
+    except CatalogError as error:
+        raise document.error(str(error), ("groups", number, "gpu")) from error
+
+
+def _named(document: Document, path: Path) -> Document:
+    """Our YAML may leave its name to the file's."""
+    values = {"name": _model_name(path), **document.values}
+    return Document(document.path, values, document.root)
+
+
+def _model_name(path: Path) -> str:
+    return path.resolve().parent.name if path.name == CONFIG else path.stem
+
+
+def _unknown_model(text: str) -> NoReturn:
+    if _is_folder(text):
+        raise SpecError(f"{text}: no {CONFIG} in this folder")
+    if Path(text).suffix.lower() in FILE_SUFFIXES:
+        raise SpecError(f"{text}: no such file; give a config.json, its folder or a preset's name")
+    name = text.rstrip("/").rsplit("/", 1)[-1].lower()
+    words = re.split(r"[^a-z0-9]+", name)
+    for model_type, what in NOT_MODELLED.items():
+        if model_type in words or model_type == name:
+            raise UnsupportedError(
+                f"model {text!r} {what}, which is not modelled; give a decoder-only transformer "
+                "(`plan catalog models` lists presets)"
+            )
+    hint = "`plan catalog models` lists presets; a Hugging Face config.json or its folder works too"
+    raise unknown_name("model", text[:LONGEST_NAME], preset_names(), hint, alike=name)
+
+
+def _is_folder(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).is_dir()
+    except (OSError, ValueError):  # too long a name, a NUL byte: no folder
+        return False
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

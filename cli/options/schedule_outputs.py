@@ -1,0 +1,87 @@
+"""Files that `plan schedule` and `plan simulate` write, and how they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from trainplan.cli.files.disk import FileError, refuse_existing, write_text
+from trainplan.cli.options.shared import FORCE, JSON, Command, gathered
+from trainplan.cli.render.parts.chrome_trace import Extra, trace_text
+from trainplan.cli.terminal.output import WIDTH, remark
+from trainplan.costmodel.schedules.timeline.clock import Timeline
+from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where the answer goes."""
+
+    csv: Path | None
+    trace: Path | None
+    force: bool
+    width: int
+    as_json: bool
+
+    def check(self) -> None:
+        """Refuse early what could not be written later.
+
+        Raises:
+            FileError: A file exists, its folder refuses it, or two are the same.
+        """
+        paths = self.paths
+        for path in paths:
+            refuse_existing(path, force=self.force)
+        if len({path.parent.resolve() / path.name for path in paths}) < len(paths):
+            raise FileError(f"{paths[0]}: is stated for --csv and --trace: choose two names")
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that were asked for."""
+        return tuple(path for path in (self.csv, self.trace) if path)
+
+    def write(self, timeline: Timeline, extras: Sequence[Extra] = ()) -> None:
+        """Write the files that were asked for.
+
+        Raises:
+            PlanError: torch has no such schedule, it is too long for a trace, or a file cannot be
+                written.
+        """
+        made = [(self.csv, schedule_csv(timeline.program))] if self.csv else []
+        if self.trace:
+            made.append((self.trace, trace_text(timeline, extras)))
+        for path, text in made:
+            write_text(path, text, force=self.force)
+            remark(f"wrote {path}")
+
+
+def output_options(unit: str = "") -> Callable[[Command], Command]:
+    """`--csv --trace --force --width --json`, as `outputs`; `unit` ends the help of `--trace`."""
+    return gathered(
+        "outputs",
+        Outputs,
+        (
+            click.option(
+                "--csv",
+                type=click.Path(path_type=Path),
+                help="Write the schedule as torch's pipeline runtime loads it.",
+            ),
+            click.option(
+                "--trace",
+                type=click.Path(path_type=Path),
+                help=f"Write a trace for ui.perfetto.dev{unit}.",
+            ),
+            FORCE,
+            click.option(
+                "--width",
+                type=click.IntRange(40, 1000),
+                default=WIDTH,
+                show_default=True,
+                help="Columns of the timeline.",
+            ),
+            JSON,
+        ),
+    )

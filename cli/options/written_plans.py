@@ -1,0 +1,59 @@
+"""Plans that `plan search --output` wrote, read back by the commands that explain them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainplan.cli.files.documents import read_json
+from trainplan.cli.options.parameters import finite
+from trainplan.cli.options.shared import Decorator
+from trainplan.cli.terminal.output import remark
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.planner.plan.candidates import made_otherwise
+from trainplan.planner.plan.written import Written, written
+
+
+def load_written(path: Path) -> Written:
+    """Read a plan.
+
+    Raises:
+        PlanError: It is no plan; the message starts with its path.
+    """
+    text, _ = read_json(path)
+    try:
+        return written(text)
+    except PlanError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def remark_change(plan: Path | str, written_s: float, now_s: float) -> None:
+    """Say so if a plan was made with other numbers."""
+    if made_otherwise(written_s, now_s):
+        remark(
+            f"{plan} says {written_s:.4g} s a step, this version {now_s:.4g} s: "
+            "give the --profile it was made with, or make it anew"
+        )
+
+
+def remark_objective(path: Path, plan: Written) -> None:
+    """Say so if the plan was not made for speed: its changed jobs are searched for that."""
+    if plan.objective != "time":
+        remark(
+            f"{path} was made for --objective {plan.objective}: changed jobs are searched for the "
+            "shortest step, and gains are against the plan's own"
+        )
+
+
+def time_limit(default: float, what: str) -> Decorator:
+    """`--time-limit` with its default."""
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(0, min_open=True),
+        callback=finite,
+        metavar="SECONDS",
+        default=default,
+        show_default=True,
+        help=what,
+    )

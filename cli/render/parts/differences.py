@@ -1,0 +1,152 @@
+"""Layouts, terms and memory of two plans, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.table import Table
+
+from trainplan.cli.render.parts.grid import Column, bar, grid
+from trainplan.cli.render.parts.terms import LABELS, SMALLEST_SHARE
+from trainplan.cli.render.parts.text import (
+    gib,
+    percent,
+    recompute_text,
+    seconds_like,
+    stages_text,
+    usual_schedule,
+    zero_text,
+)
+from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.step.simulate import Estimate, Memory
+from trainplan.planner.questions.compare import FieldDifference, TermDifference
+
+BAR_WIDTH = 16
+LONGEST_VALUE = 34
+"""Columns of a value in the table of fields."""
+SAME = "same layout"
+WITHOUT = {"stages": "even stages"}
+"""What a layout has that does not say more."""
+
+
+def change_text(layout: Layout, before: Layout, model: ModelSpec) -> str:
+    """What a layout has that another has not: `tp 8, pp 2, recompute full block/4`."""
+    now, then = _words(layout, model), _words(before, model)
+    changed = [word for name, word in now.items() if word != then.get(name)]
+    gone = [WITHOUT.get(name, f"no {name}") for name in then if name not in now]
+    return ", ".join((*changed, *gone)) or SAME
+
+
+def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
+    names = ["tp", "pp", "vpp", "cp", "dp", *(("ep", "etp") if model.moe else ())]
+    words = {name: f"{name} {getattr(layout, name)}" for name in names}
+    if layout.schedule != usual_schedule(layout):
+        words["schedule"] = layout.schedule
+    words["mbs"] = f"mbs {layout.micro_batch_size}"
+    words["zero"] = zero_text(layout)
+    words["recompute"] = f"recompute {recompute_text(layout)}"
+    if layout.sequence_parallel:
+        words["SP"] = "SP"
+    if layout.offload.optimizer:
+        words["offload"] = f"offload {percent(layout.offload.optimizer, 0)}"
+    if layout.offload_modules:
+        words["offloaded modules"] = f"offload {'+'.join(layout.offload_modules)}"
+    if layout.stages:
+        words["stages"] = f"stages {stages_text(layout.stages)}"
+    return words
+
+
+def fields_table(head: str, fields: Sequence[FieldDifference], before: str, after: str) -> Table:
+    """Fields that differ, side by side."""
+    columns = (
+        Column(head, numeric=False),
+        Column(before, numeric=False),
+        Column(after, numeric=False),
+    )
+    return grid(columns, ((f.field, _short(f.before), _short(f.after)) for f in fields))
+
+
+def _short(value: str) -> str:
+    """A value on one line; `stages` can be long."""
+    return value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 3]}..."
+
+
+def differences_table(
+    terms: Iterable[TermDifference], before: Estimate, after: Estimate, *, heads: tuple[str, str]
+) -> Table:
+    """Seconds of every term that can be seen and their difference, largest first; the sum below."""
+    step = max(before.step_time_s, after.step_time_s)
+    noise = SMALLEST_SHARE * step
+    rows = [row for row in terms if max(abs(row.before_s), abs(row.after_s)) >= noise]
+    largest = max((abs(row.difference_s) for row in rows), default=0.0) or 1.0
+    columns = (
+        Column("Where the seconds differ", numeric=False),
+        *(Column(head) for head in heads),
+        Column("difference"),
+        Column("", numeric=False),
+    )
+    sums = TermDifference(
+        "", before.step_time_s, after.step_time_s, after.step_time_s - before.step_time_s
+    )
+    lines = [
+        (
+            LABELS[row.term] if row.term else "step",
+            seconds_like(row.before_s, step),
+            seconds_like(row.after_s, step),
+            signed(row.difference_s, step),
+            bar(abs(row.difference_s) / largest, BAR_WIDTH) if row.term else "",
+        )
+        for row in (*rows, sums)
+    ]
+    return grid(columns, lines)
+
+
+def signed(value: float, whole: float) -> str:
+    """Seconds with their sign."""
+    return f"{'-' if value < 0 else '+'}{seconds_like(abs(value), whole)}"
+
+
+def gain(fraction: float) -> str:
+    """A relative change with its sign."""
+    text = percent(abs(fraction))
+    sign = "" if text == percent(0) else "-" if fraction < 0 else "+"
+    return sign + text
+
+
+def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Table:
+    """The fullest rank of both, by term."""
+    columns = (
+        Column("Memory of the fullest rank, GiB", numeric=False),
+        *(Column(head) for head in heads),
+        Column("difference"),
+    )
+    ranks = [max(m.pipeline_ranks, key=lambda rank: rank.total_bytes) for m in (before, after)]
+    names = ("weights", "gradients", "optimizer", "activations", "transients", "overheads")
+    rows = [(name, *(getattr(rank, f"{name}_bytes") for rank in ranks)) for name in names]
+    rows.append(("together", *(rank.total_bytes for rank in ranks)))
+    rows.append(("of", before.capacity_bytes, after.capacity_bytes))
+    return grid(
+        columns,
+        ((name, gib(one), gib(other), f"{(other - one) / GIB:+.1f}") for name, one, other in rows),
+    )
+
+
+def field_json(difference: FieldDifference) -> Mapping[str, object]:
+    """One field."""
+    return {
+        "field": difference.field,
+        "before": difference.before,
+        "after": difference.after,
+    }
+
+
+def term_json(difference: TermDifference) -> Mapping[str, object]:
+    """One term."""
+    return {
+        "term": difference.term,
+        "before_s": difference.before_s,
+        "after_s": difference.after_s,
+        "difference_s": difference.difference_s,
+    }

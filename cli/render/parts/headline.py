@@ -1,0 +1,110 @@
+"""The first lines: the answer in numbers."""
+
+from __future__ import annotations
+
+import math
+
+from rich.text import Text
+
+from trainplan.cli.render.parts.text import (
+    DOT,
+    gib,
+    layout_line,
+    parameters,
+    percent,
+    plural,
+    seconds,
+    seconds_like,
+    tokens,
+)
+from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
+from trainplan.costmodel.model.params import num_active_parameters, num_parameters
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step.simulate import Estimate, Memory
+
+
+def headline(job: Job, layout: Layout, estimate: Estimate, *after: str) -> Text:
+    """Layout, then `after`, speed and memory; with `tokens` also days, GPU-hours and money."""
+    text = Text(layout_line(layout, job.model), style="bold green")
+    for line in after:
+        text.append("\n" + line, style="bold default")
+    text.append("\n" + estimate_line(estimate), style="not bold default")
+    if not estimate.memory.fits:
+        text.append("\n" + fit_line(estimate.memory), style="bold red")
+    if job.training.tokens:
+        text.append("\n" + run_line(job, estimate, job.training.tokens), style="not bold default")
+    return text
+
+
+def estimate_line(estimate: Estimate) -> str:
+    """Step time with its interval, speed, memory."""
+    interval, memory, step = estimate.uncertainty, estimate.memory, estimate.step_time_s
+    low = seconds_like(interval.step_time_low_s, step)
+    high = seconds_like(interval.step_time_high_s, step)
+    return DOT.join(
+        (
+            f"{seconds(step)} a step ({percent(interval.level, 0)}: {low.split()[0]} to {high})",
+            f"{estimate.tokens_per_s_per_gpu:,.0f} tokens/s/GPU",
+            f"MFU {percent(estimate.mfu)}",
+            f"{gib(memory.peak_reserved_bytes)} of {gib(memory.capacity_bytes)} GiB",
+        )
+    )
+
+
+def fit_line(memory: Memory) -> str:
+    """Does it fit, and by how much?"""
+    if memory.fits:
+        return f"Fits, with {gib(memory.headroom_bytes)} GiB to spare on the fullest rank."
+    if memory.headroom_bytes >= 0:
+        return (
+            f"Does not fit: only {gib(memory.headroom_bytes)} GiB stay free, less than the margin."
+        )
+    return f"Does not fit: {gib(-memory.headroom_bytes)} GiB too much on the fullest rank."
+
+
+def run_line(job: Job, estimate: Estimate, length: int) -> str:
+    """What the whole run takes."""
+    steps = math.ceil(length / job.training.tokens_per_step)
+    total = steps * estimate.step_time_s
+    interval = estimate.uncertainty
+    size, unit = long_unit(total)
+    low, high = (
+        _count(steps * bound / size)
+        for bound in (interval.step_time_low_s, interval.step_time_high_s)
+    )
+    hours = total / SECONDS_PER_HOUR * job.cluster.num_gpus
+    return DOT.join(
+        (
+            f"{tokens(length)} tokens in {_count(total / size)} {unit} ({low} to {high})",
+            f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.2g} GPU-hours",
+            _money(job.cluster, total),
+        )
+    )
+
+
+def job_line(job: Job) -> str:
+    """What was asked."""
+    model, cluster, training = job.model, job.cluster, job.training
+    size = f"{parameters(num_parameters(model))} parameters"
+    if model.moe:
+        size += f" ({parameters(num_active_parameters(model))} active)"
+    gpus = " + ".join(f"{group.num_gpus} x {group.gpu}" for group in cluster.groups)
+    what = DOT.join((f"{model.name}, {size}", gpus))
+    batch = f"batch {training.global_batch_size:,} x {plural(training.seq_length, 'token')}"
+    stated = " ".join(job.options.arguments().values())
+    with_options = (job.runtime, stated) if stated else (job.runtime,)
+    return what + "\n" + DOT.join((batch, training.precision, *with_options))
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _money(cluster: ClusterSpec, value_seconds: float) -> str:
+    prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
+    if any(price is None for _, price in prices):
+        return "no price_per_gpu_hour given"
+    per_hour = sum(count * (price or 0.0) for count, price in prices)
+    return f"{per_hour * value_seconds / SECONDS_PER_HOUR:,.0f} {cluster.currency}"

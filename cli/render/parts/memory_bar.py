@@ -1,0 +1,82 @@
+"""Memory of every pipeline rank, by term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from rich.table import Table
+from rich.text import Text
+
+from trainplan.cli.render.parts.grid import Column, bar, grid
+from trainplan.cli.render.parts.text import gib
+from trainplan.costmodel.step.simulate import Memory, RankMemory
+
+BAR_WIDTH = 16
+MOST_ROWS = 12
+"""More rows than that are shortened: the first, the fullest and the last."""
+ENDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Neighbouring ranks that look alike."""
+
+    first: RankMemory
+    last: RankMemory
+
+    @property
+    def name(self) -> str:
+        if self.first.rank == self.last.rank:
+            return f"{self.first.rank}"
+        return f"{self.first.rank}-{self.last.rank}"
+
+
+def memory_table(memory: Memory) -> Table:
+    """GiB of each pipeline rank by term; neighbours that look alike share a row."""
+    names = [field.name for field in fields(RankMemory) if field.name != "rank"]
+    heads = [name.removesuffix("_bytes") for name in names]
+    columns = (
+        Column("rank"),
+        *(Column(head) for head in heads),
+        Column("GiB"),
+        Column("of " + gib(memory.capacity_bytes), numeric=False),
+    )
+    rows: list[list[str | Text]] = []
+    for row in _shown(_collapsed(memory.pipeline_ranks)):
+        if row is None:
+            rows.append(["...", *("" for _ in columns[1:])])
+            continue
+        total = row.first.total_bytes
+        cells = [gib(getattr(row.first, name)) for name in names]
+        filled = bar(total / memory.capacity_bytes, BAR_WIDTH)
+        rows.append([row.name, *cells, gib(total), filled])
+    return grid(columns, rows)
+
+
+def _collapsed(ranks: tuple[RankMemory, ...]) -> list[_Row]:
+    rows: list[_Row] = []
+    for rank in ranks:
+        if rows and _printed(rows[-1].first) == _printed(rank):
+            rows[-1] = _Row(rows[-1].first, rank)
+        else:
+            rows.append(_Row(rank, rank))
+    return rows
+
+
+def _printed(rank: RankMemory) -> tuple[str, ...]:
+    names = [field.name for field in fields(RankMemory) if field.name != "rank"]
+    return tuple(gib(getattr(rank, name)) for name in names)
+
+
+def _shown(rows: list[_Row]) -> list[_Row | None]:
+    """The rows to print; None stands for those left out."""
+    if len(rows) <= MOST_ROWS:
+        return list(rows)
+    fullest = max(range(len(rows)), key=lambda i: rows[i].first.total_bytes)
+    kept = sorted({*range(ENDS), fullest, *range(len(rows) - ENDS, len(rows))})
+    result: list[_Row | None] = []
+    for place, number in enumerate(kept):
+        if place and number != kept[place - 1] + 1:
+            result.append(None)
+        result.append(rows[number])
+    return result

@@ -1,0 +1,110 @@
+"""The objective of a plan: its value, its proof, and the sizes of the cluster it was tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.text import gib, percent, plural, seconds
+from trainplan.costmodel.base.units import long_unit
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.step.money import run_steps
+from trainplan.planner.plan.plan import Plan
+from trainplan.planner.plan.target import Target, Tried
+
+SHOWN_SIZES = 6
+"""Of those tried, the best; `certificate.objective.tried` of the plan document has all."""
+JOULES_PER_KWH = 3.6e6
+FEW_JOULES = 1e5
+"""Less is written in kJ."""
+WORDS: Mapping[str, str] = {
+    "time": "fastest",
+    "memory": "leanest",
+    "cost": "cheapest",
+    "energy": "thriftiest",
+    "gpus": "fastest on the fewest GPUs",
+}
+"""What the answer is, in a sentence."""
+
+
+def amount(value: float, unit: str) -> str:
+    """A figure with its unit."""
+    if unit == "s":
+        return seconds(value)
+    if unit == "bytes":
+        return f"{gib(value)} GiB"
+    if unit == "J":
+        return _energy(value)
+    if unit == "GPUs":
+        return f"{value:,.0f} GPUs"
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def _energy(joules: float) -> str:
+    if joules < FEW_JOULES:
+        return f"{joules / 1000:.3g} kJ"
+    kwh = joules / JOULES_PER_KWH
+    return f"{kwh / 1000:,.1f} MWh" if kwh >= 1000 else f"{kwh:.3g} kWh"
+
+
+def objective_lines(plan: Plan) -> Iterator[str]:
+    """The value of the objective and how sure it is; nothing for the step time alone."""
+    target = plan.certificate.objective
+    if target.name == "time":
+        return
+    even = " with even stages" if only_even(plan) else ""
+    proof = f"; {_proof(target)}{even}"
+    over = "the whole run" if target.per == "run" else "one step"
+    size = plural(plan.job.cluster.num_gpus, "GPU")
+    if target.name == "memory":
+        free = gib(plan.best.estimate.memory.capacity_bytes - target.value)
+        limit = seconds(target.step_time_limit_s or 0.0)
+        yield f"{free} GiB free, the most of all layouts that step in {limit} or less{proof}"
+    elif target.name == "gpus":
+        run = _run_seconds(plan)
+        unit, name = long_unit(run)
+        one = plan.job.cluster.num_gpus == 1
+        fewest = "1 GPU is the fewest that ends" if one else f"{size} are the fewest that end"
+        yield f"{fewest} the run in time: in {run / unit:.1f} {name}{proof}"
+    else:
+        yield f"{amount(target.value, target.unit)} for {over} on {size}{proof}"
+
+
+def only_even(plan: Plan) -> bool:
+    """Nothing is proved of uneven stages for the objective, though the runtime takes them."""
+    other = plan.certificate.objective.name in ("memory", "energy")
+    return other and traits_of(plan.job).splits_freely
+
+
+def _run_seconds(plan: Plan) -> float:
+    return (run_steps(plan.job) or 0) * plan.best.estimate.step_time_s
+
+
+def _proof(target: Target) -> str:
+    if target.gap_fraction <= 0:
+        return "proved"
+    bound = amount(target.lower_bound, target.unit)
+    return f"not proved: it may go down to {bound}, {percent(target.gap_fraction)} less"
+
+
+def sizes_part(plan: Plan) -> Iterator[RenderableType]:
+    """The best sizes of the cluster that were tried; nothing where only one was."""
+    target = plan.certificate.objective
+    if len(target.tried) < 2:
+        return
+    best = sorted(target.tried, key=lambda one: (one.bound, one.num_gpus))[:SHOWN_SIZES]
+    rows = [(f"{one.num_gpus:,}", _of_size(one, target.unit)) for one in best]
+    head = f"Sizes tried: {len(target.tried)}, the best first"
+    columns = (Column("GPUs"), Column("objective", numeric=False))
+    yield Group(Text(head, style="bold"), grid(columns, rows))
+
+
+def _of_size(one: Tried, unit: str) -> str:
+    if one.value is not None:
+        return amount(one.value, unit)
+    if one.lower_bound is None:
+        return "no layout is an answer"
+    return f"at least {amount(one.lower_bound, unit)}"

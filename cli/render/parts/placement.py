@@ -1,0 +1,54 @@
+"""The order of the nodes, as `plan search` prints it."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from trainplan.cli.render.parts.text import percent, seconds_like
+from trainplan.cli.terminal.output import WIDTH
+from trainplan.costmodel.spec.links import Placement
+from trainplan.planner.plan.plan import Plan
+
+MORE = " ..., see `placement` of the plan"
+
+
+def placement_text(plan: Plan, placement: Placement) -> str:
+    """Which node holds the first ranks, what that gains, and how sure it is."""
+    step = placement.step_time_s
+    given = placement.identity_step_time_s
+    took = f"{seconds_like(step, step)} a step on the measured links"
+    if placement.gap_fraction:
+        took += f", at most {percent(ceil(placement.gap_fraction * 1e4) / 1e4, 2)} off the best"
+    else:
+        took += ", proved the best order"
+    if step >= given:
+        return f"Nodes in the given order: {took}.{_chosen(plan)}"
+    gain = f"{percent(placement.gain_fraction)} faster than the given order"
+    return f"{_names(placement.nodes)}\n{gain}: {took}.{_chosen(plan)}"
+
+
+def _chosen(plan: Plan) -> str:
+    """Why the answer is not the fastest of the table."""
+    step = plan.best.estimate.step_time_s
+    if all(other.estimate.step_time_s >= step for other in plan.candidates):
+        return ""
+    return (
+        f"\nIt is the fastest there of the {len(plan.candidates)} layouts of the table; the proof "
+        "above is for links all\nas fast as the fastest."
+    )
+
+
+def _names(nodes: tuple[str, ...]) -> str:
+    """As many names as a line holds; a common domain is left out."""
+    shown = _short(nodes)
+    line = "Place nodes as " + " ".join(shown)
+    if len(line) <= WIDTH:
+        return line
+    return line[: WIDTH - len(MORE)].rpartition(" ")[0] + MORE
+
+
+def _short(nodes: tuple[str, ...]) -> list[str]:
+    """Names without what all end in."""
+    ends = {name.partition(".")[2] for name in nodes}
+    same = len(ends) == 1 and len({name.partition(".")[0] for name in nodes}) == len(nodes)
+    return [name.partition(".")[0] if same else name for name in nodes]

@@ -1,0 +1,145 @@
+"""Numbers and layouts as short text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.spec.model import ModelSpec
+
+DOT = " · "
+NEVER = "-"
+SHORT_MODULES = {
+    "core_attn": "attn",
+    "layernorm": "norm",
+    "mla_up_proj": "mla",
+    "mlp": "mlp",
+    "moe_act": "act",
+    "shared_experts": "shared",
+    "moe": "moe",
+    "torchtitan_selective_op": "ops",
+    "maxtext_save_qkv_proj": "all but qkv",
+}
+"""Recompute modules as the tables write them."""
+SHORT_OFFLOADED = {
+    "qkv_linear": "qkv",
+    "core_attn": "core",
+    "attn_proj": "proj",
+    "mlp_norm": "norm",
+    "expert_fc1": "fc1",
+    "moe_act": "act",
+}
+"""Modules on the host as the tables write them."""
+
+
+def seconds(value: float) -> str:
+    """Seconds with about four digits."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f} s"
+    if abs(value) >= 100:
+        return f"{value:.1f} s"
+    if abs(value) >= 1:
+        return f"{value:.2f} s"
+    return f"{value:.3f} s" if abs(value) >= 0.1 else f"{value * 1000:.2f} ms"
+
+
+def seconds_like(value: float, whole: float) -> str:
+    """Seconds with as many digits as `seconds` gives the whole, so that columns align."""
+    digits = len(seconds(whole).split()[0].partition(".")[2])
+    if seconds(whole).endswith("ms"):
+        return f"{round(value * 1000, digits) + 0.0:.{digits}f} ms"  # 0.0: no negative zero
+    return f"{round(value, digits) + 0.0:,.{digits}f} s"
+
+
+def gib(value_bytes: float) -> str:
+    """Bytes as GiB, without the unit."""
+    return f"{value_bytes / GIB:.1f}"
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """A fraction in percent."""
+    return f"{fraction * 100:.{digits}f} %"
+
+
+def parameters(count: int) -> str:
+    """A number of parameters: 70.6 B."""
+    return _large(count, ".1f")
+
+
+def tokens(count: int) -> str:
+    """A number of tokens: 15 T."""
+    return _large(count, "g")
+
+
+def _large(count: int, form: str) -> str:
+    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if count >= size:
+            return f"{count / size:{form}} {unit}"
+    return f"{count:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def layout_line(layout: Layout, model: ModelSpec) -> str:
+    """A layout in one line: what differs from nothing is said."""
+    degrees = ["tp", "pp", "vpp", "cp", "dp", *(("ep", "etp") if model.moe else ())]
+    parts = [f"{name} {getattr(layout, name)}" for name in degrees]
+    if layout.schedule != usual_schedule(layout):
+        parts.append(layout.schedule)
+    parts.append(f"mbs {layout.micro_batch_size}")
+    if layout.sequence_parallel:
+        parts.append("SP")
+    parts.append(zero_text(layout))
+    parts.append(f"recompute {recompute_text(layout)}")
+    if layout.offload.optimizer:
+        parts.append(f"offload {percent(layout.offload.optimizer, 0)} of optimizer")
+    if layout.offload_modules:
+        parts.append(f"offload {'+'.join(layout.offload_modules)}")
+    if layout.stages:
+        parts.append(f"stages {stages_text(layout.stages)}")
+    return DOT.join(parts)
+
+
+def stages_text(stages: Sequence[StageSpec]) -> str:
+    """Layers of every stage, as `--layout stages=` takes them."""
+    runs = [(stage, len(list(run))) for stage, run in groupby(stages)]
+    grouped = any(stage.group for stage in stages)
+    texts = ((_stage_text(stage, grouped=grouped), count) for stage, count in runs)
+    return "+".join(text + (f"*{count}" if count > 1 else "") for text, count in texts)
+
+
+def _stage_text(stage: StageSpec, *, grouped: bool) -> str:
+    again = stage.recompute_num_layers
+    text = f"{stage.layers}" if again is None else f"{stage.layers}/{again}"
+    return f"{text}@{stage.group}" if grouped else text
+
+
+def usual_schedule(layout: Layout) -> str:
+    """The schedule a layout has where none is named."""
+    return "interleaved" if layout.vpp > 1 else "1f1b"
+
+
+def zero_text(layout: Layout) -> str:
+    """ZeRO stage, with the sharding group where it is not all of dp."""
+    if layout.dp_replicate == 1:
+        return f"ZeRO-{layout.zero_stage}"
+    return f"ZeRO-{layout.zero_stage} over {layout.dp_shard} of {layout.dp}"
+
+
+def recompute_text(layout: Layout) -> str:
+    """Recomputation in one word where possible."""
+    if layout.recompute == "selective":
+        return "+".join(SHORT_MODULES[module] for module in layout.recompute_modules)
+    if layout.recompute == "full":
+        return f"full {layout.recompute_method}/{layout.recompute_num_layers}"
+    return layout.recompute
+
+
+def offloaded_text(layout: Layout) -> str:
+    """Modules whose activations wait on the host, in short."""
+    return "+".join(SHORT_OFFLOADED[module] for module in layout.offload_modules) or "-"

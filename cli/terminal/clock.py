@@ -1,0 +1,71 @@
+"""Time limit and progress bar of a search: the only clock it has."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+QUIET_SECONDS = 1.0
+"""A shorter search shows no bar."""
+
+
+class Clock:
+    """A `planner.work.budget.Budget`, and a `Deadline`, on the real clock."""
+
+    def __init__(self, limit_s: float | None) -> None:
+        self._start = time.monotonic()
+        self._limit_s = limit_s
+        self._progress: Progress | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._start
+
+    def spent(self) -> bool:
+        """Is the limit over?"""
+        return self._limit_s is not None and self.seconds >= self._limit_s
+
+    def seconds_left(self) -> float:
+        """Until the limit; infinite without one."""
+        return float("inf") if self._limit_s is None else max(0.0, self._limit_s - self.seconds)
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Move the bar, on a terminal and after a while."""
+        if self._progress is None:
+            if self.seconds < QUIET_SECONDS or sys.stderr is None or not sys.stderr.isatty():
+                return
+            self._progress = Progress(
+                TextColumn("searching"),
+                BarColumn(),
+                TextColumn("{task.fields[bound]}"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._progress.add_task("search", total=1.0, bound="")
+            self._progress.start()
+        for task in self._progress.tasks:
+            self._progress.update(task.id, completed=done, bound=_bound_text(bound_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _bound_text(bound_s: float) -> str:
+    """What is known so far, where the work is one search."""
+    return f"no layout is faster than {bound_s:.2f} s" if bound_s else ""

@@ -1,0 +1,83 @@
+"""Keys and values: their width on a rank, and what it takes where ranks outnumber their heads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn
+from trainplan.costmodel.machine.compute import ForwardBackward, elementwise_seconds
+from trainplan.costmodel.model.params import query_columns
+from trainplan.costmodel.spec.model import ModelSpec
+
+COPY_PASSES = 2
+"""Elements moved for each gathered one, either way: it is read and written where its columns come
+next to each other. Source: derived; Megatron Core `tensor_parallel/mappings.py`, torch.cat in
+_gather_along_last_dim and _reduce_scatter_along_last_dim."""
+
+
+def key_value_columns(model: ModelSpec) -> int:
+    """Width of the keys and values together, all heads, as attention reads them."""
+    if model.mla:
+        per_head = model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim + model.mla.v_head_dim
+        return model.num_attention_heads * per_head
+    return 2 * model.num_key_value_heads * model.head_dim
+
+
+def key_value_width(shapes: Shapes) -> FloatColumn:
+    """Width of the keys and values that one tensor rank holds: never less than a whole head.
+
+    Source: Ainslie et al., GQA, arXiv:2305.13245, section 2.2; Megatron Core
+    `transformer/attention.py`, num_query_groups_per_partition.
+    """
+    return key_value_columns(shapes.job.model) * _replicas(shapes) / shapes.table.tp
+
+
+def kept_key_value_width(shapes: Shapes) -> FloatColumn:
+    """Width of the keys and values that attention keeps on one tensor rank.
+
+    Source: `Footprint.repeats_key_values`; tests/oracles/test_repeated_heads.py, where a compiler
+    keeps them repeated too, since the backward pass of attention reads them from memory.
+    """
+    model, width = shapes.job.model, key_value_width(shapes)
+    if model.mla or not shapes.traits.footprint.repeats_key_values:
+        return width
+    return np.maximum(width, 2 * query_columns(model) / shapes.table.tp)
+
+
+def _replicas(shapes: Shapes) -> FloatColumn:
+    """Tensor ranks that hold the same key-value head. Source: as `key_value_width`."""
+    model, tp = shapes.job.model, shapes.table.tp
+    return np.ones(shapes.size) if model.mla else np.maximum(1.0, tp / model.num_key_value_heads)
+
+
+def shares_heads(shapes: Shapes) -> BoolColumn:
+    """Do several tensor ranks hold one key-value head, whose weights are cut among them?"""
+    return np.asarray((_replicas(shapes) > 1) & shapes.traits.gathers_shared_heads)
+
+
+def shared_heads(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
+    """Exchange of all queries, keys and values among the tensor ranks, and the copies around it.
+
+    Their joint weights are cut evenly, so no rank has whole heads: the output is gathered, and a
+    rank takes its own; backward the gradient is reduce-scattered. Nothing runs beside either.
+    Source: Megatron Core @d98e8a64 `transformer/attention.py`, get_query_key_value_tensors, and
+    `tensor_parallel/mappings.py`, _AllGatherFromTensorParallelRegion.
+    """
+    machine, zero = shapes.machine, np.zeros(shapes.size)
+    shared = shares_heads(shapes)
+    if not shared.any():
+        none = ForwardBackward(zero, zero, zero)
+        return none, none
+    model = shapes.job.model
+    columns = query_columns(model) + key_value_columns(model)
+    whole = shared * shapes.storage * shapes.tokens * columns
+    links = group(machine, shapes.table.tp, np.ones_like(shapes.table.tp))
+    gather, scatter = (
+        shared * collective_seconds(machine, name, whole, links)
+        for name in ("all_gather", "reduce_scatter")
+    )
+    copies = elementwise_seconds(machine, COPY_PASSES * whole)
+    return ForwardBackward(gather, scatter, zero), ForwardBackward(copies, copies, zero)

@@ -1,0 +1,129 @@
+"""The first and the last block: embedding, and output projection with the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.machine.compute import (
+    Product,
+    elementwise_seconds,
+    linear_seconds,
+    streaming_bytes_per_second,
+)
+
+LOSS_PASSES = 5
+"""Elements moved per logit by a fused vocabulary-parallel cross entropy, forward and backward.
+
+Source: derived: logits read twice, written once as gradient, fp32 exponentials in cache.
+"""
+UNFUSED_LOSS_PASSES = 12
+"""As above, one kernel for each operation on an fp32 copy.
+
+Source: derived from Megatron-LM `vocab_parallel_cross_entropy.py`: copy, maximum, difference,
+exponential, sum, quotient, and the gradient cast back.
+"""
+VOCAB_MULTIPLE = 128
+"""Megatron pads the vocabulary to a multiple of this times tp. Source: Megatron-LM,
+`--make-vocab-size-divisible-by`, default 128."""
+
+
+def padded_vocab(vocab_size: int, tp: IntColumn) -> FloatColumn:
+    """Rows of the padded vocabulary.
+
+    Source: Megatron-LM `vocab_utils`, padded to a multiple of 128 tp.
+    """
+    multiple = VOCAB_MULTIPLE * tp
+    return np.ceil(vocab_size / multiple) * multiple
+
+
+def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
+    """Forward, backward and weight-gradient seconds of the token embedding.
+
+    A gather of rows, then one exchange; backward the rows are added up in a gradient of the whole
+    table, which starts from zeros.
+
+    Source: Shoeybi et al., arXiv:1909.08053, section 3 (vocabulary-parallel embedding); PyTorch
+    `aten/src/ATen/native/cuda/Embedding.cu`, embedding_dense_backward_cuda; `table_added_bytes`.
+    """
+    moved = 2 * shapes.storage * shapes.tokens * shapes.job.model.hidden_size
+    seconds = elementwise_seconds(shapes.machine, moved) + shapes.machine.constants.launch_seconds
+    exchange = shapes.tp_exchange
+    weights = _table_weights(shapes)
+    whole = (shapes.storage + shapes.table_added_bytes) * weights
+    added = shapes.accumulation_seconds(weights) + elementwise_seconds(shapes.machine, whole)
+    return (
+        pass_seconds(shapes.size, elementwise=seconds, tp_comm=exchange / 2),
+        pass_seconds(shapes.size, elementwise=2 * seconds + added, tp_comm=exchange / 2),
+        added,
+    )
+
+
+def _table_weights(shapes: Shapes) -> FloatColumn:
+    """Weights of the vocabulary on one rank. Source: `padded_vocab`."""
+    model, tp = shapes.job.model, shapes.table.tp
+    return padded_vocab(model.vocab_size, tp) / tp * model.hidden_size
+
+
+def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
+    """Forward, backward and weight-gradient seconds of final norm, projection and loss, in bf16.
+
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.3; three products of T x V x h.
+    """
+    model, tokens, rate = shapes.job.model, shapes.tokens, shapes.machine.half
+    vocab = padded_vocab(model.vocab_size, shapes.table.tp) / shapes.table.tp
+    h = np.zeros(shapes.size) + model.hidden_size
+    products = linear_seconds(
+        shapes.machine, rate, [Product(tokens, vocab, h)], shapes.gradient_bytes
+    )
+    added = shapes.accumulation_seconds(_table_weights(shapes))
+    loss = _loss_seconds(shapes, shapes.storage * tokens * vocab)
+    fixed = 3 * shapes.machine.constants.launch_seconds
+    exchange = shapes.tp_exchange
+    return (
+        pass_seconds(
+            shapes.size,
+            gemm=products.forward,
+            elementwise=loss / 2 + fixed,
+            tp_comm=exchange / 2,
+        ),
+        pass_seconds(
+            shapes.size,
+            gemm=products.backward,
+            elementwise=loss / 2 + fixed + added,
+            tp_comm=exchange / 2 + shapes.tp_regather,
+        ),
+        products.weight + added,
+    )
+
+
+def _loss_seconds(shapes: Shapes, logit_bytes: FloatColumn) -> FloatColumn:
+    """Seconds of the cross entropy, forward and backward; the fused kernel as measured, if it was.
+
+    Source: LOSS_PASSES and UNFUSED_LOSS_PASSES.
+    """
+    machine = shapes.machine
+    if shapes.traits.kernels != "fused":
+        return elementwise_seconds(machine, UNFUSED_LOSS_PASSES * logit_bytes)
+    speed = machine.loss_bytes_per_second or streaming_bytes_per_second(machine)
+    return LOSS_PASSES * logit_bytes / speed
+
+
+def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
+    """The 2h x h projection that joins a token's hidden state and the next embedding.
+
+    Source: DeepSeek-V3, arXiv:2412.19437, equation 21.
+    """
+    zero = np.zeros(shapes.size)
+    h = shapes.job.model.hidden_size
+    product = Product(shapes.tokens / shapes.table.tp, zero + h, zero + 2 * h)
+    seconds = linear_seconds(
+        shapes.machine, shapes.machine.linear, [product], shapes.gradient_bytes
+    )
+    added = shapes.accumulation_seconds(2 * h * h / shapes.table.tp)
+    return (
+        pass_seconds(shapes.size, gemm=seconds.forward),
+        pass_seconds(shapes.size, gemm=seconds.backward, elementwise=added),
+        seconds.weight + added,
+    )

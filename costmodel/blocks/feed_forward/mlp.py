@@ -1,0 +1,111 @@
+"""The dense MLP half of a layer, and the shared experts, which are one too."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.machine.compute import (
+    ForwardBackward,
+    Product,
+    elementwise_seconds,
+    linear_seconds,
+    product_seconds,
+)
+
+
+def activation_bytes(shapes: Shapes, width: int) -> FloatColumn:
+    """Bytes the activation function moves forward: its inputs and its output.
+
+    Source: derived; a gated unit reads two tensors and writes one, a plain one reads and writes
+    one.
+    """
+    tensors = 3 if shapes.job.model.gated_mlp else 2
+    return tensors * shapes.storage * shapes.tokens * width / shapes.table.tp
+
+
+def inner_bytes(shapes: Shapes, width: int) -> FloatColumn:
+    """Activations inside the MLP that backward needs: inputs and output of the activation.
+
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.1 (8 h -> 2 x 2 f, gated 3 x 2 f);
+    three quarters with fp8 inputs of the second product (fitted on 24 measured runs).
+    """
+    share = 0.75 if shapes.keeps_cast_inputs else 1.0
+    tensors = activation_tensors(shapes.job.model, shapes.traits.autograd)
+    return share * tensors * shapes.storage * shapes.tokens * width / shapes.table.tp
+
+
+def products_seconds(shapes: Shapes, width: int) -> ForwardBackward:
+    """Up (and gate) and down projection.
+
+    Source: Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3: columns then rows over tp.
+    """
+    h, zero = shapes.job.model.hidden_size, np.zeros(shapes.size)
+    ups = 2 if shapes.job.model.gated_mlp else 1
+    cut = width / shapes.table.tp
+    return linear_seconds(
+        shapes.machine,
+        shapes.machine.linear,
+        [Product(shapes.tokens, ups * cut, zero + h), Product(shapes.tokens, zero + h, cut)],
+        shapes.gradient_bytes,
+    )
+
+
+def _bias_seconds(shapes: Shapes, width: int) -> FloatColumn:
+    """Gradients of the biases of all projections. Source: `Shapes.bias_seconds`."""
+    model = shapes.job.model
+    ups = (2 if model.gated_mlp else 1) * width / shapes.table.tp
+    columns = ups + model.hidden_size / shapes.residual_shards
+    return shapes.bias_seconds(columns, stated=model.mlp_bias)
+
+
+def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
+    """An MLP of the given width, which recomputation knows by the name of `module`."""
+    products = products_seconds(shapes, width)
+    moved = shapes.eager * activation_bytes(shapes, width)
+    activation = elementwise_seconds(shapes.machine, moved)
+    inner = inner_bytes(shapes, width)
+    forward = pass_seconds(
+        shapes.size, gemm=products.forward, elementwise=activation, tp_comm=shapes.tp_exchange
+    )
+    backward = pass_seconds(
+        shapes.size,
+        gemm=products.backward,
+        elementwise=shapes.machine.constants.elementwise_backward * activation
+        + _bias_seconds(shapes, width),
+        tp_comm=shapes.tp_exchange + shapes.tp_regather,
+    )
+    modules: tuple[Module, ...] = (Module(module, forward.total, inner, inside),)
+    if shapes.traits.selects == "torchtitan_selective_op":
+        modules = (*modules, selected_operations(shapes, width, activation))
+    return Part(forward, backward, products.weight, inner, modules, _tail(shapes, width))
+
+
+def _tail(shapes: Shapes, width: int) -> PassSeconds:
+    """The down projection and the exchange behind it, where nothing behind them keeps its input.
+
+    Source: derived; a product keeps its inputs, a residual addition nothing, a dropout its mask and
+    a norm its input.
+    """
+    if shapes.traits.dropout or shapes.job.model.norm_position != "pre":
+        return pass_seconds(shapes.size)
+    hidden = np.zeros(shapes.size) + shapes.job.model.hidden_size
+    down = Product(shapes.tokens, hidden, width / shapes.table.tp)
+    machine = shapes.machine
+    product = product_seconds(machine, machine.linear, down, machine.storage_bytes)
+    behind = np.where(shapes.table.sequence_parallel == 1, 0.5, 1.0)
+    return pass_seconds(shapes.size, gemm=product, tp_comm=behind * shapes.tp_exchange)
+
+
+def selected_operations(shapes: Shapes, width: int, activation: FloatColumn) -> Module:
+    """What torchtitan's policy repeats of an MLP: the second up projection and the activation.
+
+    Source: as `costmodel.blocks.attention.core.selected_operations`.
+    """
+    zero, cut = np.zeros(shapes.size), width / shapes.table.tp
+    up = Product(shapes.tokens, cut, zero + shapes.job.model.hidden_size)
+    product = linear_seconds(shapes.machine, shapes.machine.linear, [up])
+    dropped = 2 * shapes.storage * shapes.tokens * cut
+    return Module("torchtitan_selective_op", product.forward + activation, dropped)

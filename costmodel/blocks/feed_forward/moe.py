@@ -1,0 +1,238 @@
+"""The mixture-of-experts half of a layer: router, dispatch, experts, combine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel.base.units import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
+from trainplan.costmodel.blocks.operations import (
+    clamp_operations,
+    expert_bias_operations,
+    separates_experts,
+)
+from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
+from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.comm.collectives import (
+    bus_factor,
+    collective_seconds,
+    fit_column,
+)
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.machine.compute import (
+    ForwardBackward,
+    Product,
+    elementwise_seconds,
+    grouped_rate,
+    product_seconds,
+    sum_columns,
+)
+from trainplan.costmodel.machine.hardware import OPERATIONS, GemmRate
+from trainplan.costmodel.spec.model import MoeSpec
+
+ROUTER_KERNELS = 8
+"""Small kernels of router and top-k. Source: trace of a Megatron Core MoE layer."""
+ROUTER_BYTES = 16
+"""Bytes moved per token and expert by softmax, top-k and the load-balancing loss. Source: derived:
+fp32 logits and probabilities, each read and written."""
+
+PERMUTE_PASSES, SORT_PASSES = 2, 4
+"""Passes over the routed rows of measured kernels: tokens are copied to the rows of their experts
+and rows added up to tokens again, one pass each beside the tokens themselves; where a rank has
+several experts, received rows are sorted by expert before the products and back after them.
+
+Source: derived; Megatron Core `moe/token_dispatcher.py`, `permute` and `sort_chunks_by_idxs`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Routing:
+    moe: MoeSpec
+    local_tokens: FloatColumn
+    """Tokens one rank routes."""
+    rows: FloatColumn
+    """Rows the experts of one rank see: balanced routing."""
+    local_experts: FloatColumn
+
+
+def moe_part(shapes: Shapes) -> Part:
+    """Router, routed experts, shared experts and their traffic.
+
+    Source: Megatron Core MoE, arXiv:2504.14960, section 3 (parallel folding): experts have their
+    own (etp, ep) mapping; tokens are cut over tp by sequence parallelism before dispatch.
+    """
+    routing = _routing(shapes)
+    experts = _experts(shapes, routing)
+    exposed = shapes.machine.constants.expert_overlap_exposed
+    transfer = _dispatch_and_combine(shapes, routing)
+    transfer = transfer * (exposed if shapes.traits.overlaps_experts else 1.0)
+    router = _router(shapes, routing)
+    activation, passes, passes_backward = _elementwise(shapes, routing)
+    forward = pass_seconds(
+        shapes.size, gemm=experts.forward + router, elementwise=passes, ep_comm=transfer
+    )
+    backward = pass_seconds(
+        shapes.size,
+        gemm=experts.backward + 2 * router,
+        elementwise=passes_backward,
+        ep_comm=transfer,
+    )
+    inner, act_bytes = _saved(shapes, routing)
+    act = Module("moe_act", activation, act_bytes, inside="moe")
+    tail = pass_seconds(shapes.size)
+    part = Part(forward, backward, experts.weight + router, inner, (act,), tail)
+    width = routing.moe.shared_expert_intermediate_size
+    if width:
+        part += mlp_part(shapes, width, "shared_experts", inside="moe")
+    whole = Module("moe", part.forward.total, part.saved_bytes)
+    return replace(part, modules=(*part.modules, whole), tail=tail)
+
+
+def _routing(shapes: Shapes) -> _Routing:
+    moe, table = shapes.job.model.moe, shapes.table
+    assert moe is not None
+    local = shapes.tokens / shapes.residual_shards
+    return _Routing(
+        moe=moe,
+        local_tokens=local,
+        rows=local * moe.num_experts_per_tok * table.etp,
+        local_experts=np.maximum(1.0, moe.num_experts / table.ep),
+    )
+
+
+def _router(shapes: Shapes, routing: _Routing) -> FloatColumn:
+    """Seconds of the router's product, which stays in bf16.
+
+    Source: Megatron Core router.py, fp32 logits.
+    """
+    zero = np.zeros(shapes.size)
+    product = Product(
+        routing.local_tokens,
+        zero + routing.moe.num_experts,
+        zero + shapes.job.model.hidden_size,
+    )
+    return product_seconds(shapes.machine, shapes.machine.half, product, BYTES_FP32)
+
+
+def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
+    """Grouped products of all local experts."""
+    machine = shapes.machine
+    rate = grouped_rate(machine.linear, weight_gradient=False)
+    weight_rate = grouped_rate(machine.linear, weight_gradient=True)
+    h = np.zeros(shapes.size) + shapes.job.model.hidden_size
+    cut = routing.moe.moe_intermediate_size / shapes.table.etp
+    ups = 2 if shapes.job.model.gated_mlp else 1
+    m = routing.rows + machine.constants.expert_extra_rows * routing.local_experts
+    extra = machine.constants.expert_extra_rows_weight_gradient
+    m_weights = routing.rows + extra * routing.local_experts
+
+    def grouped(curve: GemmRate, rows: FloatColumn, n: FloatColumn, k: FloatColumn) -> FloatColumn:
+        return product_seconds(machine, curve, Product(rows, n, k), shapes.storage)
+
+    shapes_nk = [(ups * cut, h), (h, cut)]
+    forward = sum_columns(grouped(rate, m, n, k) for n, k in shapes_nk)
+    inputs = sum_columns(grouped(rate, m, k, n) for n, k in shapes_nk)
+    weight = sum_columns(grouped(weight_rate, m_weights, n, k) for n, k in shapes_nk)
+    return ForwardBackward(forward, inputs + weight, weight)
+
+
+def _elementwise(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
+    """Seconds of the expert activation alone, and of all memory-bound kernels in both passes.
+
+    Source: derived; bytes moved by `_permutation` and ROUTER_BYTES; `costmodel.blocks.operations`.
+    """
+    moe, machine = routing.moe, shapes.machine
+    tensors = 3 if shapes.job.model.gated_mlp else 2
+    outputs = routing.rows * moe.moe_intermediate_size / shapes.table.etp
+    clamps = clamp_operations(shapes, outputs)
+    biases = expert_bias_operations(shapes, routing.rows, routing.local_experts)
+    routed = ROUTER_BYTES * shapes.tokens / shapes.residual_shards * moe.num_experts
+    activation = elementwise_seconds(machine, tensors * shapes.storage * outputs)
+    kernels = activation + elementwise_seconds(machine, routed)
+    kernels = kernels + ROUTER_KERNELS * machine.constants.launch_seconds
+    there, back = _permutation(shapes, routing)
+    forward = kernels + there + clamps.forward + biases.forward
+    backward = machine.constants.elementwise_backward * kernels + back
+    return activation + clamps.forward, forward, backward + clamps.backward + biases.backward
+
+
+def _permutation(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
+    """Seconds of sorting rows by expert and back, in both passes.
+
+    Measured kernels take the bytes they move, which are the same backward.
+    Source: `permute_passes`; where measured, PERMUTE_PASSES and SORT_PASSES.
+    """
+    machine, speed = shapes.machine, shapes.machine.permute_bytes_per_second
+    routed = routing.rows / shapes.table.etp * shapes.storage * shapes.job.model.hidden_size
+    if speed is None:
+        seconds = elementwise_seconds(machine, machine.constants.permute_passes * routed)
+        return seconds, machine.constants.elementwise_backward * seconds
+    sorts = np.where(routing.local_experts > 1, SORT_PASSES, 0)
+    seconds = (PERMUTE_PASSES + sorts + 2 / routing.moe.num_experts_per_tok) * routed / speed
+    return seconds, seconds
+
+
+def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
+    """Seconds of the two exchanges of one pass, with the gathers over etp.
+
+    Source: derived; every token goes to top-k experts at random. A plain all-to-all sends a copy
+    for each of them, DeepEP and HybridEP one for each distinct rank, and between nodes one for
+    each distinct node (DeepSeek-V3, arXiv:2412.19437, section 3.2.2), whose tensor ranks are
+    destinations too: Megatron-LM @d98e8a64 `moe/token_dispatcher.py:1837`, tp_ep_group.
+    """
+    machine, table, constants = shapes.machine, shapes.table, shapes.machine.constants
+    links = group(machine, table.ep, table.etp)
+    top_k = routing.moe.num_experts_per_tok
+    token = shapes.storage * routing.local_tokens * shapes.job.model.hidden_size
+    inside_once = shapes.traits.moe_dispatcher != "alltoall"
+    across_once = shapes.traits.moe_dispatcher_across != "alltoall"
+    once = np.where(links.nodes > 1, across_once, inside_once)
+    ranks = np.where(once, distinct_destinations(table.ep, top_k), top_k)
+    nodes = np.where(once, distinct_destinations(links.nodes, top_k), top_k)
+    fits = machine.bus_bytes_per_second[OPERATIONS.index("alltoall")]
+    bus = fits[fit_column(links)] * constants.alltoall_efficiency
+    inside = token * ranks * bus_factor("alltoall", table.ep) / bus
+    per_nic = links.nic_bytes_per_second / links.inside
+    outside = token * nodes * (links.nodes - 1) / links.nodes / per_nic
+    across = constants.inter_node_alpha + links.fabric_seconds
+    alpha = constants.alltoall_alpha + (links.nodes > 1) * across
+    exchange = np.where(table.ep > 1, alpha + np.maximum(inside, outside), 0.0)
+    one = np.ones(shapes.size, dtype=np.int64)
+    sent = token * ranks * table.etp
+    gather = collective_seconds(machine, "all_gather", sent, group(machine, table.etp, one))
+    return 2 * (exchange + gather)
+
+
+def distinct_destinations(places: FloatColumn | IntColumn, top_k: int) -> FloatColumn:
+    """Distinct places among `top_k` drawn at random from `places`, on average.
+
+    Source: derived; a place is missed with probability (1 - 1 / places) ** top_k.
+    """
+    return np.asarray(places * (1 - (1 - 1 / places) ** top_k))
+
+
+def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
+    """Bytes kept inside the MoE half, and the part that `moe_act` drops.
+
+    Per routed row: permuted input, output (for the gradient of its routing weight) and the MLP
+    inside; per token the router's probabilities. Where the weight multiplies inside the expert the
+    output is not needed; without a gate the weighted activation is a tensor of its own, and so are
+    clamped inputs of a gated unit.
+    Source: as the dense MLP; Megatron Core `moe/experts.py`, `activation_func_with_probs`.
+    """
+    moe = routing.moe
+    cut = moe.moe_intermediate_size / shapes.table.etp
+    tensors = activation_tensors(shapes.job.model, shapes.traits.autograd)
+    low, weighted = shapes.keeps_cast_inputs, shapes.traits.footprint.weighted_experts
+    share = 0.75 if low else 1.0
+    tensors += weighted and not shapes.job.model.gated_mlp
+    hidden = (BYTES_FP8 if low else shapes.storage) + (0 if weighted else shapes.storage)
+    row = hidden * shapes.job.model.hidden_size + share * tensors * shapes.storage * cut
+    router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts
+    clamped = 2.0 * (shapes.job.model.swiglu_limit is not None and separates_experts(shapes))
+    inputs = clamped * routing.rows * shapes.storage * cut
+    activation = routing.rows * shapes.storage * cut * share
+    return routing.rows * row + router + inputs, activation + inputs

@@ -1,0 +1,173 @@
+"""Whole layers that were measured: they set the level, the parts keep the shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from trainplan.costmodel.blocks.parts import Module, PassSeconds
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine.residuals import Residuals, residuals
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.evidence.profile import LayerPoint, Timing
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.model import ModelSpec
+
+PointT = TypeVar("PointT")
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Passes of one kind of block as its parts add up, one row per key."""
+
+    forward: PassSeconds
+    backward: PassSeconds
+
+
+Parts = Callable[[Job, LayoutTable], Passes]
+"""Prices one kind of block from its parts, for each key."""
+Sizes = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Measured over added-up seconds of a kind of block."""
+
+    forward: Residuals
+    backward: Residuals
+    collectives_inside: bool
+    """Tensor-parallel traffic was measured with the layers, so it shares their level."""
+
+    def factors(self, sizes: Sequence[FloatColumn]) -> tuple[FloatColumn, FloatColumn]:
+        """Factors of both passes. Source: `Residuals`."""
+        return self.forward.factor(*sizes), self.backward.factor(*sizes)
+
+
+def levels(
+    job: Job, machine: Machine, traits: RuntimeTraits, parts: Parts, *, moe: bool
+) -> Levels | None:
+    """Levels that measured layers of kernels like the job's give; null where there is none.
+
+    A layer of other kernels tells nothing that its products and its attention did not tell.
+    """
+    mine = [p for p in machine.layers if _tells(p, moe=moe) and _alike(p, traits)]
+    found: list[tuple[Sizes, float, float]] = []
+    for (model, seq_length), points in _grouped(mine, lambda p: (p.model, p.seq_length)).items():
+        keys = LayoutTable.of([_layout(point) for point in points])
+        layer = parts(_job(job, model, seq_length), keys)
+        sizes = np.stack(layer_sizes(model, seq_length, keys, moe=moe), axis=-1).tolist()
+        for row, point in enumerate(points):
+            found.append((tuple(sizes[row]), *_ratios(point, layer, row)))
+    return _levels(found, inside=any(point.collectives_inside for point in mine))
+
+
+def end_levels(
+    job: Job, machine: Machine, traits: RuntimeTraits, parts: Parts, *, head: bool
+) -> Levels | None:
+    """As `levels`, of the embedding or of the head with the loss."""
+    kind = "head" if head else "embedding"
+    mine = [p for p in machine.ends if p.kind == kind and p.kernels == traits.kernels]
+    found: list[tuple[Sizes, float, float]] = []
+    for (hidden, vocab), points in _grouped(mine, lambda p: (p.hidden_size, p.vocab_size)).items():
+        model = job.model.model_copy(update={"hidden_size": hidden, "vocab_size": vocab})
+        keys = LayoutTable.of([Layout(micro_batch_size=point.tokens) for point in points])
+        end = parts(_job(job, model, 1), keys)
+        for row, point in enumerate(points):
+            forward = point.forward.seconds / float(end.forward.total[row])
+            backward = point.backward.seconds / float(end.backward.total[row])
+            found.append(((point.tokens, hidden, vocab), forward, backward))
+    return _levels(found, inside=False)
+
+
+def _levels(found: Sequence[tuple[Sizes, float, float]], *, inside: bool) -> Levels | None:
+    if not found:
+        return None
+    sizes = np.array([one for one, _, _ in found], dtype=np.float64).T
+    forward = residuals(tuple(sizes), np.array([ratio for _, ratio, _ in found]))
+    backward = residuals(tuple(sizes), np.array([ratio for _, _, ratio in found]))
+    return Levels(forward, backward, inside)
+
+
+def _grouped(
+    points: Sequence[PointT], key: Callable[[PointT], KeyT]
+) -> Mapping[KeyT, list[PointT]]:
+    """Points that are priced together."""
+    groups: dict[KeyT, list[PointT]] = {}
+    for point in points:
+        groups.setdefault(key(point), []).append(point)
+    return groups
+
+
+def scaled(seconds: PassSeconds, factor: FloatColumn, *, tensor_parallel: bool) -> PassSeconds:
+    """A pass at another level; its traffic only where that was measured with it."""
+    return replace(
+        seconds,
+        gemm=seconds.gemm * factor,
+        attention=seconds.attention * factor,
+        elementwise=seconds.elementwise * factor,
+        host=seconds.host * factor,
+        tp_comm=seconds.tp_comm * (factor if tensor_parallel else 1.0),
+    )
+
+
+def scaled_module(module: Module, factor: FloatColumn) -> Module:
+    """What recomputation repeats, at another level."""
+    return replace(module, seconds=module.seconds * factor)
+
+
+def _ratios(point: LayerPoint, layer: Passes, row: int) -> tuple[float, float]:
+    """Of both passes; one of which nothing is known has the level of the other."""
+
+    def ratio(parts: PassSeconds, measured: Timing | None) -> float | None:
+        """Measured over added-up seconds, with tensor-parallel traffic where it was inside."""
+        traffic = parts.cp_comm + parts.ep_comm
+        outside = traffic if point.collectives_inside else traffic + parts.tp_comm
+        return measured.seconds / float((parts.total - outside)[row]) if measured else None
+
+    forward = ratio(layer.forward, point.forward)
+    backward = ratio(layer.backward, point.backward)
+    known = ratio(layer.forward + layer.backward, point.both) or forward or backward
+    assert known is not None
+    return forward or known, backward or known
+
+
+def layer_sizes(
+    model: ModelSpec, seq_length: int, keys: LayoutTable, *, moe: bool
+) -> Sequence[FloatColumn]:
+    """What layers resemble each other in: tokens, width, and width of the slice of the MLP."""
+    tokens = keys.micro_batch_size * seq_length / keys.cp
+    width = model.moe.moe_intermediate_size if moe and model.moe else model.intermediate_size
+    sliced = width / (keys.etp if moe else keys.tp)
+    return tokens, np.full(len(keys), float(model.hidden_size)), sliced
+
+
+def _job(job: Job, model: ModelSpec, seq_length: int) -> Job:
+    training = job.training.model_copy(update={"seq_length": seq_length})
+    return Job(model=model, training=training, cluster=job.cluster, runtime=job.runtime)
+
+
+def _tells(point: LayerPoint, *, moe: bool) -> bool:
+    """Is it a layer of that sort with any time?"""
+    sort = point.moe == moe and not (moe and point.model.moe is None)
+    return sort and bool(point.forward or point.backward or point.both)
+
+
+def _alike(point: LayerPoint, traits: RuntimeTraits) -> bool:
+    """Did kernels like those of the job run?"""
+    unfused = point.attention == "unfused", traits.attention == "unfused"
+    return point.kernels == traits.kernels and unfused[0] == unfused[1]
+
+
+def _layout(point: LayerPoint) -> Layout:
+    return Layout(
+        tp=point.tp,
+        ep=point.ep,
+        dp=max(1, point.ep // point.tp),
+        micro_batch_size=point.micro_batch_size,
+    )

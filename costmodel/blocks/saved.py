@@ -1,0 +1,63 @@
+"""What norms and activation functions keep for the backward pass, by runtime."""
+
+from __future__ import annotations
+
+from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.model.params import norms_per_layer
+from trainplan.costmodel.runtimes.autograd import Autograd
+from trainplan.costmodel.spec.model import ModelSpec
+
+
+def norm_extra_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:
+    """Bytes per token that one norm keeps beyond its input and output as they are stored.
+
+    Copies in fp32 stand in for the input of an RMSNorm; a moment is one number (LayerNorm, which is
+    one operation everywhere, takes two).
+    """
+    instead = (_copied_bytes(model, autograd) or storage_bytes) - storage_bytes
+    moments = (2 if model.norm == "layernorm" else 1) if autograd.norm_statistics else 0
+    return instead * model.hidden_size + BYTES_FP32 * moments
+
+
+def layer_norms_extra_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:
+    """Bytes per token that a layer's norms of the hidden state keep beyond two inputs and outputs.
+
+    A norm behind a half keeps the output of that half. Halves in parallel read one input, which
+    both norms keep as one.
+    """
+    one = norm_extra_bytes(model, autograd, storage_bytes)
+    if not autograd.every_norm:
+        return 2 * one
+    count, row = norms_per_layer(model), storage_bytes * model.hidden_size
+    shared = model.parallel_residual and not _copied_bytes(model, autograd)
+    return count * one + (count - 2 - shared) * row
+
+
+def query_key_norm_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:
+    """Bytes per token that norms of queries and keys keep: their inputs.
+
+    Their outputs are rotated, and a rotation keeps neither of its ends.
+    """
+    if not autograd.every_norm or model.qk_norm == "none" or model.mla:
+        return 0.0
+    heads = model.num_attention_heads + model.num_key_value_heads
+    moments = (heads if model.qk_norm == "head" else 2) if autograd.norm_statistics else 0
+    element = _copied_bytes(model, autograd) or storage_bytes
+    return element * heads * model.head_dim + BYTES_FP32 * moments
+
+
+def _copied_bytes(model: ModelSpec, autograd: Autograd) -> int:
+    """Bytes per element of the copies that an RMSNorm keeps instead of its input."""
+    return 0 if model.norm == "layernorm" else BYTES_FP32 * autograd.norm_fp32_copies
+
+
+def activation_tensors(model: ModelSpec, autograd: Autograd) -> int:
+    """Tensors of the MLP's width kept around the activation: its inputs and outputs.
+
+    Fused: both branches and the product (gated), or input and output. One operation each: also the
+    output of the activation where it is gated, and of a ReLU the output alone.
+    """
+    branches = 1 if model.gated_mlp else 0
+    if not autograd.activation_output:
+        return 2 + branches
+    return (1 if model.activation == "relu" else 2) + 2 * branches

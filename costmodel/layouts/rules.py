@@ -1,0 +1,48 @@
+"""Named constraints: why a candidate is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
+from trainplan.costmodel.spec.job import Job
+
+Predicate = Callable[[Job, LayoutTable], BoolColumn]
+"""True where a row breaks the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing a legal layout must respect."""
+
+    name: str
+    columns: frozenset[str]
+    """Columns of `LayoutTable` it reads: the search applies it as soon as these are known."""
+    broken: Predicate
+    says: str
+    """What is wrong and what to do, one line."""
+    source: str
+
+    def __reduce__(self) -> tuple[Callable[[str, str], object], tuple[str, str]]:
+        """Stored by its place in the code, where the decorator has put it."""
+        return _found, (self.broken.__module__, self.broken.__name__)
+
+
+def _found(module: str, name: str) -> object:
+    return getattr(import_module(module), name)
+
+
+def rule(name: str, columns: str, says: str, source: str) -> Callable[[Predicate], Rule]:
+    """Turn a predicate into a `Rule`; `columns` is a blank-separated list."""
+
+    def wrap(broken: Predicate) -> Rule:
+        return Rule(name, frozenset(columns.split()), broken, says, source)
+
+    return wrap
+
+
+def num_microbatches(job: Job, table: LayoutTable) -> IntColumn:
+    """Micro batches of one replica in one step; rounded down where it does not divide."""
+    return job.training.global_batch_size // (table.dp * table.micro_batch_size)

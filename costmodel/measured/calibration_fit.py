@@ -1,0 +1,251 @@
+"""Fit the scalars of a machine on measured steps.
+
+Runs are priced here and fitted in `measured.scalars`. The speed is fitted always; bandwidth
+between nodes and fixed overhead only where the runs tell them apart, and where they predict layouts
+left out of the fit better than the speed alone does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine, machine_of
+from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
+from trainplan.costmodel.measured.profile import measured_machine
+from trainplan.costmodel.measured.scalars import (
+    INTER_NODE,
+    NETWORK_FACTORS,
+    OVERHEAD,
+    SPEED,
+    Fit,
+    Steps,
+    choice_of,
+    fit_of,
+)
+from trainplan.costmodel.model.flops import model_flop_per_step
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.evidence.calibration import (
+    LARGEST_FACTOR,
+    LEAST_FACTOR,
+    Calibration,
+    CalibrationRun,
+    FittedFactor,
+    FittedScalar,
+    Scalars,
+)
+from trainplan.costmodel.spec.evidence.profile import Profile
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.step.simulate import step_seconds
+
+NORMAL_QUANTILE = 1.2816
+"""Of 90 %: the ends of an interval that holds 80 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One measured step and what ran."""
+
+    id: str
+    source: str
+    job: Job
+    layout: Layout
+    step_time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Runs that share one calibration."""
+
+    gpu: str
+    precision: Precision
+    runtime: str
+
+    def __str__(self) -> str:
+        return f"{self.gpu} {self.precision} {self.runtime}"
+
+
+def kind_of(observation: Observation) -> Kind:
+    """GPU, precision and runtime of a run.
+
+    Raises:
+        SpecError: Its cluster mixes GPUs.
+    """
+    job = observation.job
+    gpus = sorted({group.gpu for group in job.cluster.groups})
+    if len(gpus) > 1:
+        raise SpecError(
+            f"{observation.id}: ran on {' and '.join(gpus)}: a calibration is of one kind of GPU"
+        )
+    return Kind(gpus[0], job.training.precision, job.runtime)
+
+
+def kinds_of(observations: Iterable[Observation]) -> Mapping[Kind, tuple[Observation, ...]]:
+    """Runs by kind, the largest group first.
+
+    Raises:
+        SpecError: As `kind_of`.
+    """
+    groups: dict[Kind, list[Observation]] = {}
+    for observation in observations:
+        groups.setdefault(kind_of(observation), []).append(observation)
+    ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), str(item[0])))
+    return MappingProxyType({kind: tuple(group) for kind, group in ranked})
+
+
+def calibrate(observations: Sequence[Observation], profile: Profile | None = None) -> Calibration:
+    """Fit the scalars that the runs identify, on the machine of the catalog or of a profile.
+
+    Raises:
+        SpecError: No run, runs of several GPUs, precisions or runtimes, or a profile of another.
+        PlanError: A run names something unknown.
+    """
+    kinds = kinds_of(observations)
+    if len(kinds) != 1:
+        raise SpecError(
+            "one calibration is of one GPU, precision and runtime; these runs are of "
+            f"{len(kinds)}: {', '.join(map(str, kinds)) or 'none'}"
+        )
+    (kind,) = kinds
+    if profile and profile.gpu != kind.gpu:
+        raise SpecError(
+            f"the profile was measured on {profile.gpu}, the runs are of {kind.gpu}: give one of "
+            "that GPU, or leave --profile out"
+        )
+    steps = _steps(observations, profile)
+    _check_magnitude(observations, steps)
+    names = np.array([observation.layout.model_dump_json() for observation in observations])
+    choice = choice_of(steps, names)
+    fit = fit_of(steps, choice.free)
+    before = _predicted(observations, profile, Scalars())
+    after = _predicted(observations, profile, fit.scalars)
+    measured = steps.measured
+    return Calibration(
+        gpu=kind.gpu,
+        precision=kind.precision,
+        runtime=kind.runtime,
+        models=tuple(dict.fromkeys(o.job.model.name for o in observations)),
+        profile_digest=profile_digest(profile) if profile else None,
+        speed=_factor(fit, SPEED),
+        inter_node_bandwidth=_factor(fit, INTER_NODE),
+        fixed_overhead_seconds=_overhead(fit),
+        error_before_fraction=_median_error(before, measured),
+        error_after_fraction=_median_error(after, measured),
+        error_left_out_fraction=choice.error,
+        runs=tuple(
+            CalibrationRun(
+                id=run.id,
+                source=run.source,
+                measured_step_time_s=run.step_time_s,
+                before_step_time_s=float(before[row]),
+                after_step_time_s=float(after[row]),
+            )
+            for row, run in enumerate(observations)
+        ),
+    )
+
+
+def _check_magnitude(observations: Sequence[Observation], steps: Steps) -> None:
+    """Is every run what it is said to be, to an order of magnitude?
+
+    Raises:
+        SpecError: A step is many times as long or short as predicted.
+    """
+    factors = np.exp(steps.log_predicted(np.zeros(3))) / steps.measured
+    for run, factor in zip(observations, factors.tolist(), strict=True):
+        if not LEAST_FACTOR < factor < LARGEST_FACTOR:
+            raise SpecError(
+                f"{run.id}: the measured step of {run.step_time_s:.4g} s is {1 / factor:.3g} times "
+                "the predicted one: check its unit, its batch and what ran"
+            )
+        _check_speed(run)
+
+
+def _check_speed(run: Observation) -> None:
+    """Is it no faster than its GPUs can multiply?
+
+    Raises:
+        SpecError: Not even at the datasheet's peak.
+    """
+    machine = machine_of(run.job.cluster, run.job.training.precision)
+    peak = machine.peak_flop_per_second * run.job.cluster.num_gpus
+    mfu = model_flop_per_step(run.job) / run.step_time_s / peak
+    if mfu > 1:
+        raise SpecError(
+            f"{run.id}: a step of {run.step_time_s:.4g} s takes {mfu:.3g} times the peak FLOP/s of "
+            f"{run.job.cluster.num_gpus} GPUs: check its unit (tokens_per_s_per_gpu is of one), "
+            "its batch and what ran"
+        )
+
+
+def _steps(observations: Sequence[Observation], profile: Profile | None) -> Steps:
+    priced = [_priced_steps(observation, profile) for observation in observations]
+    return Steps(np.array([o.step_time_s for o in observations]), np.log(np.array(priced)))
+
+
+def _machine(job: Job, profile: Profile | None) -> Machine:
+    return measured_machine(job.cluster, job.training.precision, profile)
+
+
+def _priced_steps(observation: Observation, profile: Profile | None) -> FloatColumn:
+    """Step time of a run with each network factor.
+
+    Source: as `costmodel.step.simulate.step_seconds`.
+    """
+    job, table = observation.job, LayoutTable.of([observation.layout])
+    machine, traits = _machine(job, profile), traits_of(job)
+
+    def seconds(machine: Machine) -> float:
+        return float(step_seconds(job, machine, traits, table)[0])
+
+    if math.isinf(machine.nic_bytes_per_second):
+        return np.full(len(NETWORK_FACTORS), seconds(machine))
+    factors = (Scalars(inter_node_bandwidth=float(factor)) for factor in NETWORK_FACTORS)
+    return np.array([seconds(with_scalars(machine, scalars)) for scalars in factors])
+
+
+def _predicted(
+    observations: Sequence[Observation], profile: Profile | None, scalars: Scalars
+) -> FloatColumn:
+    """Step time of every run under some scalars.
+
+    Source: as `costmodel.step.simulate.step_seconds`.
+    """
+    times = []
+    for observation in observations:
+        job, table = observation.job, LayoutTable.of([observation.layout])
+        machine = with_scalars(_machine(job, profile), scalars)
+        times.append(float(step_seconds(job, machine, traits_of(job), table)[0]))
+    return np.array(times)
+
+
+def _factor(fit: Fit, which: int) -> FittedFactor:
+    value, half = float(fit.theta[which]), NORMAL_QUANTILE * float(fit.spread[which])
+    return FittedFactor(
+        value=math.exp(value),
+        low=math.exp(value - half),
+        high=math.exp(value + half),
+        identified=bool(fit.free[which]),
+    )
+
+
+def _overhead(fit: Fit) -> FittedScalar:
+    value, half = float(fit.theta[OVERHEAD]), NORMAL_QUANTILE * float(fit.spread[OVERHEAD])
+    return FittedScalar(
+        value=value,
+        low=max(0.0, value - half),
+        high=value + half,
+        identified=bool(fit.free[OVERHEAD]),
+    )
+
+
+def _median_error(predicted: FloatColumn, measured: FloatColumn) -> float:
+    return float(np.median(np.abs(predicted / measured - 1)))

@@ -1,0 +1,235 @@
+"""A machine as its profile says it is: what was measured stands beside the fitted curves.
+
+The curves of a profile enter through `machine_of`; here come the residuals around them and the
+speeds that are one number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TypeVar
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.machine.compute import ADAM_STEP_BYTES
+from trainplan.costmodel.machine.constants import Machine, machine_of
+from trainplan.costmodel.machine.hardware import GemmRate
+from trainplan.costmodel.measured.curve_residuals import (
+    attention_residuals,
+    collective_residuals,
+    product_residuals,
+)
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.evidence.constants import Constants
+from trainplan.costmodel.spec.evidence.profile import (
+    LOSSES,
+    PERMUTES,
+    AttentionPoint,
+    CollectivePoint,
+    CopyPoint,
+    EndPoint,
+    LayerPoint,
+    LinkPoint,
+    MemoryPoint,
+    OptimizerPoint,
+    Point,
+    ProductPoint,
+    Profile,
+    StreamPoint,
+)
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
+from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
+
+HALVES: tuple[Precision, ...] = ("bf16", "fp16")
+PointT = TypeVar("PointT")
+
+
+def measured_machine(
+    cluster: ClusterSpec,
+    precision: Precision,
+    profile: Profile | None = None,
+    constants: Constants | None = None,
+) -> Machine:
+    """The machine of a cluster, as a profile measured it where one is given.
+
+    Raises:
+        PlanError: As `machine_of`.
+    """
+    fixed = constants or catalog.constants()
+    if profile is None:
+        return machine_of(cluster, precision, fixed)
+    points = profile.points
+    values = {name: one.value for name, one in profile.constants.items()}
+    machine = machine_of(cluster, precision, fixed.model_copy(update=values), profile)
+    wide = precision in FULL_WIDTH
+    half = _with_residuals(machine, machine.half, profile, (precision,) if wide else HALVES)
+    low = precision in LOW_PRECISION
+    linear = _with_residuals(machine, machine.linear, profile, (precision,)) if low else half
+    machine = replace(machine, half=half, linear=linear)
+    cores = [
+        point
+        for point in points_of(points, AttentionPoint)
+        if point.precision in ((precision,) if wide else HALVES)
+    ]
+    forward, backward = attention_residuals(machine, cores)
+    outside = _outside_bytes(points_of(points, MemoryPoint))
+    updates = points_of(points, OptimizerPoint)
+    return replace(
+        machine,
+        attention_residuals=forward,
+        attention_backward_residuals=backward,
+        collective_residuals=collective_residuals(
+            machine, points_of(points, CollectivePoint), profile.fitted.collectives
+        ),
+        layers=plausible([p for p in points_of(points, LayerPoint) if p.precision == precision]),
+        ends=tuple(p for p in points_of(points, EndPoint) if p.precision == precision),
+        optimizer_bytes_per_second=_optimizer_speed(updates),
+        permute_bytes_per_second=_stream_speed(points, PERMUTES),
+        loss_bytes_per_second=_stream_speed(points, LOSSES),
+        cpu_adam_params_per_second=_cpu_adam_speed(profile.gpus_per_node, updates),
+        host_bytes_per_second=_host_speed(machine, points_of(points, CopyPoint)),
+        outside_bytes=outside,
+    )
+
+
+def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
+    """What was measured, and where the job asks for more than that."""
+    found = [f"measured: {origin.source}" for origin in profile.origins]
+    nodes = sum(group.num_nodes for group in job.cluster.groups)
+    across = any(isinstance(p, CollectivePoint) and p.ranks > p.per_node for p in profile.points)
+    if nodes > profile.num_nodes and across:
+        found.append(
+            f"measured on {profile.num_nodes} nodes, asked for {nodes}: start times of collectives "
+            "are assumed to grow with the logarithm of the nodes, the bandwidth of a NIC to hold"
+        )
+    elif nodes > profile.num_nodes:
+        found.append(
+            f"measured on {profile.num_nodes} node{'s' * (profile.num_nodes > 1)}, asked for "
+            f"{nodes}: links between nodes are assumed as in the catalog"
+        )
+    if job.training.precision not in {p.precision for p in points_of(profile.points, ProductPoint)}:
+        found.append(
+            f"no product was measured in {job.training.precision}: its speed is the catalog's"
+        )
+    return (*found, *profile.notes)
+
+
+def points_of(points: Sequence[Point], kind: type[PointT]) -> list[PointT]:
+    """Points of one sort, in order."""
+    return [point for point in points if isinstance(point, kind)]
+
+
+def plausible(layers: Sequence[LayerPoint]) -> tuple[LayerPoint, ...]:
+    """Measured layers without those slower than the same layer on a larger micro batch.
+
+    Whatever disturbs a measurement makes it longer, and more tokens never take less time.
+    """
+
+    def seconds(point: LayerPoint) -> float:
+        parts = (point.forward, point.backward, point.both)
+        return sum(one.seconds for one in parts if one)
+
+    def same(one: LayerPoint, other: LayerPoint) -> bool:
+        fields = ("model", "moe", "runtime", "tp", "ep", "seq_length")
+        return all(getattr(one, name) == getattr(other, name) for name in fields)
+
+    return tuple(
+        one
+        for one in layers
+        if not any(
+            same(one, other)
+            and other.micro_batch_size > one.micro_batch_size
+            and seconds(other) < seconds(one)
+            for other in layers
+        )
+    )
+
+
+def _with_residuals(
+    machine: Machine, rate: GemmRate, profile: Profile, precisions: tuple[Precision, ...]
+) -> GemmRate:
+    bandwidth, constants = machine.memory_bytes_per_second, machine.constants
+    extra, extra_weight = constants.expert_extra_rows, constants.expert_extra_rows_weight_gradient
+    known = [p for p in points_of(profile.points, ProductPoint) if p.precision in precisions]
+    single = [point for point in known if point.groups == 1]
+    grouped = [point for point in known if point.groups > 1 and not point.weight_gradient]
+    weights = [point for point in known if point.groups > 1 and point.weight_gradient]
+    return replace(
+        rate,
+        residuals=product_residuals(bandwidth, rate, single),
+        grouped=product_residuals(bandwidth, rate, grouped, extra),
+        grouped_weight=product_residuals(bandwidth, rate, weights, extra_weight),
+    )
+
+
+def _optimizer_speed(points: Sequence[OptimizerPoint]) -> float | None:
+    """Bytes per second of Adam at the largest size measured. Source: ADAM_STEP_BYTES."""
+    mine = [p for p in points if p.place == "gpu"]
+    if not mine:
+        return None
+    largest = max(mine, key=lambda p: p.num_params)
+    return ADAM_STEP_BYTES * largest.num_params / largest.time.seconds
+
+
+def _stream_speed(points: Sequence[Point], names: Sequence[str]) -> float | None:
+    """Bytes per second of kernels of these names at the largest size measured, the slowest."""
+    mine = [p for p in points_of(points, StreamPoint) if p.name in names]
+    largest = max((p.moved_bytes for p in mine), default=0)
+    speeds = [p.moved_bytes / p.time.seconds for p in mine if p.moved_bytes == largest]
+    return min(speeds, default=None)
+
+
+def _cpu_adam_speed(processes: int, points: Sequence[OptimizerPoint]) -> float | None:
+    """Parameters per second of all processes of a measured node, each on its share of the cores."""
+    rates = [p.num_params / p.time.seconds for p in points if p.place == "cpu"]
+    return processes * median(rates) if rates else None
+
+
+def _host_speed(machine: Machine, points: Sequence[CopyPoint]) -> float:
+    """Bytes per second between one GPU and the host, the slower way, while most GPUs copy."""
+    copies = [p for p in points if p.direction in ("host_to_device", "device_to_host")]
+    if not copies:
+        return machine.host_bytes_per_second
+    most = max(p.concurrent for p in copies)
+    largest = max(p.num_bytes for p in copies if p.concurrent == most)
+    chosen = [p for p in copies if (p.concurrent, p.num_bytes) == (most, largest)]
+    return min(p.num_bytes / p.time.seconds for p in chosen)
+
+
+def _outside_bytes(points: Sequence[MemoryPoint]) -> float | None:
+    """Context and communicators, where both were measured."""
+    values = {p.name: p.value for p in points}
+    if "context_bytes" not in values or "communicator_bytes" not in values:
+        return None
+    return values["context_bytes"] + values["communicator_bytes"]
+
+
+def measured_links(profile: Profile) -> LinkSpec | None:
+    """Bandwidth between all nodes; null where some pair was not measured, or a name is none.
+
+    Source: derived; median of the largest messages between two nodes.
+    """
+    names = [host.name for host in profile.hosts]
+    named = len(set(names)) == len(names) == profile.num_nodes <= MOST_LINKED_NODES
+    if not named or len(names) < 2 or not all(re.fullmatch(NODE_NAME, name) for name in names):
+        return None
+    points = [p for p in profile.points if isinstance(p, LinkPoint) and p.source in names]
+    largest = max((p.num_bytes for p in points), default=0)
+    rates: dict[frozenset[str], list[float]] = {}
+    for point in points:
+        if point.num_bytes == largest:
+            ends = frozenset((point.source, point.target))
+            rates.setdefault(ends, []).append(largest / point.time.seconds / GB)
+    pairs = {frozenset((one, other)) for one in names for other in names if one != other}
+    if not pairs <= rates.keys():
+        return None
+    return LinkSpec(
+        nodes=tuple(names),
+        gb_per_s=tuple(
+            tuple(median(rates.get(frozenset((a, b)), [0.0])) for b in names) for a in names
+        ),
+    )

@@ -1,0 +1,22 @@
+"""GLM-4-0414: norms before and after each part, half of each head rotated.
+
+Source: transformers `Glm4Config`, `modeling_glm4.py`; arXiv:2406.12793, section 2.
+"""
+
+from __future__ import annotations
+
+from trainplan.costmodel.model.families.decoder import decoder
+from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.spec.model import ModelSpec
+
+DEFAULTS = {
+    "attention_bias": True,
+    "rms_norm_eps": 1.5625e-07,
+    "partial_rotary_factor": 0.5,
+}
+
+
+def glm4(config: HfConfig) -> ModelSpec:
+    """Read a GLM-4; the attention output never has a bias."""
+    config = config.with_defaults(DEFAULTS)
+    return decoder(config, norm_position="both", qkv_bias=config.boolean("attention_bias"))

@@ -1,0 +1,26 @@
+"""Mistral: Llama with a sliding window.
+
+Source: transformers `MistralConfig`; arXiv:2310.06825, section 2.
+"""
+
+from __future__ import annotations
+
+from trainplan.costmodel.model.families.decoder import decoder
+from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec
+
+DEFAULTS = {"head_dim": None, "sliding_window": 4096}
+
+
+def mistral(config: HfConfig) -> ModelSpec:
+    """Read a Mistral; every layer slides unless `sliding_window` is null."""
+    config = config.with_defaults(DEFAULTS)
+    window = config.optional_integer("sliding_window")
+    return decoder(
+        config,
+        sliding_window=window,
+        num_sliding_window_layers=sliding_layers(
+            config, window, otherwise=config.integer("num_hidden_layers")
+        ),
+    )

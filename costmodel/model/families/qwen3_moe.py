@@ -1,0 +1,40 @@
+"""Qwen3-MoE: Qwen3 attention, routed experts, no shared expert.
+
+Source: transformers `Qwen3MoeConfig`, `modeling_qwen3_moe.py`; arXiv:2505.09388, section 2.
+"""
+
+from __future__ import annotations
+
+from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
+from trainplan.costmodel.model.families.decoder import decoder
+from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, window
+from trainplan.costmodel.model.families.qwen2_moe import MOE_DEFAULTS, leading_dense_layers
+from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.windows import sliding_layers
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+
+DEFAULTS = {**COMMON, **WINDOW_DEFAULTS, **MOE_DEFAULTS, "head_dim": None}
+
+
+def qwen3_moe(config: HfConfig) -> ModelSpec:
+    """Read a Qwen3-MoE."""
+    config = config.with_defaults(DEFAULTS)
+    bias = config.boolean("attention_bias")
+    return decoder(
+        config,
+        qkv_bias=bias,
+        attention_output_bias=bias,
+        qk_norm="head",
+        sliding_window=window(config),
+        num_sliding_window_layers=sliding_layers(
+            config, window(config), otherwise=config.integer("num_hidden_layers")
+        ),
+        moe=MoeSpec(
+            num_experts=config.integer("num_experts", "num_local_experts"),
+            num_experts_per_tok=config.integer("num_experts_per_tok"),
+            moe_intermediate_size=config.integer("moe_intermediate_size"),
+            first_k_dense_replace=leading_dense_layers(config),
+            moe_layer_freq=config.integer("decoder_sparse_step"),
+            norm_topk_prob=config.boolean("norm_topk_prob"),
+        ),
+    )

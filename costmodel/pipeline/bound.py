@@ -1,0 +1,211 @@
+"""Seconds of the pipelined part of a step: a proven lower bound for every row, in closed form.
+
+Each schedule brings its own bound (`costmodel.schedules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from trainplan.costmodel.blocks import Block
+from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.comm.collectives import collective_seconds
+from trainplan.costmodel.comm.topology import group
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.bounds import RankSeconds, Work
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSeconds:
+    """Seconds of one layer of a kind for each row, with all that depends on the whole row."""
+
+    forward: FloatColumn
+    backward: FloatColumn
+    """With the work selective recomputation repeats."""
+    weight: FloatColumn
+    """Part of `backward` that only the weight gradients need."""
+    again: FloatColumn
+    """Forward work that full recomputation repeats in the backward pass; sharded weights are
+    gathered once for both."""
+    recompute: FloatColumn
+    """Part of `backward`: what selective recomputation repeats."""
+    traffic: FloatColumn
+    """Part of both passes: exposed gathers and reductions of sharded weights and gradients."""
+    waiting: FloatColumn
+    """Part of both passes: until activations have gone to the host, or come back."""
+
+    def take(self, rows: IntColumn) -> LayerSeconds:
+        """Some of the rows."""
+        return LayerSeconds(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+    def beside(self, copy: FloatColumn, taken: FloatColumn) -> LayerSeconds:
+        """The layer when each pass runs beside a copy of so many seconds, and waits for it.
+
+        Activations of one layer leave while the next runs forward, and are fetched while the one
+        behind runs backward, each way on a stream of its own. `taken` are the seconds in which the
+        copy has the device's memory for itself.
+        Source: Megatron Core `fine_grained_activation_offload.py` (reloads one layer ahead, with
+        one copy of a module in flight); ZeRO-Offload, arXiv:2101.06840, section 4.1.
+        """
+        forward = np.maximum(self.forward + taken, copy)
+        backward = np.maximum(self.backward + taken, copy)
+        waiting = forward - self.forward + backward - self.backward
+        return replace(self, forward=forward, backward=backward, waiting=waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSeconds:
+    """Seconds of every kind of block for each row."""
+
+    dense: LayerSeconds
+    moe: LayerSeconds
+    embedding: LayerSeconds
+    head: LayerSeconds
+    mtp: LayerSeconds
+    p2p: FloatColumn
+    """From the end of a pass to the start of the next stage's: one message, gathered."""
+    sending: FloatColumn
+    """Part of `p2p` in which the sender waits for its message; 0 where it goes on."""
+    split: BoolColumn
+    """The schedule runs weight gradients as passes of their own."""
+    apart: BoolColumn
+    """A step is counted from each rank's own first pass, see `ends_apart`."""
+
+    @property
+    def by_kind(self) -> tuple[LayerSeconds, ...]:
+        """Dense, MoE, embedding, head, MTP."""
+        return self.dense, self.moe, self.embedding, self.head, self.mtp
+
+
+def table_sum_seconds(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
+    """Seconds in which ranks with a copy of the token table add up its gradients, of each row.
+
+    The first and the last rank do, where the head is the table or a module predicts further tokens:
+    an all-reduce of the whole accumulated gradient, after all others and before the optimizer.
+    Source: Megatron-LM @d98e8a64 `distributed/finalize_model_grads.py`,
+    _allreduce_word_embedding_grads; DeepSpeed `runtime/pipe/engine.py`, _exec_reduce_tied_grads.
+    """
+    model = job.model
+    copied = model.tie_word_embeddings or model.num_nextn_predict_layers > 0
+    stage = table.tp * table.cp * table.dp
+    whole, domain = table.pp * stage, machine.domain_gpus
+    stride = np.where(whole <= domain, stage, np.maximum(domain, whole // 2))
+    links = group(machine, np.full(len(table), 2), stride)
+    weights = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
+    size = max(traits.gradient_bytes, job.training.storage_bytes)
+    seconds = collective_seconds(machine, "all_reduce", size * weights, links)
+    return np.asarray(copied * (table.pp > 1) * seconds)
+
+
+def adds_to_a_copy(embedding: FloatColumn | IntColumn, head: FloatColumn | IntColumn) -> BoolColumn:
+    """Does a rank with so many embeddings and heads hold one copy of the token table of two?
+
+    A rank with both has one table for both. Source: as `table_sum_seconds`.
+    """
+    return np.asarray((embedding > 0) != (head > 0))
+
+
+def splits_backward(table: LayoutTable) -> BoolColumn:
+    """Does the schedule of each row run weight gradients as passes of their own?"""
+    return np.array([SCHEDULES[name].splits_backward for name in SCHEDULE_NAMES])[table.schedule]
+
+
+def waits_for_messages(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Does a rank compute nothing while it sends or receives? Source: that of the runtime."""
+    return np.array([name in traits.waits_for_messages for name in SCHEDULE_NAMES])[table.schedule]
+
+
+def ends_apart(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Does each rank start its next step without waiting for the last rank?
+
+    Then steps follow one another as far apart as the longest time of any rank from its first pass
+    to its last, not as the first pass of rank 0 and the last pass of any rank.
+    Source: Qi et al., arXiv:2401.10241, sections 2.3 and 4 (optimizer post-validation).
+    """
+    return np.array([name in traits.unsynchronised for name in SCHEDULE_NAMES])[table.schedule]
+
+
+def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> LayerSeconds:
+    """Gather one kind of block for each row; no weight is sharded yet.
+
+    Source: derived.
+    """
+    forward, backward = block.forward.total[key], block.backward.total[key] + recompute
+    return LayerSeconds(
+        forward,
+        backward,
+        weight=block.weight[key],
+        again=block.again.total[key],
+        recompute=recompute,
+        traffic=np.zeros(len(key)),
+        waiting=np.zeros(len(key)),
+    )
+
+
+def rank_seconds(seconds: RowSeconds, ranks: Ranks) -> RankSeconds:
+    """Work of each rank class and the way to it.
+
+    Source: derived; sums of blocks over the rank's virtual stages.
+    """
+    dense, moe, embedding = seconds.dense, seconds.moe, seconds.embedding
+    forward = ranks.dense * dense.forward
+    backward = ranks.dense * dense.backward
+    behind, messages = ranks.rank > 0, ranks.rank * seconds.p2p
+    reach = ranks.dense_before * dense.forward + messages + behind * embedding.forward
+    home = ranks.dense_before * dense.backward + messages + behind * embedding.backward
+    if ranks.dense_again.any():
+        backward += ranks.dense_again * dense.again
+        home += ranks.dense_again_before * dense.again
+    if ranks.moe.any():
+        forward += ranks.moe * moe.forward
+        backward += ranks.moe * moe.backward
+        reach += ranks.moe_before * moe.forward
+        home += ranks.moe_before * moe.backward
+    if ranks.moe_again.any():
+        backward += ranks.moe_again * moe.again
+        home += ranks.moe_again_before * moe.again
+    for count, block in zip(ranks.by_kind[2:], seconds.by_kind[2:], strict=True):
+        if count.any():
+            forward += count * block.forward
+            backward += count * block.backward
+    weight: FloatColumn = np.broadcast_to(0.0, home.shape)
+    if seconds.split.any():
+        before = (ranks.dense_before, ranks.moe_before, behind)
+        weight = seconds.split * _weight_seconds(seconds, ranks.by_kind)
+        home -= seconds.split * _weight_seconds(seconds, before)
+    return RankSeconds(
+        forward, backward, weight=weight, reach=reach, home=home, apart=seconds.apart
+    )
+
+
+def _weight_seconds(seconds: RowSeconds, counts: Iterable[FloatColumn | BoolColumn]) -> FloatColumn:
+    """Weight gradients of so many blocks of each kind. Source: derived."""
+    some = zip(counts, seconds.by_kind, strict=False)
+    return np.asarray(sum((count * block.weight for count, block in some), start=np.zeros(())))
+
+
+def pipeline_lower_bound(
+    work: RankSeconds, ranks: Ranks, table: LayoutTable, microbatches: IntColumn
+) -> FloatColumn:
+    """Seconds no order of the schedule's passes can beat.
+
+    Every schedule present bounds all rows, which is faster than gathering its own.
+    Source: that of each schedule's bound.
+    """
+    rows = Work(work, ranks.rank, table.pp, microbatches)
+    bound = np.zeros(len(table))
+    for code in np.flatnonzero(np.bincount(table.schedule)).tolist():
+        own = SCHEDULES[SCHEDULE_NAMES[code]].bound(rows)
+        bound = np.where(table.schedule == code, own, bound)
+    return bound

@@ -1,0 +1,127 @@
+"""Coefficients of the pipeline ranks of many layouts: matrices of shape (class, row)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import (
+    FULL,
+    UNIFORM,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    distinct,
+    stage_codes,
+)
+from trainplan.costmodel.pipeline.stages import RankClasses, decoder_of, rank_classes
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Coefficients of each layout under its own recomputation; matrices (class, row).
+
+    A layout with fewer classes than others repeats its last one, so maxima are unchanged.
+    """
+
+    dense: FloatColumn
+    """Dense layers of one rank."""
+    moe: FloatColumn
+    embedding: FloatColumn
+    head: FloatColumn
+    mtp: FloatColumn
+    rank: FloatColumn
+    """Last rank of the class: how many ranks come before it."""
+    dense_before: FloatColumn
+    """Dense layers a micro batch crosses before it reaches that rank."""
+    moe_before: FloatColumn
+    dense_again: FloatColumn
+    """Dense layers of the rank whose whole forward pass is repeated."""
+    moe_again: FloatColumn
+    dense_again_before: FloatColumn
+    moe_again_before: FloatColumn
+    dense_whole_held: FloatColumn
+    """Dense layers held whole: not recomputed in full."""
+    moe_whole_held: FloatColumn
+    mtp_held: FloatColumn
+    inputs_held: FloatColumn
+    """Layer inputs kept by full recomputation."""
+    layers_at_once: FloatColumn
+    """Layers that full recomputation brings back at once."""
+
+    @property
+    def by_kind(self) -> tuple[FloatColumn, ...]:
+        """Blocks of one rank: dense, MoE, embedding, head, MTP."""
+        return self.dense, self.moe, self.embedding, self.head, self.mtp
+
+
+def ranks_of(job: Job, table: LayoutTable, *, merged: bool = True) -> Ranks:
+    """Coefficients of every row; `merged=False` keeps every rank apart, in order.
+
+    Micro batches beyond a full pipeline change no coefficient, so their number is capped there and
+    few distinct pipeline shapes remain; but not where it decides the size of unusual groups.
+    """
+    named = [SCHEDULES[name] for name in SCHEDULE_NAMES]
+    full_pipeline = np.array([one.rounds_to_fill for one in named])
+    groups = np.array(["microbatch_group_size" in one.options for one in named])
+    microbatches = num_microbatches(job, table)
+    unusual = groups[table.schedule] & (table.vpp > 1) & (microbatches % table.pp != 0)
+    full = np.minimum(microbatches, full_pipeline[table.schedule] * table.pp)
+    capped = np.where(unusual, microbatches, full)
+    codes, splits = stage_codes(table)
+    columns = (table.schedule, table.pp, table.vpp, capped, codes)
+    first, shape = distinct(*columns)
+    decoders = [decoder_of(job, split) for split in splits]
+    shapes = [
+        rank_classes(decoders[i], SCHEDULE_NAMES[schedule], (pp, vpp), max(1, m), merged=merged)
+        for schedule, pp, vpp, m, i in zip(*(c[first].tolist() for c in columns), strict=True)
+    ]
+    return _rows(shapes, shape, table)
+
+
+def _rows(shapes: Sequence[RankClasses], shape: IntColumn, table: LayoutTable) -> Ranks:
+    """Pick each row's coefficients; `shape` is the number of its pipeline shape."""
+    sizes = np.array([len(one.rank) for one in shapes])
+    widths = np.array([one.dense_again.shape[1] for one in shapes])
+    member = np.minimum(np.arange(sizes.max())[:, None], sizes[shape] - 1)
+    plain = (np.cumsum(sizes) - sizes)[shape] + member
+    full = table.recompute == FULL
+    uniform = full & (table.recompute_method == UNIFORM)
+    largest = widths[shape] - 1
+    number = np.minimum(table.recompute_num_layers, largest)
+    starts = (np.cumsum(sizes * widths) - sizes * widths)[shape] + member * widths[shape]
+    covered = starts + np.where(uniform, largest, full * number)
+
+    def pick(columns: Sequence[FloatColumn], index: IntColumn) -> FloatColumn:
+        """Coefficients of all shapes end to end, read at `index`."""
+        column = np.concatenate([one.ravel() for one in columns])
+        return column.take(index) if column.any() else np.broadcast_to(0.0, index.shape)
+
+    blocked = pick([one.block_inputs_held for one in shapes], covered)
+    grouped = pick([one.uniform_inputs_held for one in shapes], starts + uniform * number)
+    ahead = np.minimum(number, pick([one.largest_stage for one in shapes], plain))
+    return Ranks(
+        dense=pick([one.dense for one in shapes], plain),
+        moe=pick([one.moe for one in shapes], plain),
+        embedding=pick([one.embedding for one in shapes], plain),
+        head=pick([one.head for one in shapes], plain),
+        mtp=pick([one.mtp for one in shapes], plain),
+        rank=pick([one.rank for one in shapes], plain),
+        dense_before=pick([one.dense_before for one in shapes], plain),
+        moe_before=pick([one.moe_before for one in shapes], plain),
+        dense_again=pick([one.dense_again for one in shapes], covered),
+        moe_again=pick([one.moe_again for one in shapes], covered),
+        dense_again_before=pick([one.dense_again_before for one in shapes], covered),
+        moe_again_before=pick([one.moe_again_before for one in shapes], covered),
+        dense_whole_held=pick([one.dense_whole_held for one in shapes], covered),
+        moe_whole_held=pick([one.moe_whole_held for one in shapes], covered),
+        mtp_held=pick([one.mtp_held for one in shapes], plain),
+        inputs_held=np.where(uniform, grouped, blocked),
+        layers_at_once=np.where(uniform, ahead, full),
+    )

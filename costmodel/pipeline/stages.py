@@ -1,0 +1,238 @@
+"""How layers fill virtual stages, and stages fill pipeline ranks.
+
+Ranks that hold the same blocks form a class. Within a class the last rank starts last (it decides
+time) and the rank that holds most micro batches decides memory, so a few classes stand for all
+ranks exactly. Where no rank of a class holds most of every chunk, each that may is a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.schedules import SCHEDULES, held_passes
+from trainplan.costmodel.schedules.memory import undominated
+from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import StageSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """The layers of a model in order, as far as stages care; hashes faster than the model."""
+
+    moe_before: tuple[int, ...]
+    """Mixture-of-experts layers before layer 0, 1, ..., and in all."""
+    mtp: int
+    """Multi-token-prediction modules."""
+    stages: tuple[StageSpec, ...] | None = None
+    """Virtual stages where they are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageLayers:
+    """Blocks of each virtual stage by kind; columns over stages."""
+
+    dense: IntColumn
+    moe: IntColumn
+    embedding: IntColumn
+    head: IntColumn
+    mtp: IntColumn
+
+    @property
+    def layers(self) -> IntColumn:
+        """Layers of either kind."""
+        return self.dense + self.moe
+
+    @property
+    def by_kind(self) -> tuple[IntColumn, ...]:
+        """Dense, MoE, embedding, head, MTP."""
+        return self.dense, self.moe, self.embedding, self.head, self.mtp
+
+
+@dataclass(frozen=True, slots=True)
+class RankClasses:
+    """Coefficients of one pipeline shape, one number for each class.
+
+    Those marked (class, N) have a row of numbers for N = 0, 1, ... layers that each virtual stage
+    recomputes in full; the last N covers every layer.
+    """
+
+    dense: FloatColumn
+    """Dense layers of one rank."""
+    moe: FloatColumn
+    embedding: FloatColumn
+    head: FloatColumn
+    mtp: FloatColumn
+    rank: FloatColumn
+    """Last rank of the class: how many ranks come before it."""
+    dense_before: FloatColumn
+    """Dense layers a micro batch crosses before it reaches that rank."""
+    moe_before: FloatColumn
+    mtp_held: FloatColumn
+    """MTP modules whose activations the fullest rank of the class holds at its fullest moment."""
+    largest_stage: FloatColumn
+    """Layers of its largest virtual stage."""
+    dense_again: FloatColumn
+    """(class, N) Dense layers of one rank whose forward pass is repeated."""
+    moe_again: FloatColumn
+    dense_again_before: FloatColumn
+    moe_again_before: FloatColumn
+    dense_whole_held: FloatColumn
+    """(class, N) Dense layers held whole by the fullest rank of the class: not recomputed."""
+    moe_whole_held: FloatColumn
+    block_inputs_held: FloatColumn
+    """(class, N) Layer inputs held when the first N layers of each stage are recomputed."""
+    uniform_inputs_held: FloatColumn
+    """(class, N) Layer inputs held when all layers are recomputed in groups of N; 0 for N = 0."""
+
+
+def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder:
+    """The layers of a model in order, and the stages a layout gives."""
+    before = np.concatenate([[0], np.cumsum(job.model.moe_layers)])
+    modules = job.model.num_nextn_predict_layers
+    return Decoder(tuple(before.tolist()), modules, stages)
+
+
+def stage_layers(decoder: Decoder, num_stages: int) -> StageLayers:
+    """Blocks of every virtual stage: embedding first; multi-token prediction and head last.
+
+    Raises:
+        SpecError: The stages given are for another number of stages or of layers.
+    """
+    counts = np.array(_layer_counts(decoder, num_stages))
+    ends = np.cumsum(counts)
+    moe_before = np.array(decoder.moe_before)
+    moe = moe_before[ends] - moe_before[ends - counts]
+    first = np.zeros(num_stages, dtype=np.int64)
+    last = first.copy()
+    first[0] = last[-1] = 1
+    return StageLayers(counts - moe, moe, embedding=first, head=last, mtp=last * decoder.mtp)
+
+
+def _layer_counts(decoder: Decoder, num_stages: int) -> tuple[int, ...]:
+    layers = len(decoder.moe_before) - 1
+    if decoder.stages is None:
+        return layers_per_stage(layers, num_stages)
+    counts = tuple(stage.layers for stage in decoder.stages)
+    if len(counts) != num_stages:
+        raise SpecError(f"{len(counts)} stages are given, pp * vpp is {num_stages}: give as many")
+    if sum(counts) != layers:
+        raise SpecError(
+            f"the stages hold {sum(counts)} layers, the model has {layers}: give every layer once"
+        )
+    return counts
+
+
+@lru_cache(maxsize=8192)
+def rank_classes(
+    decoder: Decoder, schedule: str, shape: tuple[int, int], microbatches: int, *, merged: bool
+) -> RankClasses:
+    """Coefficients of one pipeline shape (pp, vpp); `merged=False` makes every rank a class."""
+    stage = placed(SCHEDULES[schedule].placement, *shape)
+    stages = stage_layers(decoder, stage.size)
+    kinds = [column[stage] for column in stages.by_kind]
+    layers = stages.layers[stage]
+    passes = held_passes(schedule, microbatches, layers)
+    told_apart = np.concatenate(kinds, axis=1) if merged else np.arange(len(stage))[:, None]
+    fullest, last = _classes(told_apart, _by_chunk(kinds, passes))
+    dense, moe, embedding, head, mtp = (kind[last].sum(axis=1, dtype=np.float64) for kind in kinds)
+    held = passes[fullest]
+    limit = np.arange(int(layers.max()) + 1)
+    again = _recomputed(decoder, stages, _limits(decoder, limit))
+    dense_again, moe_again = (column[stage] for column in again)
+    groups = -(-stages.layers[:, None] // np.maximum(limit, 1)) * (limit > 0)
+    return RankClasses(
+        dense=dense,
+        moe=moe,
+        embedding=embedding,
+        head=head,
+        mtp=mtp,
+        rank=last.astype(np.float64),
+        dense_before=_before(stages.dense, last),
+        moe_before=_before(stages.moe, last),
+        mtp_held=held[:, -1] * mtp,
+        largest_stage=layers[last].max(axis=1).astype(np.float64),
+        dense_again=dense_again[last].sum(axis=1, dtype=np.float64),
+        moe_again=moe_again[last].sum(axis=1, dtype=np.float64),
+        dense_again_before=_before(again[0], last),
+        moe_again_before=_before(again[1], last),
+        dense_whole_held=_held(held, (kinds[0][..., None] - dense_again)[fullest]),
+        moe_whole_held=_held(held, (kinds[1][..., None] - moe_again)[fullest]),
+        block_inputs_held=_held(held, (dense_again + moe_again)[fullest]),
+        uniform_inputs_held=_held(held, groups[stage][fullest]),
+    )
+
+
+def layers_again(
+    decoder: Decoder, stages: StageLayers, table: LayoutTable
+) -> tuple[IntColumn, IntColumn]:
+    """Dense and MoE layers of every virtual stage that full recomputation repeats; (row, stage)."""
+    full = table.recompute == FULL
+    uniform = full & (table.recompute_method == UNIFORM)
+    everything = int(stages.layers.max())
+    limit = np.where(uniform, everything, np.where(full, table.recompute_num_layers, 0))
+    dense, moe = _recomputed(decoder, stages, _limits(decoder, limit))
+    return dense.T, moe.T
+
+
+def _limits(decoder: Decoder, limit: IntColumn) -> IntColumn:
+    """Layers that may be recomputed, by stage where the stages say so; shape (stage or 1, N)."""
+    own = [stage.recompute_num_layers for stage in decoder.stages or ()]
+    if not any(number is not None for number in own):
+        return limit[None, :]
+    return np.stack([limit if number is None else np.full_like(limit, number) for number in own])
+
+
+def _classes(told_apart: IntColumn, passes: FloatColumn) -> tuple[IntColumn, IntColumn]:
+    """Fullest and last member of every class of equal rows, by its passes in flight.
+
+    A class is there once for each member that may be the fullest; all of them with its last one.
+    """
+    _, inverse = np.unique(told_apart, axis=0, return_inverse=True)
+    members = [np.flatnonzero(inverse.ravel() == number) for number in range(inverse.max() + 1)]
+    fullest = [some[undominated(passes[some])] for some in members]
+    last = [np.full(len(most), some[-1]) for most, some in zip(fullest, members, strict=True)]
+    return np.concatenate(fullest), np.concatenate(last)
+
+
+def _by_chunk(kinds: Sequence[IntColumn], passes: FloatColumn) -> FloatColumn:
+    """Passes in flight as far as they tell ranks apart: their sum where all chunks are alike.
+
+    Source: derived.
+    """
+    dense, moe, _, _, mtp = kinds
+    even = (np.ptp(dense, axis=1) == 0) & (np.ptp(moe, axis=1) == 0) & (mtp[:, -1] == 0)
+    alike = even & ((dense[:, 0] == 0) | (moe[:, 0] == 0))
+    total = np.zeros_like(passes)
+    total[:, 0] = passes.sum(axis=1)
+    return np.where(alike[:, None], total, passes)
+
+
+def _before(column: IntColumn, ranks: IntColumn) -> FloatColumn:
+    """Sum over the stages 0..rank-1 of the first chunk. Source: derived."""
+    total = np.concatenate([np.zeros((1, *column.shape[1:])), np.cumsum(column, axis=0)])
+    return np.asarray(total[ranks], dtype=np.float64)
+
+
+def _held(passes: FloatColumn, layers: IntColumn) -> FloatColumn:
+    """Layers in flight: passes (class, chunk) times layers (class, chunk, N). Source: derived."""
+    return np.asarray(np.einsum("kc,kcn->kn", passes, layers))
+
+
+def _recomputed(
+    decoder: Decoder, stages: StageLayers, limit: IntColumn
+) -> tuple[IntColumn, IntColumn]:
+    """Dense and MoE layers among the first of each stage; `limit` and result are (stage, N)."""
+    moe_before = np.array(decoder.moe_before)
+    counts = stages.layers
+    start = np.cumsum(counts) - counts
+    covered = np.minimum(limit, counts[:, None])
+    moe = moe_before[start[:, None] + covered] - moe_before[start][:, None]
+    return covered - moe, moe

@@ -1,0 +1,82 @@
+"""DualPipeV: F of one virtual stage beside the backward pass of the other, on a V.
+
+A rank pairs a pass down the V with one up it, so that messages of either hide behind the work of
+the other. Here the two run one after the other, F first, as a runtime without a joint kernel does.
+Weight gradients run apart only where ranks would wait: before the steady phase and after it.
+Source: DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv:2412.19437, section 3.2.1, halved to a V;
+the order as torch.distributed.pipelining `schedules.py`, `ScheduleDualPipeV`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import BoolColumn, IntColumn
+from trainplan.costmodel.schedules.bounds import split_chunks_bound
+from trainplan.costmodel.schedules.memory import held_by
+from trainplan.costmodel.schedules.patterns.v_frames import (
+    B0,
+    B1,
+    F0,
+    F1,
+    W0,
+    W1,
+    WHOLE0,
+    WHOLE1,
+    Turn,
+    walked,
+)
+from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+
+
+def turns(pp: int, rank: int, num_microbatches: int) -> list[Turn]:
+    """Ops of a rank. Source: that of the module."""
+    behind = pp - rank - 1
+    return [
+        *[F0] * (2 * behind),
+        *[F0, F1] * (rank + 1),
+        *[B1, W1, F1] * behind,
+        *[F0, WHOLE1, F1, WHOLE0] * (num_microbatches - 2 * pp + rank + 1),
+        *[WHOLE1, F1, WHOLE0] * behind,
+        *_drain(rank, behind),
+    ]
+
+
+def _drain(rank: int, behind: int) -> list[Turn]:
+    """Backward passes up and down in turn, half of them split; W once ranks behind are done.
+
+    Source: that of the module.
+    """
+    whole = ([WHOLE1, WHOLE0] * (rank + 1))[: rank + 1]
+    split = ([B1, B0] * (rank + 1))[rank + 1 :]
+    waiting = [W1 if turn == B1 else W0 for turn in split] + [W0] * behind
+    apart = [turn for weight in waiting[:behind] for turn in (weight, B0)]
+    return [*whole, *split, *apart, *waiting[behind:]]
+
+
+def program(shape: Shape, relative: RelativeSeconds) -> Program:
+    """Ops of every rank."""
+    pp, m = shape.pp, shape.num_microbatches
+    return walked([turns(pp, rank, m) for rank in range(pp)], shape)
+
+
+def _too_short(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:
+    return np.asarray(num_microbatches < 2 * pp)
+
+
+FILLS = ShapeRule(
+    "num_microbatches must be at least 2 * pp, so that both ways are full", _too_short
+)
+SCHEDULE = Schedule(
+    program,
+    held_by(program),
+    split_chunks_bound,
+    rounds_to_fill=2,
+    placement="v",
+    least_vpp=2,
+    most_vpp=2,
+    rules=(FILLS,),
+    splits_backward=True,
+    repeats=True,
+)

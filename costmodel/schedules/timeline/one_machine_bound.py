@@ -1,0 +1,152 @@
+"""What one rank needs for its passes, between what lies ahead of them and behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.schedules.timeline.release_times import (
+    AFTER,
+    BACKWARD,
+    BEFORE,
+    FORWARD,
+    FloatMatrix,
+    Walk,
+    earliest,
+)
+
+
+class Tasks(NamedTuple):
+    """Ops of one rank, or any other work of it, and what surrounds each; columns."""
+
+    heads: FloatColumn
+    """Seconds before which it cannot start."""
+    seconds: FloatColumn
+    tails: FloatColumn
+    """Seconds that are left at least when it ends."""
+
+
+MOST_TASKS = 4_000
+"""Ops of a rank that are bounded by their best set; of more, by nested sets alone.
+
+Source: assumed; some hundredths of a second.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """A walk with the least seconds ahead of and behind every op of it."""
+
+    walk: Walk
+    heads: FloatMatrix
+    """As of `earliest`."""
+    tails: FloatMatrix
+    """As of `earliest` on the walk backwards: of the k-th last end, what is left then."""
+
+    def tasks(self, stage: int) -> Iterator[Tasks]:
+        """The ops of one stage. Source: derived; the k-th start is followed by the k-th end."""
+        walk = self.walk
+        for op, mirrored, seconds in (
+            (FORWARD, BACKWARD, walk.forward),
+            (BACKWARD, FORWARD, walk.backward),
+            (AFTER, BEFORE, walk.after),
+        ):
+            heads, tails = self.heads[op, stage], self.tails[mirrored, stage, ::-1]
+            yield Tasks(heads, np.full(len(heads), seconds[stage]), tails)
+
+    def releases(self, stage: int) -> FloatColumn:
+        """Seconds left at least when a stage frees its k-th last activations.
+
+        Source: derived; a weight gradient of no length runs at once.
+        """
+        mirrored = BEFORE if self.walk.after[stage] > 0 else FORWARD
+        return np.asarray(self.tails[mirrored, stage])
+
+    def lifetime(self, stage: int) -> float:
+        """Least seconds that a stage holds the activations of one micro batch. Source: derived."""
+        freed = self.heads[AFTER, stage, 0] + self.walk.after[stage]
+        return float(freed - self.heads[FORWARD, stage, 0])
+
+
+def ends_of(walk: Walk) -> Ends:
+    """Both ends of a walk. Source: as `earliest`."""
+    return Ends(walk, earliest(walk), earliest(walk.backwards()))
+
+
+def rank_bound(walks: list[Ends], rank: int, beside: float = 0.0) -> float:
+    """Seconds that one rank needs for its stages of all walks, and for `beside` other work.
+
+    Source: derived, docs/explanation/schedules.md.
+    """
+    hosted = [(ends, int(s)) for ends in walks for s in np.flatnonzero(ends.walk.rank == rank)]
+    if not hosted:
+        return 0.0
+    parts = [part for ends, stage in hosted for part in ends.tasks(stage)]
+    if beside:
+        soonest = min(part.heads.min() for part in parts)
+        parts.append(Tasks(np.array([soonest]), np.array([beside]), np.zeros(1)))
+    tasks = Tasks(*map(np.concatenate, zip(*parts, strict=True)))
+    few = len(tasks.heads) <= MOST_TASKS
+    work = one_machine_bound(tasks) if few else nested_bound(tasks)
+    return max(work, memory_bound(hosted))
+
+
+def nested_bound(tasks: Tasks) -> float:
+    """As `one_machine_bound`, over sets of all tasks whose heads, or tails, are long enough.
+
+    Source: derived; each of these sets is one of those that count there.
+    """
+    heads, seconds, tails = tasks
+    bounds = []
+    for ahead, behind in ((heads, tails), (tails, heads)):
+        order = np.argsort(-ahead, kind="stable")
+        least = np.minimum.accumulate(behind[order])
+        bounds.append((ahead[order] + np.cumsum(seconds[order]) + least).max())
+    return float(max(bounds))
+
+
+def one_machine_bound(tasks: Tasks) -> float:
+    """Seconds in which one machine can do all tasks, if it may interrupt them.
+
+    At any time it works on the task with the longest tail of those it may run. The result is the
+    largest sum, over sets of tasks, of the shortest head, all work and the shortest tail.
+    Source: Carlier, The one-machine sequencing problem, EJOR 11, 1982, section 3.
+    """
+    columns = (column.tolist() for column in tasks)
+    waiting = sorted(zip(*columns, strict=True), reverse=True)
+    ready: list[tuple[float, float]] = []
+    now = bound = 0.0
+    while waiting or ready:
+        if not ready:
+            now = max(now, waiting[-1][0])
+        while waiting and waiting[-1][0] <= now:
+            _, seconds, behind = waiting.pop()
+            heappush(ready, (-behind, seconds))
+        tail, left = heappop(ready)
+        stop = waiting[-1][0] if waiting else now + left
+        if now + left > stop:
+            heappush(ready, (tail, left - (stop - now)))
+            now = stop
+        else:
+            now += left
+            bound = max(bound, now - tail)
+    return bound
+
+
+def memory_bound(hosted: list[tuple[Ends, int]]) -> float:
+    """Seconds in which one rank's memory can hold all activations for their lifetimes.
+
+    Each place in memory waits for its first activations and idles after its last. Source: derived,
+    docs/explanation/schedules.md.
+    """
+    walk = hosted[0][0].walk
+    held = sum(ends.walk.passes * ends.lifetime(stage) for ends, stage in hosted)
+    first = np.sort(np.concatenate([ends.heads[FORWARD, stage] for ends, stage in hosted]))
+    last = np.sort(np.concatenate([ends.releases(stage) for ends, stage in hosted]))
+    memory = min(len(first), int(walk.memory[hosted[0][1]]))
+    return float((held + first[:memory].sum() + last[:memory].sum()) / memory)

@@ -1,0 +1,300 @@
+"""What was measured on a machine: points, the curves through them, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.sourced import Sourced
+from trainplan.costmodel.spec.training import Precision
+
+SCHEMA = "trainplan/profile/v1"
+
+Count = Annotated[int, Field(gt=0, le=1 << 40)]
+"""A size or a number; what is larger is a slip."""
+MOST_POINTS = 20_000
+Flag = Literal["noisy", "drift", "outliers", "throttled", "stated"]
+"""What is wrong with a timing: repeats that do not agree, that change while measured, that lie far
+from the others, a GPU that reports it was slowed down; `stated`: a figure of another tool, whose
+repeats are unknown."""
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "p2p"]
+PERMUTES, LOSSES = ("permute", "permute_backward"), ("loss",)
+Direction = Literal["host_to_device", "device_to_host", "nvme_read", "nvme_write"]
+
+
+class Timing(Spec):
+    """Seconds of one call, over repeats; of several ranks the slowest in every repeat."""
+
+    seconds: PositiveFloat
+    """Median."""
+    spread_fraction: NonNegativeFloat = 0.0
+    """Scaled median absolute deviation over the median."""
+    half_width_fraction: NonNegativeFloat = 0.0
+    """Half the 95 % confidence interval of the median, over the median."""
+    repeats: Count = 1
+    flags: tuple[Flag, ...] = ()
+    slowest_rank: NonNegativeInt | None = None
+
+
+class ProductPoint(Spec):
+    """A matrix product `m x k` times `k x n`, or `groups` of them in one grouped kernel."""
+
+    kind: Literal["gemm"] = "gemm"
+    m: Count
+    """Rows; of a group on average."""
+    n: Count
+    k: Count
+    groups: Count = 1
+    precision: Precision = "bf16"
+    weight_gradient: bool = False
+    """Reduces over tokens into an fp32 gradient: `m` inputs and `n` outputs of the weight, `k`
+    tokens, of one group on average."""
+    time: Timing
+
+
+class AttentionPoint(Spec):
+    """The core of causal attention on one rank."""
+
+    kind: Literal["attention"] = "attention"
+    micro_batch_size: Count
+    seq_length: Count
+    num_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    value_dim: Count
+    precision: Precision = "bf16"
+    forward: Timing
+    backward: Timing | None = None
+
+
+class LayerPoint(Spec):
+    """One whole transformer layer on one rank, nothing recomputed."""
+
+    kind: Literal["layer"] = "layer"
+    model: ModelSpec
+    """The model it is a layer of; `moe` tells which sort."""
+    moe: bool = False
+    runtime: str
+    """What ran it: `torch-eager` is what `plan profile` times."""
+    kernels: Literal["fused", "legacy", "eager"] = "eager"
+    """As in the traits of runtimes: one kernel for what belongs together, those of 2021 to 2023, or
+    one for every operation."""
+    attention: Literal["flash", "unfused"] = "flash"
+    tp: Count = 1
+    ep: Count = 1
+    micro_batch_size: Count
+    seq_length: Count
+    precision: Precision = "bf16"
+    collectives_inside: bool = False
+    """The times include those of the tensor-parallel collectives."""
+    forward: Timing | None = None
+    backward: Timing | None = None
+    """Input and weight gradients; null where only both passes together are known."""
+    both: Timing | None = None
+    """Forward and backward together, where they were not told apart."""
+    weight: Timing | None = None
+    """Weight gradients alone."""
+    saved_bytes: NonNegativeFloat | None = None
+    """Kept from forward to backward."""
+
+
+class EndPoint(Spec):
+    """The embedding, or the final norm, output projection and loss, on one rank."""
+
+    kind: Literal["embedding", "head"]
+    tokens: Count
+    hidden_size: Count
+    vocab_size: Count
+    """Rows on this rank."""
+    runtime: str = "torch-eager"
+    kernels: Literal["fused", "legacy", "eager"] = "eager"
+    """As in `LayerPoint`."""
+    precision: Precision = "bf16"
+    forward: Timing
+    backward: Timing
+
+
+class OptimizerPoint(Spec):
+    """A step of Adam over parameters of one rank."""
+
+    kind: Literal["optimizer"] = "optimizer"
+    num_params: Count
+    place: Literal["gpu", "cpu"] = "gpu"
+    """Where states live and are updated."""
+    threads: Count = 1
+    time: Timing
+
+
+class StreamPoint(Spec):
+    """A kernel bound by memory: a norm, an activation, a copy."""
+
+    kind: Literal["stream"] = "stream"
+    name: str
+    """PERMUTES sort rows by expert, LOSSES are fused; all others are kernels without reuse."""
+    moved_bytes: Count
+    """Read and written; of a loss `LOSS_PASSES` of `blocks.embedding_and_head` over the logits."""
+    time: Timing
+
+
+class CollectivePoint(Spec):
+    """A collective or message on groups that all run at once."""
+
+    kind: Literal["collective"] = "collective"
+    operation: Operation
+    ranks: Count
+    """Members of one group."""
+    per_node: Count
+    """Members of one group in one node."""
+    stride: Count = 1
+    """Distance of neighbouring members: 1 consecutive, the node size for one rank per node."""
+    num_bytes: Count
+    """Of the full tensor: gathered output, scattered input, reduced tensor, sum sent by one rank;
+    of `p2p` the message."""
+    time: Timing
+
+
+class LinkPoint(Spec):
+    """Messages between two nodes, or two GPUs of one, while other pairs do the same."""
+
+    kind: Literal["link"] = "link"
+    source: str
+    target: str
+    num_bytes: Count
+    time: Timing
+
+
+class CopyPoint(Spec):
+    """Bytes between a GPU and host memory, or between memory and a drive."""
+
+    kind: Literal["copy"] = "copy"
+    direction: Direction
+    num_bytes: Count
+    concurrent: Count = 1
+    """GPUs of the node that copy at the same time."""
+    time: Timing
+
+
+class OverlapPoint(Spec):
+    """Compute and communication at the same time."""
+
+    kind: Literal["overlap"] = "overlap"
+    operation: Operation
+    ranks: Count
+    num_bytes: Count
+    compute_slowdown: PositiveFloat
+    """Seconds of the compute beside traffic over those alone."""
+    communication_slowdown: PositiveFloat
+
+
+class MemoryPoint(Spec):
+    """Memory that the caching allocator does not count, or takes beyond what is asked of it."""
+
+    kind: Literal["memory"] = "memory"
+    name: Literal["context_bytes", "communicator_bytes", "reserve_fraction"]
+    value: NonNegativeFloat
+
+
+class PowerPoint(Spec):
+    """Power of one GPU in a state."""
+
+    kind: Literal["power"] = "power"
+    state: str
+    watts: NonNegativeFloat
+    joules_per_call: NonNegativeFloat | None = None
+
+
+Point = Annotated[
+    ProductPoint
+    | AttentionPoint
+    | LayerPoint
+    | EndPoint
+    | OptimizerPoint
+    | StreamPoint
+    | CollectivePoint
+    | LinkPoint
+    | CopyPoint
+    | OverlapPoint
+    | MemoryPoint
+    | PowerPoint,
+    Field(discriminator="kind"),
+]
+
+
+class Host(Spec):
+    """One node that was measured."""
+
+    name: str
+    num_gpus: PositiveInt
+    gpu_names: tuple[str, ...] = ()
+    gpu_memory_bytes: NonNegativeInt | None = None
+    """Of one GPU."""
+    cpu: str = ""
+    num_cores: PositiveInt | None = None
+    memory_bytes: NonNegativeInt | None = None
+    driver: str | None = None
+    nics: tuple[str, ...] = ()
+    """Device and rate, `mlx5_0 400 Gb/s`."""
+    topology: tuple[str, ...] = ()
+    """Links between GPUs, NUMA nodes: one sentence each."""
+    clocks: tuple[str, ...] = ()
+    """Largest clocks and power limit of each GPU, and what slowed it down."""
+
+
+class Software(Spec):
+    """Versions that decide how fast kernels are."""
+
+    torch: str
+    cuda: str | None = None
+    nccl: str | None = None
+    backend: str
+
+
+class Origin(Spec):
+    """Where a profile comes from."""
+
+    source: str
+    """Who measured: `plan profile` and the hosts, or the repository and path of an import."""
+    created: str | None = None
+    """ISO 8601, UTC."""
+    command: str | None = None
+    wall_seconds: NonNegativeFloat | None = None
+
+
+class Failure(Spec):
+    """Something asked for that was not measured."""
+
+    item: str
+    detail: str
+    rank: NonNegativeInt | None = None
+    host: str | None = None
+
+
+class Profile(Spec):
+    """Measurements of one kind of GPU and the nodes it is in."""
+
+    gpu: str
+    """Catalog name, or the machine's own name where the catalog has no such device."""
+    device: GpuSpec | None = None
+    """Its numbers where the catalog has none."""
+    num_nodes: PositiveInt = 1
+    gpus_per_node: PositiveInt
+    origins: tuple[Origin, ...] = Field(min_length=1)
+    hosts: tuple[Host, ...] = ()
+    software: Software | None = None
+    fitted: FittedConstants = FittedConstants()
+    """Curves through the points; what is absent stays as in the catalog."""
+    constants: Mapping[str, Sourced] = Field(default_factory=dict)
+    """Values of `costmodel.spec.evidence.constants.Constants` that the points give."""
+    nic_gb_per_s: Sourced | None = None
+    """Between scale-up domains, of one GPU in one direction, as collectives reach it."""
+    scatter_fraction: Mapping[str, NonNegativeFloat] = Field(default_factory=dict)
+    """Median of |fit / measured - 1| by curve, each point left out in turn."""
+    points: tuple[Point, ...] = Field(default=(), max_length=MOST_POINTS)
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What to know: slow nodes, noisy neighbours, what was assumed."""

@@ -1,0 +1,120 @@
+"""What one block more on a rank costs: seconds, bytes and parameters of every kind of block.
+
+All that a pipeline rank does and holds is a sum over its blocks, so these numbers and the blocks of
+each rank give its work and memory for any split of the layers. They come from the same formulas as
+an estimate, asked for ranks that hold one block each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.rank import rank_memory
+from trainplan.costmodel.memory.states import RankParams, rank_params
+from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.step.estimate import Priced
+from trainplan.costmodel.traffic.data_parallel import (
+    rank_offload_seconds,
+    rank_optimizer_seconds,
+    updated_params,
+)
+
+KINDS = 5
+"""Dense layer, MoE layer, embedding, head, MTP module."""
+DENSE, MOE, EMBEDDING, HEAD, MTP = range(KINDS)
+
+
+def layer_counts(job: Job) -> tuple[tuple[int, int], ...]:
+    """Kinds of decoder layer that a model has, and how many of each."""
+    counts = ((DENSE, job.model.num_dense_layers), (MOE, job.model.num_moe_layers))
+    return tuple((kind, count) for kind, count in counts if count)
+
+
+def usual_layers(job: Job) -> tuple[int, int]:
+    """The kind of decoder layer that a model has most of, and how many."""
+    return max(layer_counts(job), key=lambda pair: pair[1])
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCosts:
+    """Costs of one block of each kind; matrices have shape (kind, row)."""
+
+    forward: FloatColumn
+    """Seconds of one micro batch, as the other passes."""
+    backward: FloatColumn
+    weight: FloatColumn
+    again: FloatColumn
+    """Of `backward`, what full recomputation adds."""
+    state_bytes: FloatColumn
+    """Weights, gradients and optimizer states on the device."""
+    kept_bytes: FloatColumn
+    """Activations of one micro batch between its passes, where the layer is not recomputed."""
+    input_bytes: FloatColumn
+    """Of one layer, what full recomputation keeps; of each row."""
+    params: RankParams
+    optimizer: FloatColumn
+    """Seconds of the optimizer step on the device."""
+    offload: FloatColumn
+    """Seconds that the offloaded share adds."""
+
+    def take(self, rows: IntColumn) -> BlockCosts:
+        """Some of the rows."""
+        plain = (f.name for f in fields(self) if f.name not in ("params", "input_bytes"))
+        columns = {name: getattr(self, name)[:, rows] for name in plain}
+        return BlockCosts(
+            **columns, input_bytes=self.input_bytes[rows], params=self.params.take(rows)
+        )
+
+
+def block_costs(job: Job, machine: Machine, traits: RuntimeTraits, priced: Priced) -> BlockCosts:
+    """Costs of every kind of block for each row of a priced table."""
+    table = priced.table
+    units = _one_block_each(len(table))
+    blocks, params = priced.gathered, priced.params
+    held = rank_params(units, params)
+    memory = rank_memory(job, traits, table, blocks, ranks=units, params=params, held=held)
+    updated = updated_params(table, held)
+    seconds = priced.seconds.by_kind
+    return BlockCosts(
+        forward=np.stack([one.forward for one in seconds]),
+        backward=np.stack([one.backward for one in seconds]),
+        weight=np.stack([one.weight for one in seconds]) * priced.seconds.split,
+        again=np.stack([one.again for one in seconds]),
+        state_bytes=memory.weights + memory.gradients + memory.optimizer,
+        kept_bytes=memory.activations,
+        input_bytes=blocks.kinds.layer_input_bytes[blocks.key],
+        params=held,
+        optimizer=rank_optimizer_seconds(machine, table, held, updated),
+        offload=rank_offload_seconds(machine, table, updated),
+    )
+
+
+def _one_block_each(rows: int) -> Ranks:
+    """Ranks that hold one block, of each kind in turn, and the activations of one micro batch."""
+    one = np.repeat(np.eye(KINDS)[:, :, None], rows, axis=2)
+    none = np.zeros((KINDS, rows))
+    return Ranks(
+        dense=one[DENSE],
+        moe=one[MOE],
+        embedding=one[EMBEDDING],
+        head=one[HEAD],
+        mtp=one[MTP],
+        rank=none,
+        dense_before=none,
+        moe_before=none,
+        dense_again=none,
+        moe_again=none,
+        dense_again_before=none,
+        moe_again_before=none,
+        dense_whole_held=one[DENSE],
+        moe_whole_held=one[MOE],
+        mtp_held=one[MTP],
+        inputs_held=none,
+        layers_at_once=none,
+    )

@@ -1,0 +1,164 @@
+"""Energy of one step: what the GPUs draw while they multiply, move memory and wait.
+
+energy = power limit of all GPUs x (waiting share x step
+         + (1 - waiting share) x seconds of matrix products
+         + (memory share - waiting share) x seconds of other kernels)
+
+The last two are known before a schedule is run, and the first grows with the step time alone, so a
+lower bound of seconds gives one of joules. Hosts, switches and cooling are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks.parts import PassSeconds
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.step.estimate import Priced
+
+WAITING_SHARE = 0.35
+"""Power of a GPU that communicates or waits, over its power limit.
+
+Source: midway between the troughs at the end of an iteration, 20 % (which is idle) and 50 % of the
+limit on A100; Patel et al., POLCA, arXiv:2308.12908, section on training. It holds for bubbles
+too: the kernel that waits for a message spins."""
+MEMORY_SHARE = 0.6
+"""Power of a GPU that runs kernels without reuse, over its power limit.
+
+Source: assumed, between waiting and products; the same paper, section on inference, shows that
+phases limited by memory draw visibly less than the limit."""
+PRODUCTS_SHARE = 1.0
+"""Power of a GPU in matrix products and attention, over its power limit.
+
+Source: the same paper, section on training: peaks of an iteration reach the limit. Sustained
+speeds of the catalog are those at the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules of the layouts of one job."""
+
+    job: Job
+    machine: Machine
+    traits: RuntimeTraits
+    limit_watts: float
+    """Power limit of all GPUs together."""
+
+    def joules(self, seconds: FloatColumn, busy: FloatColumn) -> FloatColumn:
+        """Joules of one step of all GPUs.
+
+        `busy` are the seconds at the power limit that draw as much above waiting as a GPU does.
+        Source: the sum at the head of this module.
+        """
+        return self.limit_watts * (WAITING_SHARE * seconds + busy / self.machine.speed)
+
+    def floor_busy(self, table: LayoutTable) -> FloatColumn:
+        """Busy seconds of one GPU that no recomputation can fall below.
+
+        Source: derived; each rank holds 1 / pp of the model.
+        """
+        keys, key = distinct_keys(self.job, self.traits, table)
+        kinds = blocks(self.job, self.machine, self.traits, keys)
+        return self._share(table) * _whole_model(self.job.model, kinds)[key]
+
+    def busy(self, priced: Priced, *, apart: bool) -> FloatColumn:
+        """Busy seconds of one GPU, mean over ranks; a lower bound unless ranks are `apart`.
+
+        Source: derived; every rank repeats what its recomputation says.
+        """
+        key, ranks = priced.key, priced.ranks
+        total = _whole_model(self.job.model, priced.blocks)[key]
+        total = total + _selective(self.job.model, priced)
+        for again, kind in ((ranks.dense_again, 0), (ranks.moe_again, 1)):
+            repeated = _busy(priced.blocks.by_kind[kind].again)[key]
+            total = total + _over_ranks(again, priced.table, apart=apart) * repeated
+        return self._share(priced.table) * total
+
+    def _share(self, table: LayoutTable) -> FloatColumn:
+        """Micro batches of a replica times the share of the model on one rank. Source: derived."""
+        return num_microbatches(self.job, table) / table.pp
+
+
+def energy_of(job: Job, machine: Machine, traits: RuntimeTraits) -> Energy:
+    """Energy of the layouts of a job.
+
+    Raises:
+        SpecError: The power limit of a GPU is unknown.
+    """
+    return Energy(job, machine, traits, limit_watts(job.cluster))
+
+
+def limit_watts(cluster: ClusterSpec) -> float:
+    """Watts all GPUs of the cluster may draw together.
+
+    Source: derived, the sum over node groups of GPUs x `tdp_w` of the catalog.
+
+    Raises:
+        SpecError: The catalog has no power limit of a GPU.
+    """
+    total = 0.0
+    for group in cluster.groups:
+        limit = catalog.device(group).tdp_w
+        if limit is None:
+            raise SpecError(
+                f"the power limit of {group.gpu} is unknown, so its energy is too: choose another "
+                "--objective, or give the group a `device` with `tdp_w`"
+            )
+        total += group.num_gpus * limit.value
+    return total
+
+
+def _busy(seconds: PassSeconds) -> FloatColumn:
+    """Seconds at the limit that draw as much above waiting as one pass. Source: `Energy`."""
+    products = (PRODUCTS_SHARE - WAITING_SHARE) * (seconds.gemm + seconds.attention)
+    return products + (MEMORY_SHARE - WAITING_SHARE) * seconds.elementwise
+
+
+def _counts(model: ModelSpec) -> tuple[int, ...]:
+    """Blocks of the model: dense, MoE, embedding, head, MTP."""
+    modules = model.num_nextn_predict_layers
+    return model.num_dense_layers, model.num_moe_layers, 1, 1, modules
+
+
+def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
+    """Busy seconds of one micro batch through all blocks, both ways. Source: derived."""
+    passes = zip(_counts(model), kinds.by_kind, strict=True)
+    return np.asarray(sum(n * (_busy(b.forward) + _busy(b.backward)) for n, b in passes))
+
+
+def _selective(model: ModelSpec, priced: Priced) -> FloatColumn:
+    """Busy seconds that selective recomputation adds: its seconds at the mix of a forward pass.
+
+    Source: derived.
+    """
+    kinds = zip(_counts(model), priced.blocks.by_kind, priced.seconds.by_kind, strict=True)
+    parts = (n * seconds.recompute * _mix(block)[priced.key] for n, block, seconds in kinds)
+    return np.asarray(sum(parts, start=np.zeros(len(priced.table))))
+
+
+def _mix(block: Block) -> FloatColumn:
+    """Busy share of the forward pass of a block. Source: derived."""
+    total = block.forward.total
+    return _busy(block.forward) / np.where(total > 0, total, 1.0)
+
+
+def _over_ranks(layers: FloatColumn, table: LayoutTable, *, apart: bool) -> FloatColumn:
+    """Sum over ranks of what is known of each; of classes of ranks, pp times the least.
+
+    Source: derived; a row with fewer ranks than others repeats its last one.
+    """
+    if not apart:
+        return np.asarray(table.pp * layers.min(axis=0))
+    own = np.arange(len(layers))[:, None] < table.pp
+    return np.asarray((layers * own).sum(axis=0))

@@ -1,0 +1,287 @@
+"""From a job and candidate layouts to seconds and bytes. It reads like the sum it is.
+
+step = pipeline + data-parallel traffic + optimizer + offload + overhead
+
+Two evaluations share every formula: `estimate` bounds the pipeline of every row from below in
+closed form, `explicit` runs the finalists' schedules on a clock. All else is equal in both, so
+an explicit step time is never below its bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel.blocks import Blocks
+from trainplan.costmodel.blocks.offload import Copies
+from trainplan.costmodel.blocks.rows import RowBlocks, row_blocks
+from trainplan.costmodel.comm.collectives import collective_seconds, message_seconds
+from trainplan.costmodel.comm.topology import group, link_speed, pipeline_neighbour
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
+from trainplan.costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
+from trainplan.costmodel.pipeline.bound import (
+    LayerSeconds,
+    RowSeconds,
+    adds_to_a_copy,
+    ends_apart,
+    layer_seconds,
+    pipeline_lower_bound,
+    rank_seconds,
+    splits_backward,
+    table_sum_seconds,
+    waits_for_messages,
+)
+from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.footprint import OUTSIDE_BYTES
+from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.traffic.data_parallel import (
+    exposed_seconds,
+    offload_seconds,
+    optimizer_seconds,
+    step_traffic_seconds,
+    updated_params,
+)
+from trainplan.costmodel.traffic.sharded import Unit, beside, free_window, sharded_traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Everything known of a table of layouts before its schedules are run."""
+
+    table: LayoutTable
+    gathered: RowBlocks
+    params: BlockParams
+    """Of one block of each kind."""
+    ranks: Ranks
+    seconds: RowSeconds
+    work: RankSeconds
+    microbatches: IntColumn
+    memory: MemoryTable
+    traffic: FloatColumn
+    """Gradient reduction and parameter gather that outlast each rank class's passes."""
+    dp_comm: FloatColumn
+    """Seconds they add to the bound of the pipeline."""
+    optimizer: FloatColumn
+    offload: FloatColumn
+    step_seconds: FloatColumn
+    """Proven lower bound of the step time."""
+
+    @property
+    def key(self) -> IntColumn:
+        """Row of `blocks` that belongs to each layout."""
+        return self.gathered.key
+
+    @property
+    def blocks(self) -> Blocks:
+        """Blocks of distinct keys."""
+        return self.gathered.kinds
+
+    @property
+    def update(self) -> FloatColumn:
+        """Seconds of the optimizer step, offloaded or not. Source: derived, their sum."""
+        return self.optimizer + self.offload
+
+
+def price(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    *,
+    merged: bool = True,
+) -> Priced:
+    """Time (a lower bound) and memory (exact within the model) of every row.
+
+    `merged=False` keeps every pipeline rank apart instead of classes of equal ranks.
+    """
+    table = as_executed(traits, table)
+    gathered = row_blocks(job, machine, traits, table)
+    ranks = ranks_of(job, table, merged=merged)
+    params = block_params(job, table)
+    held = rank_params(ranks, params)
+    updated = updated_params(table, held)
+    microbatches = num_microbatches(job, table)
+    seconds = row_seconds(job, machine, traits, table, blocks=gathered, params=params)
+    work = rank_seconds(seconds, ranks)
+    bound = pipeline_lower_bound(work, ranks, table, microbatches)
+    traffic = step_traffic_seconds(machine, traits, table, held, work)
+    one_copy = adds_to_a_copy(ranks.embedding, ranks.head)
+    traffic = traffic + one_copy * table_sum_seconds(job, machine, traits, table)
+    dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
+    optimizer = optimizer_seconds(machine, table, held, updated)
+    memory = rank_memory(job, traits, table, gathered, ranks=ranks, params=params, held=held)
+    usual = traits.footprint.outside_bytes == OUTSIDE_BYTES
+    if machine.outside_bytes is not None and usual:
+        memory = replace(memory, outside_bytes=machine.outside_bytes)
+    offload = offload_seconds(machine, table, updated)
+    return Priced(
+        table=table,
+        gathered=gathered,
+        params=params,
+        ranks=ranks,
+        seconds=seconds,
+        work=work,
+        microbatches=microbatches,
+        memory=memory,
+        traffic=traffic,
+        dp_comm=dp_comm,
+        optimizer=optimizer,
+        offload=offload,
+        step_seconds=with_overhead(machine, bound + dp_comm + optimizer + offload),
+    )
+
+
+def as_executed(traits: RuntimeTraits, table: LayoutTable) -> LayoutTable:
+    """The layouts as the runtime runs them.
+
+    Source: `RuntimeTraits.whole_under_pipeline`; torch.distributed.pipelining `stage.py`,
+    set_reshard_after_backward and set_requires_gradient_sync off until the last micro batch.
+    """
+    if not traits.whole_under_pipeline:
+        return table
+    whole = (table.pp > 1) & (table.zero_stage >= 2)
+    return table.replaced(zero_stage=np.where(whole, 1, table.zero_stage))
+
+
+def row_seconds(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    *,
+    blocks: RowBlocks,
+    params: BlockParams,
+) -> RowSeconds:
+    """Seconds of every kind of block for each row.
+
+    The ends are sharded too; their traffic runs beside the decoder layer next to them, taken
+    without its recomputation, so that more work never hides more of it. Copies to the host and back
+    run beside all of a layer.
+    """
+    kinds, key, nothing = blocks.kinds, blocks.key, np.zeros(len(table))
+    layers = [
+        layer_seconds(kinds.dense, key, blocks.dense.seconds),
+        layer_seconds(kinds.moe, key, blocks.moe.seconds),
+        layer_seconds(kinds.embedding, key, nothing),
+        layer_seconds(kinds.head, key, nothing),
+        layer_seconds(kinds.mtp, key, blocks.mtp.seconds),
+    ]
+    if (table.zero_stage >= 2).any():
+        traffic = sharded_traffic(machine, traits, table, _units(traits, params, nothing))
+        first = 0 if job.model.num_dense_layers else 1
+        windows = list(layers)
+        for end, layer, block in ((2, first, kinds.by_kind[first]), (3, 1, kinds.moe)):
+            windows[end] = free_window(layer_seconds(block, key, nothing), traffic[layer])
+        contention = machine.constants.fsdp_contention
+        layers = [beside(contention, *one) for one in zip(layers, traffic, windows, strict=True)]
+    dense, moe, embedding, head, mtp = layers
+    if table.offload_modules.any():
+        pairs = (dense, blocks.dense), (moe, blocks.moe), (mtp, blocks.mtp)
+        dense, moe, mtp = (_copying(machine, layer, block.copies) for layer, block in pairs)
+    sent = message_seconds_of(job, machine, traits, table)
+    return RowSeconds(
+        dense,
+        moe,
+        embedding,
+        head,
+        mtp,
+        p2p=p2p_seconds(job, machine, traits, table),
+        sending=sent * waits_for_messages(traits, table),
+        split=splits_backward(table),
+        apart=ends_apart(traits, table),
+    )
+
+
+def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> list[Unit]:
+    """What is gathered together of each kind of block.
+
+    Source: `RuntimeTraits.ends_at_root`, `Fetches.weights`.
+    """
+    matrices, root = traits.fetches.weights, traits.ends_at_root
+    return [
+        Unit(RankParams(params.dense_layer, nothing), matrices),
+        Unit(RankParams(params.moe_layer, params.expert_layer), matrices),
+        Unit(RankParams(params.embedding, nothing), root=root),
+        Unit(RankParams(params.head, nothing), root=root),
+        Unit(RankParams(params.mtp, params.expert_layer), matrices),
+    ]
+
+
+def _copying(machine: Machine, layer: LayerSeconds, copies: Copies) -> LayerSeconds:
+    """A layer with what its copies to the host and back add to each pass.
+
+    Source: `LayerSeconds.beside`; derived: every byte is read from, or written to, device memory.
+    """
+    copied = copies.copied_bytes
+    return layer.beside(
+        copied / machine.host_bytes_per_second, copied / machine.memory_bytes_per_second
+    )
+
+
+def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
+    """Add what no term explains and the slowdown of large jobs; then what a calibration measured.
+
+    Source: the three constants, and the scalars of `costmodel.measured.calibration_fit`.
+    """
+    constants = machine.constants
+    doublings = max(0.0, float(np.log2(machine.num_gpus / 8)))
+    share = constants.overhead_fraction + constants.straggler_per_doubling * doublings
+    expected = seconds * (1 + share) + constants.overhead_seconds
+    return expected / machine.speed + machine.fixed_overhead_seconds
+
+
+def without_overhead(machine: Machine, seconds: float) -> float:
+    """The sum of the terms that makes a step of so many seconds: `with_overhead` turned round.
+
+    Source: derived.
+    """
+    nothing, one = with_overhead(machine, np.array([0.0, 1.0])).tolist()
+    return float((seconds - nothing) / (one - nothing))
+
+
+def p2p_seconds(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
+    """Seconds of one activation between neighbouring pipeline ranks, gathered where it was cut.
+
+    Source: Narayanan et al., arXiv:2104.04473, section 4.1; with sequence parallelism each tensor
+    rank sends its slice. Section 4.1 there: the scatter and gather of messages.
+    """
+    sent = message_seconds_of(job, machine, traits, table)
+    if not traits.scatters_messages:
+        return sent
+    cut = (table.pp > 1) & (table.sequence_parallel == 0)
+    whole = sent_bytes(job, machine, traits, table) * table.tp
+    links = group(machine, table.tp, np.ones_like(table.tp))
+    return np.asarray(sent + cut * collective_seconds(machine, "all_gather", whole, links))
+
+
+def message_seconds_of(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
+    """Seconds in which one activation, or a rank's slice of it, is on its way.
+
+    Source: as `p2p_seconds`.
+    """
+    stride = table.tp * table.cp * table.dp
+    crossing = pipeline_neighbour(machine, table.pp, stride)
+    nic = group(machine, np.ones_like(table.pp), stride).nic_bytes_per_second
+    sent = sent_bytes(job, machine, traits, table)
+    link = link_speed(machine, stride)
+    return np.where(table.pp > 1, message_seconds(machine, sent, crossing, link, nic), 0.0)
+
+
+def sent_bytes(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
+    """Bytes of one activation that one GPU sends to the next stage. Source: as `p2p_seconds`."""
+    sliced = (table.sequence_parallel == 1) | traits.scatters_messages
+    shards = np.where(sliced, table.tp, 1) * table.cp
+    tokens = table.micro_batch_size * job.training.seq_length / shards
+    return np.asarray(machine.storage_bytes * tokens * job.model.hidden_size)

@@ -1,0 +1,58 @@
+"""Money: what a second of a cluster costs, and how long a run is."""
+
+from __future__ import annotations
+
+import math
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+
+
+def price_per_second(cluster: ClusterSpec) -> float:
+    """Money a second of the whole cluster costs, in `cluster.currency`: every GPU at its price.
+
+    Source: derived, the sum over node groups of GPUs x `price_per_gpu_hour` / 3600. Rented GPUs
+    are paid whether they compute or wait.
+
+    Raises:
+        SpecError: A group has no price, or all are 0.
+    """
+    for index, group in enumerate(cluster.groups):
+        if group.price_per_gpu_hour is None:
+            raise SpecError(
+                f"groups[{index}] ({group.gpu}) of cluster {cluster.name!r} has no price: give "
+                "`price_per_gpu_hour` in a cluster file (`plan catalog clusters --template` prints "
+                "one); the catalog holds no prices"
+            )
+    hourly = sum(g.num_gpus * (g.price_per_gpu_hour or 0.0) for g in cluster.groups)
+    if hourly <= 0:
+        raise SpecError(
+            f"every price of cluster {cluster.name!r} is 0, so all layouts cost the same: give "
+            "`price_per_gpu_hour`, or choose another --objective"
+        )
+    return hourly / SECONDS_PER_HOUR
+
+
+def run_steps(job: Job) -> int | None:
+    """Optimizer steps of the whole run; null where its tokens are not given.
+
+    Source: derived, `tokens` over the tokens of one step, rounded up.
+    """
+    tokens = job.training.tokens
+    return None if tokens is None else math.ceil(tokens / job.training.tokens_per_step)
+
+
+def longest_step_seconds(job: Job, deadline_days: float) -> float:
+    """Seconds a step may take so that the run ends in time.
+
+    Source: derived, the deadline over the steps of the run.
+
+    Raises:
+        SpecError: The tokens of the run are not given.
+    """
+    steps = run_steps(job)
+    if steps is None:
+        raise SpecError("a deadline needs the length of the run: give --tokens, such as 15T")
+    return deadline_days * SECONDS_PER_DAY / steps

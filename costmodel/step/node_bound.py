@@ -1,0 +1,93 @@
+"""A coarse lower bound of the step time, before virtual stages and sharding are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import numpy as np
+
+from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.step.estimate import p2p_seconds, with_overhead
+
+Each = Callable[
+    [Callable[[LayoutTable], FloatColumn], Sequence[LayoutTable]], Iterable[FloatColumn]
+]
+"""What `map` does with one function and some tables."""
+KEYS_AT_ONCE = 16_384
+"""Block keys priced together: there are 100,000, and their columns stay in the processor's cache.
+
+Source: measured, 8,000 to 45,000 take three quarters of the time of all at once.
+"""
+
+
+def floor_seconds(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, each: Each = map
+) -> FloatColumn:
+    """Seconds no choice of vpp, schedule, ZeRO stage, recomputation or offload can beat.
+
+    A step takes as long as its slowest rank, hence at least the mean over ranks of
+
+        m (F + B) + the way to the rank,
+
+    and the way to rank r sends r messages and crosses r stages, of which only the first may be
+    empty, in both directions where every schedule waits for the whole backward pass on its way
+    home. A schedule that sends input gradients first leaves the way there; one that counts a step
+    from each rank's own first pass leaves neither. `each` prices pieces of the work, in order.
+    Source: derived; property-tested against `estimate.price`.
+    """
+    keys, key = distinct_keys(job, traits, table)
+    priced = each(partial(_of_keys, job, machine, traits), keys.pieces(KEYS_AT_ONCE))
+    total, crossing = np.concatenate([np.zeros((2, 0)), *priced], axis=1)
+    there, home = ways(traits)
+    hops = (table.pp - 1) / 2
+    crossed = hops * np.maximum(0, table.pp - 2) / table.pp
+    messages = (there + home) * p2p_seconds(job, machine, traits, table)
+    way = crossed * crossing[key] + hops * messages
+    pipeline = num_microbatches(job, table) * total[key] / table.pp + way
+    return with_overhead(machine, pipeline)
+
+
+def _of_keys(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable) -> FloatColumn:
+    """The whole model and the cheapest crossing of a layer; (which, key). Source: the two below."""
+    kinds = blocks(job, machine, traits, keys)
+    return np.stack([_whole_model(job.model, kinds), _crossing(job.model, kinds, traits)])
+
+
+def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
+    """Forward and backward of one micro batch through all blocks. Source: derived, their sum."""
+    modules = model.num_nextn_predict_layers
+    counts = model.num_dense_layers, model.num_moe_layers, 1, 1, modules
+    return np.asarray(
+        sum(
+            count * (block.forward.total + block.backward.total)
+            for count, block in zip(counts, kinds.by_kind, strict=True)
+        )
+    )
+
+
+def _crossing(model: ModelSpec, kinds: Blocks, traits: RuntimeTraits) -> FloatColumn:
+    """Seconds of the cheapest layer in the directions that every schedule counts.
+
+    Source: as `floor_seconds`.
+    """
+    there, home = ways(traits)
+    both = (kinds.dense, kinds.moe) if model.num_dense_layers and model.moe else (kinds.moe,)
+    passes = [there * one.forward.total + home * one.backward.total for one in both]
+    return np.asarray(np.min(passes, axis=0))
+
+
+def ways(traits: RuntimeTraits) -> tuple[bool, bool]:
+    """Do all schedules of the runtime count the way to a rank, and all of the way home?
+
+    Source: as `floor_seconds`.
+    """
+    split = any(SCHEDULES[name].splits_backward for name in traits.schedules)
+    return not traits.unsynchronised, not (split or traits.unsynchronised)

@@ -1,0 +1,109 @@
+"""Seconds of a step when its nodes have unlike links, for any order of the nodes.
+
+The cost model prices a layout with equal links. Here every collective runs at the slowest link
+between neighbours of its group, every message between stages at its own, every pipeline rank at
+its slowest node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainplan.costmodel.comm.neighbours import Pairs
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.step.estimate import with_overhead
+from trainplan.costmodel.step.placement_costs import (
+    FloatMatrix,
+    Nodes,
+    PlacementCosts,
+    RankCosts,
+    Term,
+)
+
+Orders = NDArray[np.int64]
+"""Shape (order, place): which node is at each place."""
+
+CROWDED = 6
+"""Order of a norm that is near the largest of some numbers, and falls with any of them."""
+
+
+def placed_seconds(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> FloatColumn:
+    """Step time of every order of the nodes.
+
+    A slower pipeline rank delays the first micro batch once and, where it is the slowest, all the
+    others: `pipeline + (m - 1 / vpp) (max pair' - max pair) + sum (pair' - pair) / vpp`. The
+    slowest path of messages and the rank that has sent its gradients last add to that. Never less
+    than with equal links.
+    Source: derived; makespan `(m - 1 / vpp) max pair + sum pair / vpp` of 1F1B and interleaved
+    1F1B, Narayanan et al., arXiv:2104.04473, section 2.2.
+    """
+    work, ends = _rank_seconds(costs, nodes, orders)
+    pair = np.array([rank.pair_seconds for rank in costs.ranks])
+    steady = (costs.microbatches - 1 / costs.vpp) * (work.max(axis=1) - pair.max())
+    fill = (work - pair).sum(axis=1) / costs.vpp
+    last = np.maximum(ends.max(axis=1), costs.pipeline_seconds)
+    hops = path_seconds(costs, nodes, orders).max(axis=1, initial=0.0)
+    step = last + steady + fill + hops + costs.update_seconds
+    return with_overhead(costs.machine, step)
+
+
+def crowded_seconds(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> FloatColumn:
+    """Seconds all slow links add, the slowest most: falls where `placed_seconds` is flat.
+
+    Source: derived; norm of order CROWDED, which tells orders apart whose slowest links are alike.
+    """
+    total: FloatColumn = path_seconds(costs, nodes, orders).sum(axis=1)
+    for rank in costs.ranks:
+        for term, often in _terms(costs, rank):
+            slow = _between(nodes.slowdown, orders, term.pairs)
+            added = often * costs.added(term.added_seconds, slow)
+            total += (added**CROWDED).sum(axis=1) ** (1 / CROWDED)
+        total += (
+            costs.microbatches
+            * rank.pair_seconds
+            * nodes.slowness[orders[:, rank.places]].sum(axis=1)
+        )
+    return total
+
+
+def path_seconds(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> FloatMatrix:
+    """What slow links add to the messages of every pipeline; shape (order, path).
+
+    Source: derived; messages of a step pass the hops of a path one after the other.
+    """
+    one, other = costs.paths[:, :, 0], costs.paths[:, :, 1]
+    slow = nodes.slowdown[orders[:, one], orders[:, other]]
+    return np.asarray(costs.added(costs.hop_seconds, slow).sum(axis=2))
+
+
+def _terms(costs: PlacementCosts, rank: RankCosts) -> Iterator[tuple[Term, float]]:
+    """Traffic of a rank, and how often a step has it."""
+    yield from ((term, float(costs.microbatches)) for term in rank.inside)
+    yield rank.traffic, 1.0
+
+
+def _rank_seconds(
+    costs: PlacementCosts, nodes: Nodes, orders: Orders
+) -> tuple[FloatMatrix, FloatMatrix]:
+    """Seconds of a micro batch and of the end of the step; shape (order, pipeline rank)."""
+    work, ends = np.zeros((2, len(orders), len(costs.ranks)))
+    for number, rank in enumerate(costs.ranks):
+        slowness = nodes.slowness[orders[:, rank.places]].max(axis=1)
+        work[:, number] = rank.pair_seconds * slowness
+        for term in rank.inside:
+            work[:, number] += _slowest(costs, nodes, orders, term)
+        ends[:, number] = rank.end_seconds + _slowest(costs, nodes, orders, rank.traffic)
+    return work, ends
+
+
+def _slowest(costs: PlacementCosts, nodes: Nodes, orders: Orders, term: Term) -> FloatColumn:
+    """Seconds a term adds. Source: derived; the slowest link of a group sets its pace."""
+    slow = _between(nodes.slowdown, orders, term.pairs).max(axis=1, initial=1.0)
+    return costs.added(term.added_seconds, slow)
+
+
+def _between(slowdown: FloatMatrix, orders: Orders, pairs: Pairs) -> FloatMatrix:
+    return np.asarray(slowdown[orders[:, pairs[:, 0]], orders[:, pairs[:, 1]]])

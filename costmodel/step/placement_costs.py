@@ -1,0 +1,248 @@
+"""What the order of unlike nodes decides about the step time of one layout.
+
+What a kind of traffic takes on a slow link is what the cost model says of a cluster whose links
+are all that slow, so with equal links nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainplan.costmodel.blocks.attention.context import context_ways
+from trainplan.costmodel.comm.neighbours import Pairs, Paths, Places, joined
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.links import LinkSpec
+from trainplan.costmodel.step.estimate import Priced, price, with_overhead
+from trainplan.costmodel.step.timelines import Makespans, simulate
+
+FloatMatrix = NDArray[np.float64]
+
+MOST_KNOTS = 12
+"""Slowdowns at which traffic is priced; what is between two is interpolated.
+
+Source: derived; seconds of a collective are linear in the slowdown but for a few kinks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """What was measured of nodes, relative to the best of them."""
+
+    slowdown: FloatMatrix
+    """Bandwidth of the fastest link over that between two nodes; 1 on the diagonal."""
+    slowness: FloatColumn
+    """Speed of a healthy node over that of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Seconds some pairs of places add together: their slowest link decides."""
+
+    pairs: Pairs
+    added_seconds: FloatColumn
+    """At every knot."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankCosts:
+    """One pipeline rank with equal links, and what slower ones add."""
+
+    pair_seconds: float
+    """Forward and backward pass of one micro batch."""
+    end_seconds: float
+    """When its last pass ends and its traffic at the end of the step has passed."""
+    inside: tuple[Term, ...]
+    """Traffic in the passes of one micro batch."""
+    traffic: Term
+    """Gradients and parameters at the end of the step."""
+    places: IntColumn
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementCosts:
+    """All that the order of the nodes decides about the step time of one layout."""
+
+    machine: Machine
+    knots: FloatColumn
+    """Slowdowns, growing from 1."""
+    ranks: tuple[RankCosts, ...]
+    paths: Paths
+    hop_seconds: FloatColumn
+    """What a slower link adds to a step on one hop of a path; at every knot."""
+    pipeline_seconds: float
+    """Makespan with equal links."""
+    update_seconds: float
+    microbatches: int
+    vpp: int
+
+    @property
+    def step_seconds(self) -> float:
+        """With equal links: the estimate's step time. Source: derived."""
+        ends = max(self.pipeline_seconds, *(rank.end_seconds for rank in self.ranks))
+        seconds = np.array([ends + self.update_seconds])
+        return float(with_overhead(self.machine, seconds)[0])
+
+    def added(self, seconds: FloatColumn, slowdown: FloatMatrix) -> FloatMatrix:
+        """Seconds at the knots, at other slowdowns. Source: derived; linear between knots."""
+        return np.asarray(np.interp(slowdown, self.knots, seconds))
+
+
+def nodes_of(links: LinkSpec) -> Nodes:
+    """Slowdowns of measured links; the fastest link is what the cost model takes all to be."""
+    rate = np.array(links.gb_per_s, dtype=np.float64)
+    rate = np.minimum(rate, rate.T)
+    np.fill_diagonal(rate, 0.0)
+    slowdown = np.divide(rate.max(), rate, out=np.ones_like(rate), where=rate > 0)
+    speed = np.array(links.node_speed or (1.0,) * len(links.nodes))
+    return Nodes(slowdown, speed.max() / speed)
+
+
+def placement_costs(job: Job, machine: Machine, layout: Layout, nodes: Nodes) -> PlacementCosts:
+    """Price one layout at every slowdown its links have."""
+    places = Places(layout, machine.gpus_per_node)
+    knots = _knots(nodes)
+    table = LayoutTable.of([layout])
+    priced = [_at(job, machine, table, slowdown) for slowdown in knots.tolist()]
+    step = simulate(job, priced[0]).row(0)
+    ends = _rank_ends(job, machine, table, step.with_messages)
+    inside, traffic = _inside_seconds(priced), _growing([p.traffic[:, 0] for p in priced])
+    pairs = priced[0].work.pair[:, 0]
+    kinds = [_kinds(job, places, rank) for rank in range(layout.pp)]
+    ranks = tuple(
+        RankCosts(
+            pair_seconds=float(pairs[rank]),
+            end_seconds=float(ends[rank] + priced[0].traffic[rank, 0]),
+            inside=tuple(
+                Term(kind, seconds)
+                for kind, seconds in zip(kinds[rank], inside[:, :, rank], strict=True)
+                if len(kind) and seconds.any()
+            ),
+            traffic=Term(kinds[rank][-1], traffic[:, rank]),
+            places=places.inside(rank)[:, 0],
+        )
+        for rank in range(layout.pp)
+    )
+    schedule = SCHEDULES[layout.schedule]
+    paths = places.paths(closed=layout.vpp > 1 and schedule.placement == "loop")
+    return PlacementCosts(
+        machine=machine,
+        knots=knots,
+        ranks=ranks,
+        paths=paths,
+        hop_seconds=_hop_seconds(priced, step, paths),
+        pipeline_seconds=step.with_messages,
+        update_seconds=float(priced[0].update[0]),
+        microbatches=int(priced[0].microbatches[0]),
+        vpp=layout.vpp,
+    )
+
+
+def _knots(nodes: Nodes) -> FloatColumn:
+    """All slowdowns, or some evenly spread in their logarithm. Source: derived."""
+    found = np.unique(np.append(nodes.slowdown, 1.0))
+    if len(found) <= MOST_KNOTS:
+        return found
+    return np.asarray(np.geomspace(1.0, found[-1], MOST_KNOTS))
+
+
+def _at(job: Job, machine: Machine, table: LayoutTable, slowdown: float) -> Priced:
+    """The layout on a cluster whose links are all that slow."""
+    slower = replace(machine, nic_bytes_per_second=machine.nic_bytes_per_second / slowdown)
+    return price(job, slower, traits_of(job), table, merged=False)
+
+
+def _rank_ends(job: Job, machine: Machine, table: LayoutTable, makespan: float) -> FloatColumn:
+    """When each pipeline rank ends its last pass.
+
+    Source: derived; traffic of one rank alone that lasts as long as the pipeline outlasts it by
+    just that.
+    """
+    pp = int(table.pp[0])
+    priced = _at(job, machine, table.take(np.zeros(pp, dtype=np.int64)), 1.0)
+    alone = replace(priced, traffic=np.eye(pp) * makespan)
+    return simulate(job, alone).dp_comm
+
+
+def _kinds(job: Job, places: Places, rank: int) -> tuple[Pairs, ...]:
+    """Pairs of each kind of traffic: tensor, context, expert parallel, sharded states."""
+    layout = places.layout
+    heads, _ = context_ways(job.model, traits_of(job).context_exchange, LayoutTable.of([layout]))
+    context = places.everyone if heads.any() else places.ring
+    experts = places.everyone(rank, layout.ep, layout.etp), places.ring(rank, layout.etp, 1)
+    ways = [(layout.dp * layout.cp, layout.tp)]
+    if job.model.moe:
+        ways.append((places.stage_ranks // (layout.etp * layout.ep), layout.etp * layout.ep))
+    return (
+        places.ring(rank, layout.tp, 1),
+        context(rank, layout.cp, layout.tp),
+        joined([*experts]),
+        joined([pairs for way in ways for pairs in _states(places, rank, *way)]),
+    )
+
+
+def _states(places: Places, rank: int, size: int, stride: int) -> Iterator[Pairs]:
+    """Rings that shard states, and those that keep replicas of a shard equal.
+
+    Source: as `costmodel.traffic.data_parallel.state_groups`.
+    """
+    replicas = places.layout.dp_replicate if places.layout.zero_stage else 1
+    shards = max(1, size // replicas)
+    yield places.ring(rank, shards, stride)
+    yield places.ring(rank, size // shards, stride * shards)
+
+
+def _inside_seconds(priced: Sequence[Priced]) -> FloatMatrix:
+    """What slower links add to a micro batch; shape (kind of traffic, knot, pipeline rank).
+
+    The growth of the whole pass is shared out as the kinds grow, so what recomputation repeats
+    is in it. Source: derived.
+    """
+    pairs = np.array([p.work.pair[:, 0] for p in priced])
+    kinds = np.array([_communication(p) for p in priced]).transpose(1, 0, 2)
+    more = np.maximum(0.0, kinds - kinds[:, :1])
+    whole = more.sum(axis=0)
+    share = np.divide(more, whole, out=np.zeros_like(more), where=whole > 0)
+    return np.asarray(np.maximum.accumulate(share * (pairs - pairs[0]), axis=1))
+
+
+def _communication(priced: Priced) -> FloatMatrix:
+    """Seconds of tensor, context, expert and sharded traffic in one micro batch on each rank.
+
+    Source: as the terms of `costmodel.step.simulate`.
+    """
+    key, counts = int(priced.key[0]), [count[:, 0] for count in priced.ranks.by_kind]
+    total = np.zeros((4, len(counts[0])))
+    kinds = zip(counts, priced.blocks.by_kind, priced.seconds.by_kind, strict=True)
+    for count, block, layer in kinds:
+        both = block.forward + block.backward
+        parts = (both.tp_comm[key], both.cp_comm[key], both.ep_comm[key], layer.traffic[0])
+        total += np.array(parts)[:, None] * count
+    return total
+
+
+def _growing(values: Sequence[FloatColumn]) -> FloatMatrix:
+    """What is added to the first of the values; never falls from one to the next."""
+    rows = np.array(values)
+    return np.asarray(np.maximum.accumulate(rows - rows[0], axis=0))
+
+
+def _hop_seconds(priced: Sequence[Priced], step: Makespans, paths: Paths) -> FloatColumn:
+    """What a slower link adds to a step on one hop that crosses nodes, at every knot.
+
+    What messages add with equal links is shared evenly by the hops and grows with the message.
+    Source: derived.
+    """
+    message = np.array([p.seconds.p2p[0] for p in priced])
+    crossing = int((paths[:, :, 0] != paths[:, :, 1]).sum(axis=1).max(initial=0))
+    if not crossing or not message[0]:
+        return np.zeros(len(message))
+    often = (step.with_messages - step.instant) / message[0] / crossing
+    return np.asarray(np.maximum.accumulate(often * (message - message[0])))

@@ -1,0 +1,284 @@
+"""The finalists: run their schedules on a clock and account for every second and byte."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel.base.units import TERA
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine.uncertainty import Interval, step_time_interval
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.model.flops import model_flop_per_step
+from trainplan.costmodel.pipeline.node_groups import in_groups
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.step.estimate import Priced, price, with_overhead
+from trainplan.costmodel.step.heterogeneous import Mixed, mixed_seconds, price_mixed, simulate_mixed
+from trainplan.costmodel.step.timelines import Makespans, simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Exposed seconds of one step on the busiest pipeline rank; they sum to the step time."""
+
+    gemm: float
+    attention: float
+    elementwise: float
+    host: float
+    """The GPU waits for kernel launches."""
+    tp_comm: float
+    cp_comm: float
+    ep_comm: float
+    fsdp_comm: float
+    """Gathers and reductions of sharded weights and gradients, per micro batch."""
+    recompute: float
+    bubble: float
+    """The busiest rank waits for others, messages taken as instant."""
+    p2p: float
+    """What messages between stages add to that."""
+    dp_comm: float
+    optimizer: float
+    offload: float
+    """What optimizer state and activations in host memory add."""
+    overhead: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Peak bytes of one pipeline rank."""
+
+    rank: int
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    transients_bytes: float
+    overheads_bytes: float
+    """Context, communicators and what the allocator reserves beyond the peak."""
+
+    @property
+    def total_bytes(self) -> float:
+        """All of it: what the process takes of the device."""
+        return float(sum(astuple(self)[1:]))
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What the allocator hands out at the peak."""
+        return self.total_bytes - self.overheads_bytes
+
+    @property
+    def reserved_bytes(self) -> float:
+        """What the allocator takes from the device."""
+        return self.allocated_bytes * RESERVE_FACTOR
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peak memory of a step."""
+
+    peak_allocated_bytes: float
+    """Fullest rank, as the allocator counts."""
+    peak_reserved_bytes: float
+    """Fullest rank, device memory the process takes: reserved, context and communicators."""
+    capacity_bytes: float
+    fits: bool
+    pipeline_ranks: tuple[RankMemory, ...]
+
+    @property
+    def headroom_bytes(self) -> float:
+        """What is left on the fullest rank."""
+        return self.capacity_bytes - self.peak_reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """All a layout is expected to cost."""
+
+    step_time_s: float
+    lower_bound_s: float
+    """The closed-form bound the search pruned with."""
+    tokens_per_s_per_gpu: float
+    tflops_per_gpu: float
+    mfu: float
+    terms: Terms
+    memory: Memory
+    uncertainty: Interval
+
+
+def explicit(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    *,
+    memory_margin: float = 0.0,
+) -> tuple[Estimate, ...]:
+    """Price every row with its schedule simulated; for a few rows.
+
+    `memory_margin` is the share of device memory that must stay free for `fits`.
+    """
+    grouped = in_groups(table)
+    if grouped.any() and not grouped.all():
+        some = [table.take(grouped), table.take(~grouped)]
+        both = [explicit(job, machine, traits, t, memory_margin=memory_margin) for t in some]
+        found = iter(both[0]), iter(both[1])
+        return tuple(next(found[0 if mixed else 1]) for mixed in grouped.tolist())
+    if grouped.any():
+        return _explicit_mixed(
+            job, machine, price_mixed(job, machine, traits, table), memory_margin
+        )
+    priced = price(job, machine, traits, table, merged=False)
+    simulated = simulate(job, priced)
+    return tuple(
+        _estimate(job, machine, priced, row, makespans=simulated.row(row), margin=memory_margin)
+        for row in range(len(table))
+    )
+
+
+def step_seconds(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> FloatColumn:
+    """Step time of every row with its schedule simulated.
+
+    Source: as `costmodel.step.estimate.price`, with the simulated pipeline for its bound.
+    """
+    grouped = in_groups(table)
+    if grouped.any() and not grouped.all():
+        seconds = np.empty(len(table))
+        for rows in (grouped, ~grouped):
+            seconds[rows] = step_seconds(job, machine, traits, table.take(rows))
+        return seconds
+    if grouped.any():
+        return mixed_seconds(machine, price_mixed(job, machine, traits, table))
+    priced = price(job, machine, traits, table, merged=False)
+    pipeline = simulate(job, priced)
+    return with_overhead(machine, pipeline.with_messages + pipeline.dp_comm + priced.update)
+
+
+def _explicit_mixed(
+    job: Job, machine: Machine, mixed: Mixed, margin: float
+) -> tuple[Estimate, ...]:
+    """As `explicit`, of layouts whose stages name their node groups.
+
+    Memory is that of the rank with least to spare.
+    """
+    simulated = simulate_mixed(mixed)
+    found = []
+    for row, makespans in enumerate(map(simulated.row, range(len(mixed.whole.table)))):
+        one = _estimate(job, machine, mixed.row(row), row, makespans=makespans, margin=margin)
+        found.append(replace(one, memory=_tightest(machine, mixed, row, one.memory, margin)))
+    return tuple(found)
+
+
+def _tightest(machine: Machine, mixed: Mixed, row: int, memory: Memory, margin: float) -> Memory:
+    """Memory of all ranks, each in the GPUs of its group; the peaks are of the fullest one."""
+    table, capacity = mixed.whole.memory, mixed.capacity(machine)[:, row]
+    used = table.reserved[:, row] + table.outside_bytes
+    fullest = int(np.argmax(used - capacity * (1 - margin)))
+    return replace(
+        memory,
+        peak_allocated_bytes=float(table.allocated[fullest, row]),
+        peak_reserved_bytes=float(used[fullest]),
+        capacity_bytes=float(capacity[fullest]),
+        fits=bool((used <= capacity * (1 - margin)).all()),
+    )
+
+
+def _estimate(
+    job: Job, machine: Machine, priced: Priced, row: int, *, makespans: Makespans, margin: float
+) -> Estimate:
+    explained = makespans.with_messages + makespans.dp_comm + float(priced.update[row])
+    step = float(with_overhead(machine, np.array([explained]))[0])
+    flop_per_second = model_flop_per_step(job) / step / machine.num_gpus
+    terms = _terms(priced, row, makespans, step=step, speed=machine.speed)
+    return Estimate(
+        step_time_s=step,
+        lower_bound_s=float(priced.step_seconds[row]),
+        tokens_per_s_per_gpu=job.training.tokens_per_step / step / machine.num_gpus,
+        tflops_per_gpu=flop_per_second / TERA,
+        mfu=flop_per_second / _mean_peak(machine),
+        terms=terms,
+        memory=_memory(machine, priced, row, margin),
+        uncertainty=step_time_interval(job, step, terms.host, calibrated=machine.calibrated),
+    )
+
+
+def _mean_peak(machine: Machine) -> float:
+    """FLOP/s of the mean GPU, whichever groups a layout's stages name.
+
+    Source: Chowdhery et al., PaLM, arXiv:2204.02311, appendix B: over the peak of all chips used.
+    """
+    if not machine.groups:
+        return machine.peak_flop_per_second
+    peaks = [one.peak_flop_per_second for one in machine.groups]
+    return float(np.average(peaks, weights=[one.num_gpus for one in machine.groups]))
+
+
+def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed: float) -> Terms:
+    """Seconds of the busiest rank by term; what is left of the makespan is bubble and messages."""
+    pairs = priced.work.pair[:, row]
+    rank, key = int(np.argmax(pairs)), int(priced.key[row])
+    m, ranks, seconds = float(priced.microbatches[row]), priced.ranks, priced.seconds
+    counts = [m * float(count[rank, row]) for count in ranks.by_kind]
+    blocks = priced.blocks.by_kind
+    busy = [
+        (block.forward + block.backward).times(count, key)
+        for block, count in zip(blocks, counts, strict=True)
+    ]
+    total = sum(busy[1:], start=busy[0])
+    dropped = sum(
+        count * block.recompute[row] for block, count in zip(seconds.by_kind, counts, strict=True)
+    )
+    repeated = ranks.dense_again[rank, row] * seconds.dense.again[row]
+    repeated += ranks.moe_again[rank, row] * seconds.moe.again[row]
+    layers = list(zip(counts, seconds.by_kind, strict=True))
+    traffic = sum(count * layer.traffic[row] for count, layer in layers)
+    waiting = sum(count * layer.waiting[row] for count, layer in layers)
+    explained = makespans.with_messages + makespans.dp_comm + float(priced.update[row])
+    catalog = Terms(
+        gemm=float(total.gemm[0]),
+        attention=float(total.attention[0]),
+        elementwise=float(total.elementwise[0]),
+        host=float(total.host[0]),
+        tp_comm=float(total.tp_comm[0]),
+        cp_comm=float(total.cp_comm[0]),
+        ep_comm=float(total.ep_comm[0]),
+        fsdp_comm=float(traffic),
+        recompute=float(dropped + m * repeated),
+        bubble=makespans.instant - m * float(pairs[rank]),
+        p2p=makespans.with_messages - makespans.instant,
+        dp_comm=makespans.dp_comm,
+        optimizer=float(priced.optimizer[row]),
+        offload=float(priced.offload[row] + waiting),
+        overhead=0.0,
+    )
+    measured = Terms(*(value / speed for value in astuple(catalog)))
+    return replace(measured, overhead=step - explained / speed)
+
+
+def _memory(machine: Machine, priced: Priced, row: int, margin: float) -> Memory:
+    table = priced.memory
+    allocated, reserved = table.allocated[:, row], table.reserved[:, row]
+    ranks = tuple(
+        RankMemory(
+            rank=r,
+            weights_bytes=float(table.weights[r, row]),
+            gradients_bytes=float(table.gradients[r, row]),
+            optimizer_bytes=float(table.optimizer[r, row]),
+            activations_bytes=float(table.activations[r, row]),
+            transients_bytes=float((table.transients + table.in_transit)[r, row]),
+            overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes),
+        )
+        for r in range(int(priced.table.pp[row]))
+    )
+    used = float(table.used[row])
+    return Memory(
+        peak_allocated_bytes=float(allocated.max()),
+        peak_reserved_bytes=used,
+        capacity_bytes=machine.memory_bytes,
+        fits=used <= machine.memory_bytes * (1 - margin),
+        pipeline_ranks=ranks,
+    )

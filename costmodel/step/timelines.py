@@ -1,0 +1,163 @@
+"""Run the schedules of priced layouts on a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    distinct,
+    stage_codes,
+)
+from trainplan.costmodel.pipeline.stages import decoder_of, layers_again, stage_layers
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds
+from trainplan.costmodel.schedules.timeline.clock import (
+    FloatMatrix,
+    StageSeconds,
+    first_start_seconds,
+)
+from trainplan.costmodel.schedules.timeline.cycles import (
+    rank_end_seconds,
+    relative_seconds,
+    units_of,
+)
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step.estimate import Priced
+from trainplan.costmodel.traffic.data_parallel import exposed_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Makespans:
+    """Simulated seconds of the pipelined part of one step."""
+
+    with_messages: float
+    instant: float
+    """As if messages between stages took no time."""
+    dp_comm: float
+    """What gradient and parameter traffic adds to the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedTable:
+    """`Makespans` of many layouts."""
+
+    with_messages: FloatColumn
+    instant: FloatColumn
+    dp_comm: FloatColumn
+
+    def row(self, index: int) -> Makespans:
+        """One of them."""
+        return Makespans(
+            float(self.with_messages[index]), float(self.instant[index]), float(self.dp_comm[index])
+        )
+
+
+def simulate(job: Job, priced: Priced) -> SimulatedTable:
+    """Run each row's schedule, with its messages and with instant ones.
+
+    `priced` keeps every rank apart. Rows with one program run together. Where each rank ends a
+    step on its own, the step lasts as long as the longest of them, see `ends_apart`.
+    """
+    table = priced.table
+    first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
+    with_messages, instant, dp_comm = np.zeros((3, len(table)))
+    for number, one in enumerate(first.tolist()):
+        rows = np.flatnonzero(shape == number)
+        pp, name = int(table.pp[one]), SCHEDULE_NAMES[table.schedule[one]]
+        run = (name, pp, int(table.vpp[one]), int(priced.microbatches[one]))
+        passes, apart = virtual_stage_seconds(job, priced, rows), priced.seconds.apart[rows]
+        ends, at_once = rank_ends(run, passes, priced.seconds.p2p[rows], apart)
+        if priced.seconds.sending[rows].any():
+            ends, _ = rank_ends(run, *busy_with_messages(priced, rows, passes), apart)
+        with_messages[rows] = ends.max(axis=1)
+        instant[rows] = np.minimum(at_once.max(axis=1), with_messages[rows])
+        traffic = priced.traffic[:pp, rows]
+        dp_comm[rows] = exposed_seconds(with_messages[rows], ends.T, traffic)
+    return SimulatedTable(with_messages, instant, dp_comm)
+
+
+def rank_ends(
+    shape: tuple[str, int, int, int], seconds: StageSeconds, p2p: FloatColumn, apart: BoolColumn
+) -> tuple[FloatMatrix, FloatMatrix]:
+    """When each rank ends its last pass, with messages and with instant ones; (row, rank).
+
+    All rows have one shape (schedule, pp, vpp, micro batches); those that are `apart` count from
+    each rank's own first pass. `p2p` is as in `op_ends`.
+    """
+    name, pp, vpp, microbatches = shape
+    ends, at_once = np.zeros((2, len(p2p), pp))
+    for relative, some in _programs(name, seconds, p2p.reshape(len(p2p), -1).mean(axis=1)):
+        delays = np.concatenate([p2p[some], np.zeros_like(p2p[some])])
+        passes = seconds.take(some).twice()
+        both = rank_end_seconds(
+            name, (pp, vpp), microbatches, passes, p2p=delays, relative=relative
+        )
+        if apart[some].any():
+            from_own = np.tile(apart[some], 2)[:, None]
+            both = both - from_own * first_start_seconds(passes, delays, pp)
+        ends[some], at_once[some] = both[: len(some)], both[len(some) :]
+    return ends, at_once
+
+
+def busy_with_messages(
+    priced: Priced, rows: IntColumn, passes: StageSeconds
+) -> tuple[StageSeconds, FloatColumn]:
+    """Passes with the messages in which their ranks wait, and what is left of the way between.
+
+    The pass of a sender ends with its message and that of the receiver begins with it. Both wait
+    at once, so the receiver begins that much before the pass of the sender ends. Rows whose ranks
+    do not wait stay as they are.
+    Source: derived; `RuntimeTraits.waits_for_messages`.
+    """
+    sending, p2p = priced.seconds.sending[rows, None], priced.seconds.p2p[rows, None]
+    received = (sending > 0) * p2p
+    stage = np.arange(passes.forward.shape[1])
+    behind, ahead = stage > 0, stage < stage[-1]
+    forward = passes.forward + behind * received + ahead * sending
+    backward = passes.backward + ahead * received + behind * sending
+    way = np.where(sending > 0, -sending, p2p)[:, 0]
+    return StageSeconds(forward, backward, passes.weight), way
+
+
+def _programs(
+    schedule: str, seconds: StageSeconds, p2p: FloatColumn
+) -> Iterator[tuple[RelativeSeconds, IntColumn]]:
+    """Candidates that run one program: all of them, unless it adapts to relative durations."""
+    if not SCHEDULES[schedule].adapts:
+        yield EQUAL, np.arange(len(p2p))
+        return
+    relative = relative_seconds(seconds, p2p, units_of(schedule))
+    for one in dict.fromkeys(relative):
+        yield one, np.flatnonzero([other == one for other in relative])
+
+
+def virtual_stage_seconds(job: Job, priced: Priced, rows: IntColumn) -> StageSeconds:
+    """Seconds of every virtual stage; shape (row, stage).
+
+    All rows have one `pp` and `vpp`. Source: derived; sums of blocks.
+    """
+    table = priced.table.take(rows)
+    number = int(table.pp[0] * table.vpp[0])
+    codes, splits = stage_codes(table)
+    forward, backward, weight = np.zeros((3, len(rows), number))
+    for code, split in enumerate(splits):
+        some = np.flatnonzero(codes == code)
+        if not len(some):
+            continue
+        decoder = decoder_of(job, split)
+        stages = stage_layers(decoder, number)
+        repeated = layers_again(decoder, stages, table.take(some))
+        again = (*repeated, *np.zeros((3, 1), dtype=np.int64))
+        for block, count, more in zip(priced.seconds.by_kind, stages.by_kind, again, strict=True):
+            here = block.take(rows[some])
+            forward[some] += here.forward[:, None] * count
+            backward[some] += here.backward[:, None] * count + here.again[:, None] * more
+            weight[some] += here.weight[:, None] * count
+    return StageSeconds(forward, backward, weight)

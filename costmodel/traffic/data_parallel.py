@@ -1,0 +1,204 @@
+"""Traffic of weights and gradients over the replicas, and the optimizer step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.comm.collectives import (
+    Rate,
+    choose,
+    collective_rate,
+    only,
+)
+from trainplan.costmodel.comm.topology import Group, group
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable, distinct
+from trainplan.costmodel.machine.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules.bounds import RankSeconds
+from trainplan.costmodel.traffic.overlap import gather_hiding, reduction_hiding
+
+ZERO_GRADIENT_BYTES = 4
+"""Bytes moved per accumulated fp32 gradient to zero it. Source: derived."""
+CPU_ADAM_PARAMS_PER_SECOND = 4.5e9
+"""Parameters one node's CPUs update in a second.
+
+Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, table 4 (1 B parameters in 0.22 s).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StateGroups:
+    """Communicators of one sort of states."""
+
+    shard: Group
+    """Ranks that share one copy: all replicas, or those of one HSDP group."""
+    replica: Group
+    """Ranks that hold the same shard under HSDP; one rank without it."""
+    shards: FloatColumn
+
+    def reduction(self, machine: Machine, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
+        """Price of reducing a gradient: scattered and then summed over replicas, or summed whole.
+
+        Scatter and sum use other links and run for different layers at one time, so the slower
+        of both counts, as of both sums of what is whole; no published run in `examples/accuracy`
+        shards in groups.
+        Source: Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 3.2.2 (hybrid sharding).
+        """
+        scatter = only(sharded, collective_rate(machine, "reduce_scatter", self.shard))
+        across = collective_rate(machine, "all_reduce", self.replica).of_part(self.shards)
+        together = collective_rate(machine, "all_reduce", self.shard)
+        both = together.beside(collective_rate(machine, "all_reduce", self.replica))
+        return choose(whole, both, scatter.beside(only(sharded, across)))
+
+
+def gradient_message_bytes(machine: Machine, traits: RuntimeTraits) -> int:
+    """Bytes of one gradient on the wire: never fewer than those of an fp32 run's weights."""
+    fp32 = machine.storage_bytes == BYTES_FP32
+    return BYTES_FP32 if fp32 else traits.gradient_message_bytes
+
+
+def state_groups(machine: Machine, table: LayoutTable) -> tuple[StateGroups, StateGroups]:
+    """Communicators of dense and of expert states: data and context parallel ranks together.
+
+    Ranks of one shard group are neighbours, replicas of a shard lie furthest apart.
+    Source: Megatron-LM parallel_state.py: dp-cp group at stride tp, expert dp at stride etp ep.
+    """
+    experts = np.maximum(1, table.tp * table.cp * table.dp // (table.etp * table.ep))
+    sorts = ((table.dp * table.cp, table.tp), (experts, table.etp * table.ep))
+    replicas = np.where(table.zero_stage == 0, 1, table.dp_replicate)
+    result = []
+    for ranks, stride in sorts:
+        shards = np.maximum(1, ranks // replicas)
+        result.append(
+            StateGroups(
+                shard=group(machine, shards, stride),
+                replica=group(machine, ranks // shards, stride * shards),
+                shards=shards.astype(np.float64),
+            )
+        )
+    return result[0], result[1]
+
+
+def step_traffic_seconds(
+    machine: Machine,
+    traits: RuntimeTraits,
+    table: LayoutTable,
+    params: RankParams,
+    work: RankSeconds,
+) -> FloatColumn:
+    """Seconds of gradient reduction and parameter gather that outlast each rank class's passes.
+
+    ZeRO-0 all-reduces gradients; ZeRO-1 reduce-scatters them and gathers parameters; ZeRO-2 only
+    gathers, since it reduces in every micro batch; ZeRO-3 does both there. With overlap the
+    reduction hides behind backward passes and the gather behind forward passes of the rank class.
+    Source: Rajbhandari et al., arXiv:1910.02054, section 7; `costmodel.traffic.overlap`.
+    """
+    traffic = step_traffic(machine, traits, table, params)
+    reduction = reduction_hiding(machine, traits, table)
+    gather = gather_hiding(machine, traits, table)
+    return reduction.exposed(traffic.reduce, work.backward) + gather.exposed(
+        traffic.gather, work.forward
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepTraffic:
+    """Seconds on the wire once a step, hidden or not; shape (class, row)."""
+
+    reduce: FloatColumn
+    gather: FloatColumn
+
+
+def step_traffic(
+    machine: Machine, traits: RuntimeTraits, table: LayoutTable, params: RankParams
+) -> StepTraffic:
+    """Gradient reduction and parameter gather of each rank class.
+
+    Source: as `step_traffic_seconds`.
+    """
+    reduce, gather = np.zeros((2, 1, 1))
+    weight_bytes = traits.weight_message_bytes or machine.storage_bytes
+    degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
+    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
+    some = table.take(one)
+    dense, expert = state_groups(machine, some)
+    held = ((params.shared, dense), (params.expert, expert))
+    for count, links in held if params.has_experts else held[:1]:
+        reduction, gathering = (
+            rate.take(key) for rate in _step_rates(machine, traits, some, links)
+        )
+        reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
+        gather = gather + gathering.seconds(weight_bytes * count)
+    return StepTraffic(reduce, gather)
+
+
+def exposed_seconds(makespan: FloatColumn, ends: FloatColumn, traffic: FloatColumn) -> FloatColumn:
+    """Seconds by which the traffic of the ranks outlasts the pipeline.
+
+    A rank sends as soon as its own last pass ends (`ends`), while others still run. The step ends
+    when the last rank has sent, so more work on any rank never makes it end earlier.
+    Source: derived.
+    """
+    return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
+
+
+def _step_rates(
+    machine: Machine, traits: RuntimeTraits, table: LayoutTable, links: StateGroups
+) -> tuple[Rate, Rate]:
+    """Price of the gradient reduction and of the parameter gather that each row's stage pays."""
+    replicated, sharded = table.zero_stage == 0, table.zero_stage == 1
+    gathers = sharded | ((table.zero_stage == 2) & (not traits.gathers_every_pass))
+    whole = replicated | (sharded & traits.reduces_whole_gradients)
+    reduction = links.reduction(machine, sharded=sharded, whole=whole)
+    return reduction, only(gathers, collective_rate(machine, "all_gather", links.shard))
+
+
+def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
+    """Parameters each rank updates after sharding. Source: ZeRO, arXiv:1910.02054, section 5.1."""
+    sharded = table.zero_stage >= 1
+    dense, expert = shard_ranks(table), expert_shard_ranks(table)
+    return params.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
+
+
+def optimizer_seconds(
+    machine: Machine, table: LayoutTable, params: RankParams, updated: FloatColumn
+) -> FloatColumn:
+    """Seconds of zeroing, clipping and Adam on the fullest rank, all on the GPU.
+
+    Source: memory traffic at `optimizer_bytes_per_second`.
+    """
+    return np.asarray(rank_optimizer_seconds(machine, table, params, updated).max(axis=0))
+
+
+def rank_optimizer_seconds(
+    machine: Machine, table: LayoutTable, params: RankParams, updated: FloatColumn
+) -> FloatColumn:
+    """As `optimizer_seconds`, of each rank class. Source: as there."""
+    whole = np.where(table.zero_stage < 2, float(ZERO_GRADIENT_BYTES), 0.0)
+    moved = updated * (ADAM_SHARD_BYTES + ZERO_GRADIENT_BYTES - whole)
+    moved += params.weighted(whole, whole)
+    return np.asarray(moved / optimizer_bytes_per_second(machine))
+
+
+def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) -> FloatColumn:
+    """Seconds the offloaded share of the optimizer adds: gradients out, CPU Adam, weights back.
+
+    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4.1, without delayed update.
+    """
+    return np.asarray(rank_offload_seconds(machine, table, updated).max(axis=0))
+
+
+def rank_offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) -> FloatColumn:
+    """As `offload_seconds`, of each rank class. Source: as there."""
+    moved = updated * table.offload_optimizer
+    wire = (BYTES_FP32 + machine.storage_bytes) / machine.host_bytes_per_second
+    update = machine.gpus_per_node / (
+        machine.cpu_adam_params_per_second or CPU_ADAM_PARAMS_PER_SECOND
+    )
+    saved = ADAM_SHARD_BYTES / optimizer_bytes_per_second(machine)
+    return np.asarray(moved * np.maximum(0.0, wire + update - saved))

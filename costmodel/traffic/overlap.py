@@ -1,0 +1,80 @@
+"""How much of the traffic of weights and gradients runs beside passes of its rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.states import shard_ranks, sums_whole
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """What traffic of a rank can hide behind, for each row."""
+
+    least: FloatColumn
+    """Exposed in any case, of each second of traffic; above 1 where others wait in turn."""
+    window: FloatColumn
+    """Passes of one micro batch through the rank that the rest runs beside."""
+
+    def exposed(self, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
+        """Seconds by which traffic outlasts passes of `compute` seconds a micro batch.
+
+        Source: derived; `reduction_hiding`.
+        """
+        return np.maximum(self.least * traffic, traffic - self.window * compute)
+
+
+def reduction_hiding(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Hiding:
+    """What the reduction of gradients hides behind.
+
+    In buckets behind the last backward pass. Virtual stages that reduce whole: the gradients of one
+    go when the last backward pass of its last micro batch has ended, and the next stage of the rank
+    ends `pp` passes later, so 1 / vpp of the traffic has nothing left to hide behind.
+
+    FSDP that sums whole gradients under a pipeline reduces those of a stage when its last backward
+    pass has ended, one unit after the other, and the stream of the passes waits for each.
+    Source: `first_bucket`, `overlap_window`, `RuntimeTraits.whole_stages`; PyTorch v2.6.0
+    `distributed/pipelining/stage.py`, run_post_backward (later an op of the schedule,
+    REDUCE_GRAD), and `fsdp/_fully_shard/_fsdp_param_group.py`, post_backward.
+    """
+    hidden = traits.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
+    return _hiding(machine, traits, table, np.asarray(hidden))
+
+
+def gather_hiding(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Hiding:
+    """What the gather of updated weights hides behind.
+
+    In buckets behind the first forward pass. Virtual stages that gather whole: the first one's
+    weights are there before anything runs, those of each further one are due `pp` passes later.
+    Without virtual stages all ranks of a pipeline but the first start theirs when their first micro
+    batch has come, and gather before they pass it on: it waits for pp - 1 gathers in turn.
+    Source: `first_bucket`, `overlap_window`, `RuntimeTraits.whole_stages`,
+    `RuntimeTraits.gathers_apart`.
+    """
+    pipelined = (table.pp > 1) & (table.vpp == 1) & traits.whole_stages
+    hidden = np.full(len(table), traits.overlaps_parameters) & ~(pipelined & traits.gathers_apart)
+    usual = _hiding(machine, traits, table, hidden)
+    waits = hidden & pipelined
+    return Hiding(
+        least=np.where(waits, table.pp - 1.0, usual.least),
+        window=np.where(waits, 0.0, usual.window),
+    )
+
+
+def _hiding(
+    machine: Machine, traits: RuntimeTraits, table: LayoutTable, hidden: BoolColumn
+) -> Hiding:
+    """Of traffic in buckets or by virtual stages, where it is hidden at all.
+
+    Source: as `reduction_hiding`; stages one by one, T traffic and C seconds of a pass: T / vpp is
+    left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T.
+    """
+    constants, whole = machine.constants, (table.vpp > 1) & traits.whole_stages
+    least = np.where(whole, 1 / table.vpp, constants.first_bucket)
+    window = np.where(whole, table.pp * (1 - 1 / table.vpp), constants.overlap_window)
+    return Hiding(np.where(hidden, least, 1.0), np.where(hidden, window, 0.0))

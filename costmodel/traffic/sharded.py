@@ -1,0 +1,151 @@
+"""Traffic of sharded weights and gradients in the passes of a micro batch: ZeRO-2 and ZeRO-3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from trainplan.costmodel.comm.collectives import Rate, collective_rate, only
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.pipeline.bound import LayerSeconds
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes, state_groups
+
+
+@dataclass(frozen=True, slots=True)
+class PassTraffic:
+    """Seconds on the wire in each pass of one micro batch, hidden or not."""
+
+    forward: FloatColumn
+    """That may run beside the forward pass, as in `backward`."""
+    backward: FloatColumn
+    forward_alone: FloatColumn
+    """That nothing runs beside, as in `backward_alone`."""
+    backward_alone: FloatColumn
+    again: FloatColumn
+    """Where the forward pass is repeated in full, before the backward pass."""
+
+    def take(self, rows: IntColumn) -> PassTraffic:
+        """Some of the rows."""
+        return PassTraffic(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A block whose states are gathered and reduced together."""
+
+    params: RankParams
+    """On one rank."""
+    matrices: int = 1
+    """That may go one by one."""
+    root: bool = False
+    """Gathered before all others, kept between both passes, and reduced behind all others."""
+
+
+def sharded_traffic(
+    machine: Machine, traits: RuntimeTraits, table: LayoutTable, units: Sequence[Unit]
+) -> list[PassTraffic]:
+    """Gathers and reductions of each unit's states under ZeRO-2 and ZeRO-3.
+
+    ZeRO-3 gathers weights in both passes; both stages reduce gradients in every backward pass.
+    Source: Rajbhandari et al., arXiv:1910.02054, section 7; `RuntimeTraits.gathers_every_pass`,
+    `RuntimeTraits.reduces_whole_gradients`, `RuntimeTraits.overlaps_gradients`; `Fetches`.
+    """
+    degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
+    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
+    some = table.take(one)
+    second, third = some.zero_stage == 2, some.zero_stage == 3
+    whole, either = second & traits.reduces_whole_gradients, second | third
+    rates = [
+        (
+            only(either, collective_rate(machine, "all_gather", links.shard)),
+            links.reduction(machine, sharded=either, whole=whole),
+        )
+        for links in state_groups(machine, some)
+    ]
+    gathers = third | traits.gathers_every_pass
+    result = []
+    for unit in units:
+        held = (unit.params.shared[one], unit.params.expert[one])
+        states = zip(held, rates, strict=True)
+        gathered, again, reduced = _wire_seconds(machine, traits, unit.matrices, states)
+        alone = unit.root | (second & (not traits.overlaps_gradients))
+        traffic = PassTraffic(
+            forward=(not unit.root) * gathers * gathered,
+            backward=(not unit.root) * third * gathered + ~alone * reduced,
+            forward_alone=unit.root * gathers * gathered,
+            backward_alone=alone * reduced,
+            again=third * again,
+        )
+        result.append(traffic.take(key))
+    return result
+
+
+def _wire_seconds(
+    machine: Machine,
+    traits: RuntimeTraits,
+    matrices: int,
+    states: Iterable[tuple[FloatColumn, tuple[Rate, Rate]]],
+) -> FloatColumn:
+    """Gathering a block once, gathering it again for recomputation, and reducing its gradients.
+
+    `states` are parameters of each sort with the rates of both collectives. Source: `Fetches`.
+    """
+    fetches, message_bytes = traits.fetches, gradient_message_bytes(machine, traits)
+    seconds = []
+    for params, (gather, reduction) in states:
+        freed = fetches.freed(params)
+        calls = [fetches.calls(n, fetches.gathered_params, matrices) for n in (params, freed)]
+        reductions = fetches.calls(params, fetches.reduced_params, matrices)
+        seconds.append(
+            (
+                gather.in_calls(calls[0]).seconds(machine.storage_bytes * params),
+                gather.in_calls(calls[1]).seconds(machine.storage_bytes * freed),
+                reduction.in_calls(reductions).seconds(message_bytes * params),
+            )
+        )
+    return np.asarray(np.sum(seconds, axis=0))
+
+
+def beside(
+    contention: float, layer: LayerSeconds, traffic: PassTraffic, window: LayerSeconds
+) -> LayerSeconds:
+    """A layer with what its traffic exposes while it runs beside the passes of `window`.
+
+    One layer is prefetched, so only what exceeds the window is exposed, and what is hidden still
+    takes bandwidth from compute.
+    Source: Zhao et al., arXiv:2304.11277, section 3.3.
+    """
+    forward = _exposed(contention, traffic.forward, window.forward) + traffic.forward_alone
+    backward = _exposed(contention, traffic.backward, window.backward) + traffic.backward_alone
+    return LayerSeconds(
+        layer.forward + forward,
+        layer.backward + backward,
+        weight=layer.weight,
+        again=layer.again + _exposed(contention, traffic.again, window.again),
+        recompute=layer.recompute,
+        traffic=forward + backward,
+        waiting=layer.waiting,
+    )
+
+
+def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
+    """Half the time of a decoder layer that its own traffic does not use: what one end may use.
+
+    Source: derived; halves, because the two ends may lie beside one layer.
+    """
+    return replace(
+        layer,
+        forward=np.maximum(0.0, layer.forward - traffic.forward) / 2,
+        backward=np.maximum(0.0, layer.backward - traffic.backward) / 2,
+    )
+
+
+def _exposed(contention: float, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
+    """Seconds that traffic beside `compute` adds to it. Source: `fsdp_contention`."""
+    hidden = np.minimum(traffic, compute)
+    return traffic - hidden + contention * hidden

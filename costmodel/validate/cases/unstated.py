@@ -1,0 +1,97 @@
+"""What a record does not state and its runtime's defaults or recipes decide."""
+
+from __future__ import annotations
+
+import re
+
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel
+from trainplan.costmodel.spec.model import Activation, ModelSpec, RopeScaling
+from trainplan.costmodel.spec.options import StateType
+
+OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
+
+
+def drops_out(run: MeasuredRun) -> bool | None:
+    """Do dropout masks exist? Null: what the runtime does by default.
+
+    Megatron-LM drops out unless it is told not to, as recipes of gated models do.
+    Source: megatron/training/arguments.py, --attention-dropout and --hidden-dropout, both 0.1.
+    """
+    if run.runtime == "megatron-deepspeed" and run.training.precision == "fp32":
+        return False  # kept bytes of all 18 such runs: 60 and 130 kB a token and layer, no masks
+    return True if run.runtime == "megatron-lm" and run.model.gated_mlp is False else None
+
+
+def activation(model: RunModel) -> Activation:
+    """Activation function of the MLP: SiLU where it gates, ReLU in OPT, else GELU.
+
+    Source: Zhang et al., OPT, arXiv:2205.01068, section 2.1, and the programs that ran it:
+    eth-easl/sailor@cf2c8e3c `megatron/model/opt_model.py`.
+    """
+    if model.gated_mlp is not False:
+        return "silu"
+    return "relu" if model.name.startswith("OPT-") else "gelu"
+
+
+def dense_intermediate_size(model: RunModel) -> int | None:
+    """Width of the dense MLP; where all layers have experts, who state theirs, none is read."""
+    if model.intermediate_size is None and model.moe and not model.moe.num_dense_layers:
+        return model.moe.expert_intermediate_size
+    return model.intermediate_size
+
+
+def as_published(model: ModelSpec) -> ModelSpec:
+    """The model with what its records leave out: biases, sinks, clamp and YaRN of GPT-OSS.
+
+    Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`.
+    """
+    if not model.name.upper().startswith("GPT-OSS-") or model.moe is None:
+        return model
+    moe = model.moe.model_copy(update={"router_bias": True, "expert_bias": True})
+    scaling = RopeScaling(rope_type="yarn", factor=32.0, original_max_position_embeddings=4096)
+    biases = {"qkv_bias": True, "attention_output_bias": True, "attention_sinks": True}
+    return model.model_copy(
+        update={**biases, "swiglu_limit": 7.0, "rope_scaling": scaling, "moe": moe}
+    )
+
+
+def moment_dtype(run: MeasuredRun) -> StateType | None:
+    """Type of the Adam moments; null: fp32.
+
+    Source: NVIDIA-NeMo/Megatron-Bridge `recipes/deepseek` and `recipes/moonlight`, models with
+    latent attention: use_precision_aware_optimizer with exp_avg_dtype and exp_avg_sq_dtype bf16.
+    """
+    return "bf16" if run.runtime == "megatron-bridge" and run.model.mla else None
+
+
+def offloaded_layers(run: MeasuredRun) -> int | None:
+    """Layers whose activations wait in host memory."""
+    stated = OFFLOADED.search(str(run.layout.offload or ""))
+    return int(stated.group(1)) if stated else None
+
+
+def layers_by_cost(model: ModelSpec, pp: int) -> tuple[int, ...]:
+    """Layers of every pipeline rank where ranks get equal shares of the weights in products.
+
+    The block in which a rank's share is passed still belongs to it. The output projection counts
+    and is the last block, so the last rank holds fewest layers.
+    Source: huggingface/nanotron `src/nanotron/models/base.py`, build_model, and `models/llama.py`,
+    get_block_compute_costs.
+    """
+    heads = 4 * model.num_attention_heads * model.head_dim
+    layer = model.hidden_size * (heads + 3 * model.intermediate_size)
+    total = model.num_hidden_layers * layer + model.vocab_size * model.hidden_size
+    layers, rank = [0] * pp, 0
+    for number in range(1, model.num_hidden_layers + 1):
+        layers[rank] += 1
+        rank += number * layer * pp > total * (rank + 1)
+    return tuple(layers)
+
+
+def other_task(run: MeasuredRun) -> str | None:
+    """A task that is not training of all weights on given tokens; null: it is."""
+    if run.training.task == "lora":
+        return "adapters: the base weights have no gradients and no optimizer state"
+    if "--rl-" in str(run.layout.offload or ""):
+        return "reinforcement learning: inference takes memory of its own"
+    return None

@@ -1,0 +1,209 @@
+"""How many of the nodes to use: the cheapest, the thriftiest and the fewest.
+
+Sizes tried: of one group of nodes every number of whole nodes, or about 32 evenly spaced ones and
+the powers of two where there are more; of several groups, each is used whole or not at all. The
+answer is exact over the sizes tried. The whole cluster comes first; a size whose floor is no better
+than the best answer so far is not searched. Stages may be uneven, but not for energy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
+from trainplan.planner.goals.context import Figure, Prober
+from trainplan.planner.goals.uneven import faster_splits, splits_freely
+from trainplan.planner.plan.target import Name, Tried
+from trainplan.planner.search.result import Found, FreeFound
+from trainplan.planner.search.tree import Search
+from trainplan.planner.stages.search import OPENED_WITHOUT_LIMIT
+
+MOST_SIZES = 32
+"""Numbers of nodes tried, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestSize:
+    """The part of the cluster that is best by one figure, and what is proven of the others."""
+
+    job: Job
+    value: float
+    """Figure of its best layout; infinite where no size has an answer."""
+    tried: tuple[Tried, ...]
+    """Every size, with the figure no layout of it goes below."""
+    found: Found | None
+    """The search that found it; null where no size has an answer."""
+    free: FreeFound | None = None
+    """The search for uneven stages after it; null where they are not asked for."""
+
+    @property
+    def lower_bound(self) -> float:
+        """No layout of any size has a smaller figure."""
+        return min(*(one.bound for one in self.tried), self.value)
+
+
+def part_jobs(job: Job) -> tuple[Job, ...]:
+    """The job on every part of its cluster that is tried, fewest GPUs first."""
+    parts = sorted(_parts(job.cluster), key=lambda cluster: cluster.num_gpus)
+    return tuple(job.model_copy(update={"cluster": cluster}) for cluster in parts)
+
+
+def _parts(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
+    groups = cluster.groups
+    if len(groups) == 1:
+        for nodes in node_counts(groups[0].num_nodes):
+            group = groups[0].model_copy(update={"num_nodes": nodes})
+            yield cluster.model_copy(update={"groups": (group,)})
+        return
+    for count in range(1, len(groups) + 1):
+        for some in combinations(groups, count):
+            yield cluster.model_copy(update={"groups": some})
+
+
+def node_counts(most: int) -> tuple[int, ...]:
+    """Numbers of nodes tried, in ascending order."""
+    step = -(-most // MOST_SIZES)
+    powers = (1 << n for n in range(most.bit_length()))
+    return tuple(sorted({*range(step, most + 1, step), *powers, most}))
+
+
+def scale_of(job: Job, name: Name) -> float:
+    """What one unit of a search's objective is worth: price of a second, steps of the run.
+
+    Source: derived; money = seconds of a step x steps x price of the cluster for a second.
+
+    Raises:
+        SpecError: Money is asked for and a group has no price.
+    """
+    steps = run_steps(job) or 1
+    return steps * (price_per_second(job.cluster) if name == "cost" else 1.0)
+
+
+def longest_step(prober: Prober, job: Job) -> float:
+    """Seconds a step may take; infinite without a deadline.
+
+    Raises:
+        SpecError: There is a deadline, but no tokens.
+    """
+    days = prober.options.deadline_days
+    return np.inf if days is None else longest_step_seconds(job, days)
+
+
+def cheapest_size(prober: Prober, job: Job, name: Name) -> BestSize:
+    """The size whose best layout costs least money (`cost`) or joules (`energy`).
+
+    Raises:
+        PlanError: A price, a power limit or another number of the machine is unknown.
+    """
+    most, figure = longest_step(prober, job), figure_of(name)
+    limit = np.nextafter(most, np.inf) if figure == "time" else np.inf
+    splits = _Splits(prober, name)
+    waiting = [_size(prober, one, figure, scale_of(one, name), most) for one in part_jobs(job)]
+    waiting.sort(key=lambda size: (size.job.cluster != job.cluster, size.bound))
+    best = BestSize(job, np.inf, (), None)
+    tried: list[Tried] = []
+    for size in waiting:
+        bound, own = size.bound, np.inf
+        if bound < best.value and not (best.found and prober.budget.spent()):
+            beats = best.value / size.scale
+            found = prober.best(size.search, min(beats, limit))
+            free = splits.below(size.job, found, min(beats, limit))
+            bound, own = (
+                lower_bound_of(found, free) * size.scale,
+                value_of(found, free) * size.scale,
+            )
+            if beats < limit:  # dearer layouts were not looked at
+                bound = min(bound, best.value)
+            if own < best.value:
+                best = BestSize(size.job, own, (), found, free)
+        tried.append(Tried.of(size.job.cluster.num_gpus, own, bound))
+    return replace(best, tried=tuple(sorted(tried, key=lambda one: one.num_gpus)))
+
+
+def fewest_gpus(prober: Prober, job: Job) -> BestSize:
+    """The smallest size on which the run ends before the deadline.
+
+    Raises:
+        PlanError: A number of the machine is unknown, or the tokens of the run are.
+    """
+    below = np.nextafter(longest_step(prober, job), np.inf)
+    splits = _Splits(prober, "gpus")
+    tried: list[Tried] = []
+    for one in part_jobs(job):
+        gpus = one.cluster.num_gpus
+        found, free = prober.any(prober.search(one), below), None
+        if found.value >= below:
+            free = splits.below(one, found, below, any_answer=True)
+        if value_of(found, free) < below:
+            tried.append(Tried.of(gpus, gpus, gpus))
+            return BestSize(one, gpus, tuple(tried), found, free)
+        settled = found.complete and lower_bound_of(found, free) >= below
+        tried.append(Tried.of(gpus, np.inf, np.inf if settled else gpus))
+    return BestSize(job, np.inf, tuple(tried), None)
+
+
+def value_of(found: Found, free: FreeFound | None) -> float:
+    """Objective of the best layout of two searches, for even stages and for all."""
+    return found.value if free is None or free.table is None else free.step_time_s
+
+
+def lower_bound_of(found: Found, free: FreeFound | None) -> float:
+    """Objective that no layout of two searches goes below."""
+    return found.lower_bound_s if free is None else min(found.lower_bound_s, free.lower_bound_s)
+
+
+class _Splits:
+    """Searches for uneven stages on one size after the other.
+
+    Without a time limit they open no more layouts together than on one size alone.
+    """
+
+    def __init__(self, prober: Prober, name: Name) -> None:
+        self._prober, self._may_open = prober, OPENED_WITHOUT_LIMIT
+        self._wanted = name != "energy" and not prober.options.only_answer
+
+    def below(
+        self, job: Job, found: Found, below_s: float, *, any_answer: bool = False
+    ) -> FreeFound | None:
+        """What they give below some seconds; null where they are not asked for."""
+        if not self._wanted or not splits_freely(job, self._prober.options):
+            return None
+        free = faster_splits(
+            self._prober,
+            job,
+            found,
+            below_s,
+            may_open=self._may_open,
+            any_answer=any_answer,
+            one_of_many=True,
+        )
+        self._may_open -= free.opened
+        return free
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A part of the cluster that waits to be searched."""
+
+    job: Job
+    search: Search
+    scale: float
+    bound: float
+    """Figure no layout of it goes below."""
+
+
+def _size(prober: Prober, job: Job, figure: Figure, scale: float, most: float) -> _Size:
+    search = prober.search(job, figure, most_seconds=most)
+    bound = search.nodes.smallest * scale if search.floor_s <= most else np.inf
+    return _Size(job, search, scale, bound)
+
+
+def figure_of(name: Name) -> Figure:
+    """What a search makes small for an objective: money and GPUs follow from the step time."""
+    return "energy" if name == "energy" else "time"

@@ -1,0 +1,110 @@
+"""Searches of one job under changing limits: what goals other than the step time are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from trainplan.costmodel.measured.calibration import Measured, machine_for
+from trainplan.costmodel.pipeline.node_groups import unlike
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.step.energy import energy_of
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.search.objective import Objective, StepEnergy, StepTime
+from trainplan.planner.search.result import Found, Limits
+from trainplan.planner.search.tree import Search
+from trainplan.planner.space.choices import (
+    legality_rules,
+    no_even_stages,
+    ranks_straddle,
+    rules_of_grid,
+)
+from trainplan.planner.work.budget import Budget, Within
+from trainplan.planner.work.workers import ALONE, Workers
+
+Figure = Literal["time", "energy"]
+"""What a single search makes small."""
+
+
+class UntilFound(Within):
+    """A budget that is spent as soon as one answer is known, or with the budget around it."""
+
+    def __init__(self, search: Search, whole: Budget) -> None:
+        super().__init__(whole)
+        self._search = search
+
+    def spent(self) -> bool:
+        """Is there an answer, or is the time over?"""
+        return bool(self._search.best) or super().spent()
+
+
+class UntilSettled:
+    """A budget that is spent as soon as the best answer is proved and another split can begin."""
+
+    def __init__(self, search: Search, whole: Budget) -> None:
+        self._search, self._whole = search, whole
+
+    def spent(self) -> bool:
+        """Is the search settled, or is the time over?"""
+        return self._whole.spent() or self._search.settled()
+
+    def report(self, done: float, bound_s: float) -> None:
+        """Tell the budget around it: this search is the first part of the work."""
+        self._whole.report(done, bound_s)
+
+    def seconds_left(self) -> float:
+        """Of the budget around it."""
+        return self._whole.seconds_left()
+
+
+@dataclass(frozen=True, slots=True)
+class Prober:
+    """What all searches of one question share."""
+
+    options: SearchOptions
+    measured: Measured
+    budget: Budget
+    workers: Workers = ALONE
+
+    def usable_bytes(self, job: Job) -> float:
+        """Device memory a rank may use. Source: capacity less the margin."""
+        return machine_for(job, self.measured).memory_bytes * (1 - self.options.memory_margin)
+
+    def search(
+        self,
+        job: Job,
+        figure: Figure = "time",
+        *,
+        memory_bytes: float = np.inf,
+        most_seconds: float = np.inf,
+        top: int = 1,
+    ) -> Search:
+        """A search for `top` answers that use no more than `memory_bytes`, not begun.
+
+        `most_seconds` is for energy; for the time, `run` takes `below`.
+
+        Raises:
+            PlanError: A number of the machine is unknown.
+        """
+        machine = machine_for(job, self.measured)
+        choices = self.options.choices
+        rules = [*rules_of_grid(choices), *legality_rules(job)]
+        if self.options.objective == "time" and unlike(job.cluster):
+            uneven = any(choice.only_uneven for choice in choices)
+            rules.append(no_even_stages() if uneven else ranks_straddle())
+        objective: Objective = StepTime()
+        if figure == "energy":
+            objective = StepEnergy(energy_of(job, machine, traits_of(job)), most_seconds)
+        limits = Limits(min(self.usable_bytes(job), memory_bytes), top)
+        return Search(job, machine, rules, limits, objective, workers=self.workers)
+
+    def best(self, search: Search, below: float = np.inf) -> Found:
+        """The best answer of a search whose objective is less than `below`."""
+        return search.run(Within(self.budget), below)
+
+    def any(self, search: Search, below: float) -> Found:
+        """Some answer of a search whose objective is less than `below`."""
+        return search.run(UntilFound(search, self.budget), below)

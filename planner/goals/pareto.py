@@ -1,0 +1,205 @@
+"""The choices between two objectives: every layout that no other beats in both.
+
+For each size of the cluster that is tried, the best layout by one figure is found, then the best
+that is strictly better by the other, and so on until none is left. Each search is exact, so the
+set is; a time limit leaves points out, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, nextafter
+
+import numpy as np
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step.energy import energy_of
+from trainplan.costmodel.step.simulate import Estimate, explicit
+from trainplan.planner.goals.after_even import check_uneven
+from trainplan.planner.goals.cluster_sizes import longest_step, part_jobs, scale_of
+from trainplan.planner.goals.context import Figure, Prober
+from trainplan.planner.goals.reach import UNITS
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.plan.target import Name
+from trainplan.planner.search.objective import StepEnergy
+from trainplan.planner.space.choices import allowed
+from trainplan.planner.work.budget import Budget, Unlimited
+
+SCHEMA = "trainplan/pareto/v1"
+PAIRS: tuple[tuple[Name, Name], ...] = (
+    ("time", "memory"),
+    ("cost", "time"),
+    ("cost", "memory"),
+    ("energy", "time"),
+    ("energy", "memory"),
+    ("energy", "cost"),
+    ("gpus", "time"),
+    ("gpus", "cost"),
+    ("gpus", "energy"),
+)
+"""Pairs that make sense: GPUs and memory say nothing of how long a step takes."""
+PROGRESS = 1 - 1e-9
+"""A step must be shorter than the last one by this factor: nearer is rounding."""
+
+
+class Point(Spec):
+    """A layout that no other beats in both objectives."""
+
+    num_gpus: int
+    layout: Layout
+    estimate: Estimate
+    values: tuple[float, float]
+    """In the order of the objectives; for `memory` the bytes used on the fullest rank."""
+
+
+class Pareto(Spec):
+    """All of them, the best by the first objective first."""
+
+    job: Job
+    objectives: tuple[Name, Name]
+    units: tuple[str, str]
+    per: str
+    """What money and joules are counted over: `step`, or the `run` of `training.tokens`."""
+    points: tuple[Point, ...]
+    sizes: tuple[int, ...]
+    """Numbers of GPUs tried."""
+    complete: bool
+    """No point is missing: no time limit struck."""
+
+
+def pareto(
+    job: Job,
+    objectives: tuple[Name, Name],
+    options: SearchOptions | None = None,
+    budget: Budget | None = None,
+    measured: Measured = NOTHING,
+) -> Pareto:
+    """All layouts that no other beats in both objectives; none where nothing fits.
+
+    Raises:
+        PlanError: The pair makes no sense, or the job lacks a number it needs.
+    """
+    if not any(set(objectives) == set(pair) for pair in PAIRS):
+        known = ", ".join(",".join(pair) for pair in PAIRS)
+        raise SpecError(f"no choices between {' and '.join(objectives)}: pairs are {known}")
+    options = options or SearchOptions()
+    job = allowed(job, options.choices)
+    check_uneven(job, options, pareto=True)
+    prober = Prober(options, measured, budget or Unlimited())
+    jobs = (job,) if set(objectives) == {"time", "memory"} else part_jobs(job)
+    sweeps = [_Sweep(prober, one, objectives) for one in jobs]
+    points = [point for sweep in sweeps for point in sweep.points()]
+    return Pareto(
+        job=job,
+        objectives=objectives,
+        units=(_unit(job, objectives[0]), _unit(job, objectives[1])),
+        per="run" if job.training.tokens else "step",
+        points=unbeaten(points),
+        sizes=tuple(one.cluster.num_gpus for one in jobs),
+        complete=not prober.budget.spent(),
+    )
+
+
+def unbeaten(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Points that no other beats, of equal ones the first; in order of the first objective."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.values, point.num_gpus)):
+        if not kept or point.values[1] < kept[-1].values[1]:
+            kept.append(point)
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """The points of one size of the cluster."""
+
+    prober: Prober
+    job: Job
+    objectives: tuple[Name, Name]
+
+    def points(self) -> Iterator[Point]:
+        """One after the other, each strictly better by the figure that is tightened."""
+        memory, most = inf, longest_step(self.prober, self.job)
+        while not self.prober.budget.spent():
+            search = self.prober.search(
+                self.job, self._figure, memory_bytes=memory, most_seconds=most
+            )
+            below = nextafter(most, inf) if self._figure == "time" else inf
+            found = self.prober.best(search, below)
+            if found.finalists is None or not found.complete or found.value >= below:
+                return
+            point = self._point(found.finalists)
+            yield point
+            if "memory" in self.objectives:
+                memory = point.estimate.memory.peak_reserved_bytes - 1.0
+            elif self._figure == "energy" and "gpus" not in self.objectives:
+                most = point.estimate.step_time_s * PROGRESS
+            else:
+                return
+
+    @property
+    def _figure(self) -> Figure:
+        return "energy" if "energy" in self.objectives else "time"
+
+    def _point(self, table: LayoutTable) -> Point:
+        machine = machine_for(self.job, self.prober.measured)
+        margin = self.prober.options.memory_margin
+        estimate = explicit(self.job, machine, traits_of(self.job), table, memory_margin=margin)[0]
+        first, second = (self._value(name, table, estimate) for name in self.objectives)
+        return Point(
+            num_gpus=self.job.cluster.num_gpus,
+            layout=table.row(0),
+            estimate=estimate,
+            values=(first, second),
+        )
+
+    def _value(self, name: Name, table: LayoutTable, estimate: Estimate) -> float:
+        if name == "memory":
+            return estimate.memory.peak_reserved_bytes
+        if name == "gpus":
+            return float(self.job.cluster.num_gpus)
+        if name == "time":
+            return estimate.step_time_s
+        seconds = np.array([estimate.step_time_s])
+        if name == "energy":
+            machine = machine_for(self.job, self.prober.measured)
+            energy = energy_of(self.job, machine, traits_of(self.job))
+            seconds = StepEnergy(energy).value(table, seconds)
+        return float(seconds[0]) * scale_of(self.job, name)
+
+
+def _unit(job: Job, name: Name) -> str:
+    return UNITS.get(name, job.cluster.currency)
+
+
+def pareto_json(pareto: Pareto) -> Mapping[str, object]:
+    """The public document `trainplan/pareto/v1`."""
+    job = pareto.job
+    return {
+        "schema": SCHEMA,
+        **job_json(job),
+        "objectives": [
+            {"name": name, "unit": unit, "per": "step" if name == "time" else pareto.per}
+            for name, unit in zip(pareto.objectives, pareto.units, strict=True)
+        ],
+        "points": [
+            {
+                "num_gpus": point.num_gpus,
+                "values": list(point.values),
+                "layout": layout_json(job, point.layout),
+                "estimate": estimate_json(point.estimate),
+            }
+            for point in pareto.points
+        ],
+        "sizes": list(pareto.sizes),
+        "complete": pareto.complete,
+    }

@@ -1,0 +1,142 @@
+"""Searches for uneven stages, as part of a question."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import LayoutTable, objects
+from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.planner.goals.context import Prober
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import UnevenStages
+from trainplan.planner.search.pool import Pool
+from trainplan.planner.search.result import Found, FreeFound
+from trainplan.planner.space.choices import legality_rules, rules_of_grid
+from trainplan.planner.stages.heuristics import try_likely, try_near, try_siblings
+from trainplan.planner.stages.search import OPENED_WITHOUT_LIMIT, FreeSplits
+from trainplan.planner.stages.solve.tasks import Question
+from trainplan.planner.work.budget import BetweenTasks
+
+
+def splits_freely(job: Job, options: SearchOptions) -> bool:
+    """Does the runtime take any split of the layers, and the user too?
+
+    Clusters of unlike groups have a search of their own.
+    """
+    held = any(choice.only_even for choice in options.choices)
+    return traits_of(job).splits_freely and not held and len(job.cluster.groups) == 1
+
+
+def wants_uneven(options: SearchOptions) -> bool:
+    """Is no even split an answer?"""
+    return any(choice.only_uneven for choice in options.choices)
+
+
+def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
+    """Does a search for the fastest layout go on with uneven stages?"""
+    wanted = options.tries_uneven is not None or not options.only_answer
+    return wanted and splits_freely(job, options)
+
+
+def splits_below(
+    prober: Prober,
+    job: Job,
+    below_s: float,
+    kind: type[FreeSplits] = FreeSplits,
+    *,
+    roots: Pool | None = None,
+    memory_bytes: float = np.inf,
+) -> FreeSplits:
+    """A run for splits that are faster than some seconds and use no more than some bytes."""
+    rules = (*rules_of_grid(prober.options.choices), *legality_rules(job))
+    machine = machine_for(job, prober.measured)
+    usable = min(prober.usable_bytes(job), memory_bytes)
+    of = Question(job, machine, traits_of(job), usable)
+    tries = prober.options.tries_uneven is not None
+    budget = BetweenTasks(prober.budget) if tries else prober.budget
+    return kind(of, rules, below_s, budget, prober.workers, roots=roots)
+
+
+def faster_splits(
+    prober: Prober,
+    job: Job,
+    found: Found,
+    below_s: float = np.inf,
+    *,
+    may_open: int = OPENED_WITHOUT_LIMIT,
+    any_answer: bool = False,
+    one_of_many: bool = False,
+) -> FreeFound:
+    """What uneven stages give below some seconds and the best even ones.
+
+    Where no time is left, or the best even ones are not proved, that no split beats the floor. One
+    of many searches stops where its work ends, others try what looks fast first and last. Where
+    uneven stages are only tried, that is all.
+    """
+    best_s = min(found.value, below_s)
+    if prober.budget.spent() or found.lower_bound_s < found.value:
+        return FreeFound(None, best_s, min(found.floor_s, best_s), 0)
+    splits = splits_below(prober, job, best_s, roots=found.roots)
+    if found.finalists is not None:
+        splits.try_first(found.finalists)
+    if not one_of_many:
+        try_siblings(splits, splits.table)
+    if prober.options.tries_uneven is not None:
+        try_near(splits, _near(prober.options, job))
+        splits.open(prober.options.tries_uneven, any_answer=False)
+        return splits.known()
+    at_last = None if one_of_many else partial(try_likely, answer=found.finalists)
+    return splits.run(may_open, any_answer=any_answer, at_last=at_last)
+
+
+def leaner_splits(
+    prober: Prober,
+    job: Job,
+    answer: LayoutTable,
+    below_s: float,
+    *,
+    memory_bytes: float,
+    roots: Pool,
+) -> LayoutTable | None:
+    """A layout with the degrees of an answer and uneven stages within limits, if one is found.
+
+    `roots` are nodes that may fit.
+    """
+    if not looks_for_uneven(job, prober.options):
+        return None
+    splits = splits_below(prober, job, below_s, roots=roots, memory_bytes=memory_bytes)
+    splits.budget = BetweenTasks(prober.budget)
+    try_near(splits, answer.replaced(stages=objects([None])))
+    return splits.table
+
+
+def _near(options: SearchOptions, job: Job) -> LayoutTable | None:
+    """The answer of a similar job on the GPUs of this one."""
+    near = options.near and options.near.resized(job.cluster.num_gpus)
+    return LayoutTable.of([near.model_copy(update={"stages": None})]) if near else None
+
+
+def proof_of(found: Found, free: FreeFound) -> UnevenStages:
+    """What is proven of the stages of one job, by a search for even ones and one for all."""
+    return UnevenStages(
+        even_step_time_s=found.value,
+        even_lower_bound_s=min(found.lower_bound_s, found.value),
+        lower_bound_s=free.lower_bound_s,
+        judged=free.judged,
+    )
+
+
+def joined(finalists: LayoutTable | None, free: FreeFound, top: int) -> LayoutTable | None:
+    """The finalists behind the faster layout, without the one it is a split of."""
+    if free.table is None or finalists is None:
+        return finalists if free.table is None else free.table
+    degrees = ("tp", "cp", "pp", "ep", "etp")
+    same = np.all(
+        [getattr(finalists, name) == getattr(free.table, name) for name in degrees], axis=0
+    )
+    kept = finalists.take(~same)
+    return LayoutTable.concat([free.table, kept.take(np.arange(min(len(kept), top - 1)))])

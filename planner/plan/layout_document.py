@@ -1,0 +1,95 @@
+"""A layout as the JSON of a plan, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.pipeline.stages import StageLayers, decoder_of, stage_layers
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout, StageSpec
+
+Json = Mapping[str, object]
+_DERIVED = ("dp_shard", "num_microbatches", "num_microbatches_per_replica")
+
+
+def layout_json(job: Job, layout: Layout) -> Json:
+    """A layout with the numbers that follow from it; `stages` is null when the split is even."""
+    plain = layout.model_dump(mode="json", exclude={"stages"})
+    offload = {"optimizer": layout.offload.optimizer, "activations": 0.0, "parameters": 0.0}
+    stages = stage_layers(decoder_of(job, layout.stages), layout.pp * layout.vpp)
+    even = len(set(stages.layers.tolist())) == 1 and layout.stages is None
+    return {
+        **plain,
+        "dp_shard": layout.dp_shard,
+        "num_microbatches": job.training.global_batch_size // (layout.dp * layout.micro_batch_size),
+        "num_microbatches_per_replica": None,
+        "offload": {**offload, "tier": layout.offload.tier},
+        "stages": None if even else [s.model_dump() for s in _written_stages(layout, stages)],
+    }
+
+
+class _StageLayers(Spec):
+    dense: int
+    moe: int
+    mtp: int
+
+
+class _WrittenStage(Spec):
+    """A virtual stage as the document has it."""
+
+    layers: _StageLayers
+    embedding: bool
+    head: bool
+    recompute: str
+    recompute_num_layers: int | None = None
+    offload: None
+    group: int
+
+
+def _written_stages(layout: Layout, stages: StageLayers) -> Iterator[_WrittenStage]:
+    own = layout.stages or (StageSpec(layers=0),) * len(stages.layers)
+    columns = (column.tolist() for column in stages.by_kind)
+    for stage, (dense, moe, embedding, head, mtp) in zip(
+        own, zip(*columns, strict=True), strict=True
+    ):
+        yield _WrittenStage(
+            layers=_StageLayers(dense=dense, moe=moe, mtp=mtp),
+            embedding=embedding,
+            head=head,
+            recompute=layout.recompute,
+            recompute_num_layers=stage.recompute_num_layers,
+            offload=None,
+            group=stage.group,
+        )
+
+
+ABSENT = "missing"
+
+
+def layout_from_json(text: Json) -> Layout:
+    """Read `layout_json` back; derived keys are left out."""
+    plain = {key: value for key, value in text.items() if key not in _DERIVED}
+    offload = plain.get("offload")
+    if isinstance(offload, dict):
+        plain["offload"] = {k: v for k, v in offload.items() if k in ("optimizer", "tier")}
+    stages = plain.get("stages")
+    if isinstance(stages, list):
+        plain["stages"] = _stages_from_json(stages)
+    return Layout.model_validate(plain)
+
+
+def _stages_from_json(listed: Sequence[object]) -> tuple[StageSpec, ...] | None:
+    """Stages of a layout; none where they are the even split."""
+    written = [_WrittenStage.model_validate(stage) for stage in listed]
+    counts = tuple(stage.layers.dense + stage.layers.moe for stage in written)
+    numbers = [stage.recompute_num_layers for stage in written]
+    even = bool(counts) and counts == layers_per_stage(sum(counts), len(counts))
+    groups = [stage.group for stage in written]
+    if even and all(number is None for number in numbers) and not any(groups):
+        return None
+    return tuple(
+        StageSpec(layers=layers, recompute_num_layers=again, group=group)
+        for layers, again, group in zip(counts, numbers, groups, strict=True)
+    )

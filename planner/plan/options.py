@@ -1,0 +1,40 @@
+"""What a search must respect besides the job."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.plan.target import Name
+from trainplan.planner.space.choices import Choice
+
+
+class SearchOptions(Spec):
+    """What a search must respect besides the job."""
+
+    memory_margin: float = 0.05
+    """Share of device memory that must stay free."""
+    top: int = 10
+    """Alternatives to list."""
+    fix: tuple[Choice, ...] = ()
+    exclude: tuple[Choice, ...] = ()
+    objective: Name = "time"
+    """What is best: least time, memory, money or energy, or fewest GPUs."""
+    slack: float = Field(default=0.02, ge=0.0)
+    """For `memory`: how much longer than the fastest step a step may take, as a fraction."""
+    deadline_days: float | None = Field(default=None, gt=0.0)
+    """The run of `training.tokens` must end by then."""
+    only_answer: bool = False
+    """Leave out uneven stages, and all that is told beside the answer: other schedules, the order
+    of the nodes, what would help where nothing fits."""
+    tries_uneven: int | None = None
+    """With `only_answer`: give some fast layouts uneven stages and open others until there are so
+    many, which may not do for a proof; null: even stages alone."""
+    near: Layout | None = None
+    """The answer of a similar job: then layouts with its degrees are tried too."""
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Both kinds in order."""
+        return (*self.fix, *self.exclude)

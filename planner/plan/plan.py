@@ -1,0 +1,276 @@
+"""The answer: a layout with its evidence, readable by people, programs and exporters.
+
+The JSON form is the public contract `trainplan/plan/v1`: keys are never renamed or removed within
+a version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.costmodel.model.params import num_active_parameters, num_parameters
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout, Schedule
+from trainplan.costmodel.spec.links import Placement
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.step.simulate import Estimate
+from trainplan.planner.plan.layout_document import ABSENT, Json, layout_from_json, layout_json
+from trainplan.planner.plan.target import Target
+
+SCHEMA = "trainplan/plan/v1"
+_COUNTS = ("num_parameters", "num_active_parameters")
+
+
+class Candidate(Spec):
+    """One layout of the table of alternatives."""
+
+    rank: int = Field(ge=1)
+    layout: Layout
+    estimate: Estimate
+    near_tie: bool = False
+    """So close to the best that it is the faster one in a third of cases or more."""
+
+
+class UnevenStages(Spec):
+    """What was found and proven where stages may hold any number of layers."""
+
+    even_step_time_s: float
+    """The best layout with even stages."""
+    even_lower_bound_s: float
+    """No layout with even stages is faster."""
+    lower_bound_s: float
+    """No layout with uneven stages is faster than this, or than the answer if that is less."""
+    judged: int
+    """Splits of layouts whose schedule was simulated."""
+
+
+class Certificate(Spec):
+    """What was searched and how far from the best the answer can be at most."""
+
+    optimal: bool
+    """No layout of the space is better by the objective (faster, unless another is chosen)."""
+    alternatives_complete: bool
+    """No family of layouts faster than the listed ones is missing: no time limit struck."""
+    lower_bound_s: float
+    """No layout of the space has a smaller step time."""
+    gap_fraction: float
+    """(best - lower bound) / best, of the objective."""
+    relaxed_bound_s: float
+    """Smallest bound of the space before anything was simulated."""
+    space: dict[str, list[int | float | str]]
+    space_size: int
+    bounded: int
+    """Legal layouts discarded because a bound shows they are not faster."""
+    priced: int
+    evaluated: int
+    """Layouts whose schedule was simulated."""
+    search_seconds: float | None = None
+    objective: Target
+    """What the layout is best by, its value and its bound."""
+    uneven_stages: UnevenStages | None = None
+    """Null where stages are even (the runtime splits so, `--fix stages=even`, or the objective is
+    memory or energy), where no even ones fit, and on unlike node groups."""
+
+
+class Source(Spec):
+    """Where one number of the machine comes from."""
+
+    quantity: str
+    kind: str
+    source: str
+
+
+class OtherSchedule(Spec):
+    """The chosen layout under a schedule that the runtime does not execute."""
+
+    schedule: Schedule
+    vpp: int
+    """Virtual stages on one rank: those of the layout, or the nearest number the schedule takes."""
+    step_time_s: float | None
+    """Under the cost model of the job's runtime, with all ranks waiting for the last at the end;
+    null: not simulated, because it does not fit."""
+    peak_reserved_bytes: float
+    """Fullest rank, as in `estimate.memory`."""
+    fits: bool
+    executed_by: tuple[str, ...]
+    """Runtimes that execute it."""
+
+
+class Plan(Spec):
+    """A chosen layout, its estimate, the alternatives, and the proof."""
+
+    job: Job
+    runtime_version: str
+    memory_margin: float
+    choices: tuple[str, ...] = ()
+    """What the search was held to, as on the command line: `--fix tp=8`."""
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    certificate: Certificate
+    refused: dict[str, int]
+    sources: tuple[Source, ...]
+    other_schedules: tuple[OtherSchedule, ...] = ()
+    """What other schedules would make of the best layout, fastest first."""
+    placement: Placement | None = None
+    """Nodes in rank order, where the links between them were measured."""
+    notes: tuple[str, ...] = ()
+
+
+class Infeasible(Spec):
+    """Nothing fits: what was refused, and the nearest changes that would make it fit."""
+
+    job: Job
+    refused: dict[str, int]
+    space_size: int
+    least_memory_bytes: float | None
+    """Device memory of the leanest legal layout; null when no layout is legal."""
+    least_memory_layout: Layout | None
+    capacity_bytes: float
+    changes: tuple[str, ...]
+    """Those that help alone."""
+    relaxations: tuple[tuple[str, ...], ...] = ()
+    """Smallest sets of changes that help: each set works, and no smaller one does."""
+    untried: tuple[str, ...] = ()
+    """What was fixed to a value no layout of the grid has, and the values that are tried."""
+
+
+def model_json(model: ModelSpec) -> Json:
+    """A model with its exact parameter counts."""
+    return {
+        **model.model_dump(mode="json"),
+        "num_parameters": num_parameters(model),
+        "num_active_parameters": num_active_parameters(model),
+    }
+
+
+def estimate_json(estimate: Estimate) -> Json:
+    """An estimate as plain JSON values."""
+    value = _ESTIMATE.dump_python(estimate, mode="json")
+    assert isinstance(value, dict)
+    return value
+
+
+_ESTIMATE = TypeAdapter(Estimate)
+
+
+def job_json(job: Job) -> Json:
+    """The keys of a document that say what was asked."""
+    return {
+        "model": model_json(job.model),
+        "training": job.training.model_dump(mode="json"),
+        "cluster": job.cluster.model_dump(mode="json"),
+        "runtime": job.runtime,
+        "options": job.options.stated(),
+    }
+
+
+def candidate_json(job: Job, candidate: Candidate) -> Json:
+    """One row of the alternatives."""
+    return {
+        "rank": candidate.rank,
+        "near_tie": candidate.near_tie,
+        "layout": layout_json(job, candidate.layout),
+        "estimate": estimate_json(candidate.estimate),
+    }
+
+
+def plan_json(plan: Plan) -> Json:
+    """A plan as the public document `trainplan/plan/v1`."""
+    job = plan.job
+    best = candidate_json(job, plan.best)
+    return {
+        "schema": SCHEMA,
+        **job_json(job),
+        "best": {"layout": best["layout"], "estimate": best["estimate"]},
+        "candidates": [candidate_json(job, c) for c in plan.candidates],
+        "certificate": plan.certificate.model_dump(mode="json"),
+        "refused": plan.refused,
+        "other_schedules": [other.model_dump(mode="json") for other in plan.other_schedules],
+        "placement": plan.placement.model_dump(mode="json") if plan.placement else None,
+        "provenance": {
+            "runtime_version": plan.runtime_version,
+            "memory_margin": plan.memory_margin,
+            "choices": list(plan.choices),
+            "sources": [source.model_dump(mode="json") for source in plan.sources],
+            "notes": list(plan.notes),
+        },
+    }
+
+
+def chosen_from_json(text: str) -> tuple[Job, Layout]:
+    """The job and the chosen layout of a plan document: all an exporter needs.
+
+    Raises:
+        SpecError: Not JSON, not a plan, another schema version, a field that is wrong, or one that
+            contradicts the others.
+    """
+    document = _document(text)
+    try:
+        model, best = document["model"], document["best"]["layout"]
+        counts = {key: model.get(key, ABSENT) for key in _COUNTS}
+        shape = {key: value for key, value in model.items() if key not in _COUNTS}
+        job = Job.model_validate(
+            {
+                "model": ModelSpec.model_validate(shape),
+                "training": TrainingSpec.model_validate(document["training"]),
+                "cluster": ClusterSpec.model_validate(document["cluster"]),
+                "runtime": document["runtime"],
+                "options": document.get("options", {}),
+            }
+        )
+        layout = layout_from_json(best)
+    except ValidationError as error:
+        first = first_complaint(error)
+        raise SpecError(f"field {first.field!r}: {first.reason}") from error
+    except KeyError as error:
+        raise SpecError(f"field {error} is missing: make the plan again") from error
+    except (AttributeError, TypeError) as error:
+        raise SpecError("a part of the plan is of the wrong kind: make it again") from error
+    _require_equal(best, layout_json(job, layout), "best.layout")
+    meant = model_json(job.model)
+    for key, count in counts.items():
+        _require_equal(count, meant[key], f"model.{key}")
+    return job, layout
+
+
+def _document(text: str) -> dict[str, dict[str, Json]]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise SpecError(f"not JSON: {error}") from error
+    if not isinstance(document, dict) or "schema" not in document:
+        raise SpecError("no plan: the key 'schema' is missing; `plan search --output` writes plans")
+    if document["schema"] != SCHEMA:
+        raise SpecError(
+            f"schema {document['schema']!r} is not {SCHEMA!r}: "
+            "make the plan again with this version"
+        )
+    return document
+
+
+def _require_equal(written: object, meant: object, where: str) -> None:
+    """Is every value the one that follows from the others? The first that is not is named."""
+    if isinstance(written, Mapping) and isinstance(meant, Mapping):
+        for key in (*meant, *(key for key in written if key not in meant)):
+            below = f"{where}.{key}"
+            _require_equal(written.get(key, ABSENT), meant.get(key, ABSENT), below)
+    elif written != meant:
+        subject = "model" if where.startswith("model.") else "layout"
+        raise SpecError(
+            f"field {where!r} is {_short(written)} but the {subject} means {_short(meant)}: "
+            "edit the plan through `plan search`/`plan estimate`"
+        )
+
+
+def _short(value: object) -> str:
+    """A value on one line; `stages` can be long."""
+    text = value if value == ABSENT else json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

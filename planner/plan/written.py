@@ -1,0 +1,104 @@
+"""What a written plan says beyond its job and layout: how it was searched, what else it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, Field, ValidationError
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.plan.candidates import with_candidate, written_step_time
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.plan.target import Name
+from trainplan.planner.space.choices import Choice, parse_choice
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A plan document read back."""
+
+    job: Job
+    layout: Layout
+    step_time_s: float
+    """As it was written; NaN where it does not say."""
+    options: SearchOptions
+    """Memory margin, and the choices the search was held to."""
+    optimal: bool
+    """It was proved that no layout of the space is faster."""
+    gap_fraction: float
+    objective: Name
+    """What the plan is best at; `options` ask for the shortest step whatever it was."""
+    candidates: tuple[Layout, ...]
+    """The alternatives, the answer first."""
+
+
+class _Objective(BaseModel):
+    name: Name = "time"
+
+
+class _Certificate(BaseModel):
+    optimal: bool = False
+    gap_fraction: float = 0.0
+    objective: _Objective = _Objective()
+
+
+class _Provenance(BaseModel):
+    memory_margin: float = Field(default=SearchOptions().memory_margin, ge=0, lt=1)
+    choices: tuple[str, ...] = ()
+
+
+class _Ranked(BaseModel):
+    rank: int
+
+
+class _Evidence(BaseModel):
+    """The part of a plan document that is read here; other keys are left alone."""
+
+    certificate: _Certificate = _Certificate()
+    provenance: _Provenance = _Provenance()
+    refused: Mapping[str, int] = {}
+    candidates: tuple[_Ranked, ...] = ()
+
+
+def written(text: str) -> Written:
+    """Read a plan document.
+
+    Raises:
+        SpecError: The text is no plan of this version.
+    """
+    job, layout = chosen_from_json(text)
+    try:
+        evidence = _Evidence.model_validate(json.loads(text))
+    except ValidationError as error:
+        first = first_complaint(error)
+        raise SpecError(f"field {first.field!r}: {first.reason}: make the plan again") from error
+    numbers = [candidate.rank for candidate in evidence.candidates]
+    others = (chosen_from_json(with_candidate(text, number))[1] for number in numbers)
+    names = dict.fromkeys((*evidence.provenance.choices, *evidence.refused))
+    choices = [_choice(name) for name in names if name.startswith(("--fix", "--excl"))]
+    return Written(
+        job=job,
+        layout=layout,
+        step_time_s=written_step_time(text),
+        options=SearchOptions(
+            memory_margin=evidence.provenance.memory_margin,
+            fix=tuple(choice for choice in choices if not choice.excluded),
+            exclude=tuple(choice for choice in choices if choice.excluded),
+        ),
+        optimal=evidence.certificate.optimal,
+        gap_fraction=evidence.certificate.gap_fraction,
+        objective=evidence.certificate.objective.name,
+        candidates=tuple(dict.fromkeys((layout, *others))),
+    )
+
+
+def _choice(name: str) -> Choice:
+    """The choice behind the name of its rule, such as `--fix tp=8`."""
+    option, _, text = name.partition(" ")
+    return parse_choice(text, excluded=option == "--exclude")

@@ -1,0 +1,162 @@
+"""Nothing fits: which is the smallest set of changes that would help?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.planner.goals.context import UntilFound
+from trainplan.planner.questions.changes.variations import (
+    Case,
+    with_batch,
+    with_gpus,
+    with_sequence,
+    with_setting,
+    without_choice,
+    without_margin,
+)
+from trainplan.planner.search.result import Limits
+from trainplan.planner.search.tree import Search
+from trainplan.planner.space.choices import Choice, legality_rules, rules_of_grid
+from trainplan.planner.space.grid import Space
+from trainplan.planner.space.outside_grid import untried
+from trainplan.planner.work.budget import Budget
+
+Relaxations = tuple[tuple[str, ...], ...]
+"""Sets of changes, each change as a sentence."""
+
+LARGEST_GROWTH = 64
+"""Clusters up to this many times the size are tried."""
+LARGEST_SET = 3
+MOST_TRIALS = 100
+"""Searches for sets of two and three: a user would not wait for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One way to ask for less."""
+
+    kind: str
+    """Of one kind only the smallest that helps is told, and a set has one of each at most."""
+    text: Callable[[Case], str]
+    """What to do, said of the changed question."""
+    apply: Callable[[Case], Case]
+
+
+def relaxations(case: Case, budget: Budget) -> Relaxations:
+    """The smallest sets of changes that make the job feasible, each tried by a search.
+
+    Single changes first; pairs only if none of them helps, triples only if no pair does. Those
+    not tried before the budget is spent are left out.
+    """
+    changes = list(_changes(case))
+    for size in range(1, LARGEST_SET + 1):
+        found = tuple(_helping(case, changes, size, budget))
+        if found:
+            return found
+    return ()
+
+
+def _helping(
+    case: Case, changes: Sequence[_Change], size: int, budget: Budget
+) -> Iterator[tuple[str, ...]]:
+    """Sets of one size that help."""
+    told: set[tuple[str, ...]] = set()
+    trials = 0
+    for chosen in combinations(changes, size):
+        kinds = tuple(change.kind for change in chosen)
+        if len(set(kinds)) < size or kinds in told:
+            continue
+        trials += 1
+        if budget.spent() or (size > 1 and trials > MOST_TRIALS):
+            return
+        changed = _applied(case, chosen)
+        if changed and _feasible(changed, budget):
+            told.add(kinds)
+            yield tuple(change.text(changed) for change in chosen)
+
+
+def _applied(case: Case, chosen: Sequence[_Change]) -> Case | None:
+    """The question after all changes of a set; none if one of them changes nothing."""
+    for change in chosen:
+        try:
+            changed = change.apply(case)
+        except PlanError:
+            return None
+        if changed == case:
+            return None
+        case = changed
+    return case
+
+
+def _changes(case: Case) -> Iterator[_Change]:
+    """From the cheapest to the dearest; the batch comes last because it follows the GPUs."""
+    for number, choice in enumerate(case.options.choices):
+        yield _drop(f"choice {number}", choice)
+    for name, text in case.job.options.arguments().items():
+        yield _unset(name, text)
+    yield _Change(
+        "margin",
+        lambda _: "use --memory-margin 0 (no safety margin)",
+        without_margin,
+    )
+    yield _Change(
+        "sequence",
+        lambda now: f"halve the sequence: --seq-length {now.job.training.seq_length}",
+        lambda asked: with_sequence(asked, asked.job.training.seq_length // 2),
+    )
+    factor = 2
+    while factor <= LARGEST_GROWTH:
+        yield _growth(factor)
+        factor *= 2
+    yield _Change(
+        "batch",
+        lambda now: (
+            f"use --global-batch-size {now.job.training.global_batch_size}, a multiple of the "
+            f"{now.job.cluster.num_gpus} GPUs"
+        ),
+        _with_divisible_batch,
+    )
+
+
+def _drop(kind: str, choice: Choice) -> _Change:
+    name = choice.rule().name
+    return _Change(kind, lambda _: f"drop {name}", lambda asked: without_choice(asked, choice))
+
+
+def _unset(name: str, text: str) -> _Change:
+    told = f"drop --option {text}"
+    return _Change(name, lambda _: told, lambda asked: with_setting(asked, name, None))
+
+
+def _growth(factor: int) -> _Change:
+    return _Change(
+        "gpus",
+        lambda now: f"use {now.job.cluster.num_gpus} GPUs ({factor} times as many)",
+        lambda asked: with_gpus(asked, asked.job.cluster.num_gpus * factor),
+    )
+
+
+def _with_divisible_batch(case: Case) -> Case:
+    """Next multiple of the world size: then every data parallelism divides the batch."""
+    world = case.job.cluster.num_gpus
+    return with_batch(case, -(-case.job.training.global_batch_size // world) * world)
+
+
+def _feasible(case: Case, budget: Budget) -> bool:
+    """Is there a layout that fits? A question nobody can ask has none."""
+    job, options = case.job, case.options
+    try:
+        machine = machine_for(job, case.measured)
+    except PlanError:
+        return False
+    if untried(Space(job), options.choices):
+        return False
+    rules: list[Rule] = [*rules_of_grid(options.choices), *legality_rules(job)]
+    limits = Limits(machine.memory_bytes * (1 - options.memory_margin), top=1)
+    search = Search(job, machine, rules, limits)
+    return search.run(UntilFound(search, budget)).finalists is not None

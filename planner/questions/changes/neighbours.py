@@ -1,0 +1,119 @@
+"""Layouts one change away from a given one: what would make it legal, or make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from pydantic import ValidationError
+
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import Offload
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.simulate import explicit
+from trainplan.planner.plan.plan import Candidate
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.grid import divisors, micro_batch_sizes
+
+MOST_SIMULATED = 8
+"""Neighbours whose schedules are run; the others have a larger bound."""
+MOST_TOLD = 3
+
+Values = Mapping[str, object]
+
+
+def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
+    """The fastest legal layouts that fit and differ in one thing, fastest first."""
+    job, machine, traits = case.job, machine_for(case.job, case.measured), traits_of(case.job)
+    every = list(dict.fromkeys(neighbours(job, layout)))
+    if not every:
+        return ()
+    rules = broken_rules(job, LayoutTable.of(every))
+    legal = [one for one, broken in zip(every, rules, strict=True) if not broken]
+    if not legal:
+        return ()
+    table = LayoutTable.of(legal)
+    priced = price(job, machine, traits, table)
+    margin = case.options.memory_margin
+    fits = np.flatnonzero(priced.memory.used <= machine.memory_bytes * (1 - margin))
+    first = fits[np.argsort(priced.step_seconds[fits], kind="stable")][:MOST_SIMULATED]
+    if not len(first):
+        return ()
+    estimates = explicit(job, machine, traits, table.take(first), memory_margin=margin)
+    order = sorted(range(len(first)), key=lambda i: estimates[i].step_time_s)[:MOST_TOLD]
+    return tuple(
+        Candidate(rank=rank, layout=legal[first[i]], estimate=estimates[i])
+        for rank, i in enumerate(order, start=1)
+    )
+
+
+def neighbours(job: Job, layout: Layout) -> Iterator[Layout]:
+    """Layouts that differ in one thing and use all GPUs; what follows from it is adapted."""
+    values = dict(layout)
+    for change in (*_degrees(job, layout), *_pipelines(job, layout), *_policies(job, layout)):
+        try:
+            changed = Layout.model_validate({**values, **change})
+        except ValidationError:  # such values never go together, whatever the job
+            continue
+        if changed != layout and changed.world_size == job.cluster.num_gpus:
+            yield changed
+
+
+def _degrees(job: Job, layout: Layout) -> Iterator[Values]:
+    """Another degree; data parallelism fills the cluster."""
+    sizes, world = divisors(job.cluster.num_gpus), job.cluster.num_gpus
+    for name, own in (("tp", layout.tp), ("cp", layout.cp), ("pp", layout.pp)):
+        rest = layout.tp * layout.cp * layout.pp // own
+        for size in sizes:
+            if world % (rest * size):
+                continue
+            tp = size if name == "tp" else layout.tp
+            change: dict[str, object] = {name: size, "dp": world // (rest * size)}
+            change["sequence_parallel"] = layout.sequence_parallel and tp > 1
+            yield {**change, **({"stages": None} if name == "pp" else {})}
+    for size in sizes if job.model.moe else ():
+        yield {"ep": size}
+        yield {"etp": size}
+
+
+def _pipelines(job: Job, layout: Layout) -> Iterator[Values]:
+    """Another number of virtual stages, micro batch, ZeRO stage or schedule."""
+    traits = traits_of(job)
+    for vpp in range(1, job.model.num_hidden_layers // layout.pp + 1):
+        schedule = "interleaved" if vpp > 1 else "1f1b"
+        yield {"vpp": vpp, "schedule": schedule, "stages": None}
+    for size in micro_batch_sizes(job.training.global_batch_size):
+        yield {"micro_batch_size": size}
+    for schedule in traits.schedules:
+        yield {"schedule": schedule}
+    for stage in traits.zero_stages:
+        yield {"zero_stage": stage}
+    yield {"sequence_parallel": not layout.sequence_parallel}
+    yield {"stages": None}
+
+
+def _policies(job: Job, layout: Layout) -> Iterator[Values]:
+    """Other recomputation, or other offload."""
+    plain: dict[str, object] = {
+        "recompute": "none",
+        "recompute_modules": (),
+        "recompute_method": None,
+        "recompute_num_layers": None,
+    }
+    traits = traits_of(job)
+    yield plain
+    for modules in traits.recompute_subsets(job.model):
+        yield {**plain, "recompute": "selective", "recompute_modules": modules}
+    whole = {**plain, "recompute": "full"}
+    yield {**whole, "recompute_method": "uniform", "recompute_num_layers": 1}
+    for layers in range(1, job.model.num_hidden_layers // (layout.pp * layout.vpp) + 1):
+        yield {**whole, "recompute_method": "block", "recompute_num_layers": layers}
+    for fraction in traits.offload_fractions:
+        yield {"offload": {"optimizer": fraction}}
+    for one in (Offload(()), *traits.offloads(job.model)):
+        yield {"offload_modules": one.modules}

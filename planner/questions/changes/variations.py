@@ -1,0 +1,213 @@
+"""A question with one thing changed; every changed job is one a user could write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.space.choices import Choice
+
+SpecT = TypeVar("SpecT", bound=Spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All a search is asked: the job, what it must respect, what was measured."""
+
+    job: Job
+    options: SearchOptions
+    measured: Measured = NOTHING
+
+    def near(self, layout: Layout) -> Case:
+        """The same, its answer maybe near to a layout."""
+        return replace(self, options=self.options.model_copy(update={"near": layout}))
+
+    def with_job(self, job: Job) -> Case:
+        """The same of another job."""
+        return replace(self, job=job)
+
+
+def with_memory(case: Case, gib: float) -> Case:
+    """Usable memory of every GPU, GiB."""
+    return _with_groups(case, lambda group: replaced(group, memory_gib=gib))
+
+
+def with_added_memory(case: Case, gib: float) -> Case:
+    """More usable memory on every GPU, GiB."""
+    return _with_groups(case, lambda group: replaced(group, memory_gib=memory_gib(group) + gib))
+
+
+def with_memory_by(case: Case, factor: float) -> Case:
+    """Usable memory of every GPU times a factor."""
+    return _with_groups(case, lambda group: replaced(group, memory_gib=memory_gib(group) * factor))
+
+
+def memory_gib(group: NodeGroup) -> float:
+    """Usable memory of one GPU of a group, GiB."""
+    return group.memory_gib or catalog.device(group).memory_gib.value
+
+
+def with_nic(case: Case, factor: float) -> Case:
+    """Scale-out bandwidth times a factor, measured or of the datasheet.
+
+    Raises:
+        SpecError: The cluster is one scale-up domain, or the NIC of its nodes is unknown.
+    """
+    machine = machine_for(case.job, case.measured)
+    if machine.num_gpus <= machine.domain_gpus:
+        raise SpecError("the cluster is one scale-up domain: nothing uses the NIC")
+    changed = _with_groups(case, lambda group: replaced(group, nic=_nic(group, factor)))
+    profile = case.measured.profile
+    if profile is None or profile.nic_gb_per_s is None:
+        return changed
+    value = profile.nic_gb_per_s.value * factor
+    nic = replaced(profile.nic_gb_per_s, value=value)
+    faster = profile.model_copy(update={"nic_gb_per_s": nic})
+    return replace(changed, measured=replace(case.measured, profile=faster))
+
+
+def _nic(group: NodeGroup, factor: float) -> NicSpec:
+    """The group's NIC, or that of the GPU's usual node, with another bandwidth."""
+    if group.nic:
+        return replaced(group.nic, gb_per_s=group.nic.gb_per_s * factor)
+    usual = catalog.device(group).nic_gb_per_s
+    if usual is None:
+        raise SpecError(
+            f"the NIC of nodes with {group.gpu} is unknown: give a cluster file with "
+            "`nic: {per_node, gb_per_s}`"
+        )
+    return NicSpec(per_node=group.gpus_per_node, gb_per_s=usual.value * factor)
+
+
+def with_domain(case: Case, factor: int) -> Case:
+    """Scale-up domains of more GPUs.
+
+    Raises:
+        SpecError: The whole cluster is one domain already.
+    """
+    machine = machine_for(case.job, case.measured)
+    if machine.num_gpus <= machine.domain_gpus:
+        raise SpecError("the cluster is one scale-up domain already")
+    gpus = machine.domain_gpus * factor
+    return _with_groups(case, lambda group: replaced(group, nvlink_domain=gpus))
+
+
+def with_gpus(case: Case, count: int) -> Case:
+    """As many GPUs in all, in nodes of the same kind; below one node, a part of it.
+
+    Raises:
+        SpecError: They are no whole number of nodes of every group.
+    """
+    cluster = case.job.cluster
+    if len(cluster.groups) == 1 and 0 < count < cluster.groups[0].gpus_per_node:
+        part = replaced(cluster.groups[0], num_nodes=1, gpus_per_node=count)
+        return _with_cluster(case, _regrouped(cluster, (part,)))
+
+    def resized(group: NodeGroup) -> NodeGroup:
+        nodes, rest = divmod(group.num_nodes * count, cluster.num_gpus)
+        if rest or not nodes:
+            raise SpecError(
+                f"{count:,} GPUs are no whole number of nodes: choose a multiple of "
+                f"{cluster.num_gpus // _common_nodes(cluster):,}"
+            )
+        return replaced(group, num_nodes=nodes)
+
+    return _with_groups(case, resized)
+
+
+def _common_nodes(cluster: ClusterSpec) -> int:
+    """By how much the cluster can be divided, all groups alike."""
+    counts = [group.num_nodes for group in cluster.groups]
+    return max(n for n in range(1, min(counts) + 1) if not any(c % n for c in counts))
+
+
+def with_batch(case: Case, global_batch_size: int) -> Case:
+    """Sequences per optimizer step."""
+    training = replaced(case.job.training, global_batch_size=global_batch_size)
+    return case.with_job(replaced(case.job, training=training))
+
+
+def with_sequence(case: Case, seq_length: int) -> Case:
+    """Tokens per sequence."""
+    training = replaced(case.job.training, seq_length=seq_length)
+    return case.with_job(replaced(case.job, training=training))
+
+
+def with_gpu(case: Case, name: str) -> Case:
+    """GPUs of another kind in as many nodes; NICs stay where the cluster names them."""
+    usual: dict[str, object] = {"device": None, "memory_gib": None, "nvlink_domain": None}
+    return _with_groups(case, lambda group: replaced(group, gpu=name, **usual))
+
+
+def with_precision(case: Case, precision: str) -> Case:
+    """Another number format of the matrix products."""
+    training = replaced(case.job.training, precision=precision)
+    return case.with_job(replaced(case.job, training=training))
+
+
+def with_setting(case: Case, name: str, value: str | None) -> Case:
+    """A setting of the runtime, as `--option` takes it, beside those of the job; None drops it."""
+    options = replaced(case.job.options, **{name: value})
+    return case.with_job(replaced(case.job, options=options))
+
+
+def without_margin(case: Case) -> Case:
+    """All of the device memory may be used."""
+    options = case.options.model_copy(update={"memory_margin": 0.0})
+    return replace(case, options=options)
+
+
+def with_choice(case: Case, choice: Choice) -> Case:
+    """One more field held to a value."""
+    fixed = tuple(c for c in case.options.fix if c.field != choice.field)
+    options = case.options.model_copy(update={"fix": (*fixed, choice)})
+    return replace(case, options=options)
+
+
+def without_choice(case: Case, choice: Choice) -> Case:
+    """A field let go."""
+    kept = {
+        "fix": tuple(c for c in case.options.fix if c is not choice),
+        "exclude": tuple(c for c in case.options.exclude if c is not choice),
+    }
+    return replace(case, options=case.options.model_copy(update=kept))
+
+
+def replaced(spec: SpecT, **values: object) -> SpecT:
+    """A spec with other values of some fields, checked as a new one.
+
+    Raises:
+        SpecError: A value is out of its range.
+    """
+    try:
+        return type(spec).model_validate({**dict(spec), **values})
+    except ValidationError as error:
+        raise SpecError(first_complaint(error).text) from error
+
+
+def _with_groups(case: Case, change: Callable[[NodeGroup], NodeGroup]) -> Case:
+    cluster = case.job.cluster
+    groups = tuple(change(group) for group in cluster.groups)
+    return _with_cluster(case, _regrouped(cluster, groups))
+
+
+def _regrouped(cluster: ClusterSpec, groups: tuple[NodeGroup, ...]) -> ClusterSpec:
+    """Links were measured between the nodes there are: with more or fewer, none are known."""
+    same = [g.num_nodes for g in groups] == [g.num_nodes for g in cluster.groups]
+    return replaced(cluster, groups=groups, links=cluster.links if same else None)
+
+
+def _with_cluster(case: Case, cluster: ClusterSpec) -> Case:
+    return case.with_job(replaced(case.job, cluster=cluster))

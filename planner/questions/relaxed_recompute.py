@@ -1,0 +1,289 @@
+"""What it costs that a runtime recomputes as many layers on every stage.
+
+Two searches without that rule, and nothing else changed:
+
+    same split   every layout with even stages, best first; the plan's degrees with its own split
+    any split    the degrees of the plan and of the best of those, their layers split anew
+
+No supported runtime runs such a layout, so this is a price and no answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.goals.uneven import splits_freely
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.search.pool import Pool
+from trainplan.planner.space.choices import legality_rules
+from trainplan.planner.space.grid import Sieve, Space, nodes, skeletons
+from trainplan.planner.space.policies import with_offload
+from trainplan.planner.space.uneven import may_split
+from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.recompute import EvenLayouts
+from trainplan.planner.stages.problem.problem import Splittable, splittables
+from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, fits
+from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work.partition import parts_of
+
+SHARE_OF_TIME = 0.2
+"""Of a time limit that all of this may take. Source: assumed; 6 of the 30 s of `plan explain`."""
+MOST_SECONDS = 10.0
+"""Of a long time limit; the rest belongs to the other prices. Source: assumed."""
+SHARE_OF_EVEN = 0.6
+"""Of the seconds, for even stages where splits are searched too. Source: assumed."""
+OPENED_WITHOUT_LIMIT = 100
+"""Layouts opened where no time limit says when to stop: some seconds, and always the same."""
+MOST_STAGES = 16
+"""Virtual stages of layouts that are split anew without a limit: the integer program of more of
+them may take minutes (docs/decisions/0012)."""
+REFINED_AT_ONCE = 64
+ROUGH, CLOSE = 0, 1
+"""What is known of a bound: nothing of memory, or what has to be recomputed at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """The fastest step without a rule, as far as it is known."""
+
+    plan_step_time_s: float
+    layout: Layout | None
+    """A layout that breaks the rule and is faster than the plan; None where none was found."""
+    step_time_s: float
+    """Its step time; without one, the plan's."""
+    lower_bound_s: float
+    """No layout without the rule is faster; 0 where not all of them were searched."""
+
+    @property
+    def proved(self) -> bool:
+        """Is nothing faster?"""
+        return self.lower_bound_s * EQUALS >= self.step_time_s
+
+    @property
+    def cost_fraction(self) -> float:
+        """By how much the plan takes longer, at least."""
+        return self.plan_step_time_s / self.step_time_s - 1
+
+    @property
+    def most_cost_fraction(self) -> float:
+        """By how much it may take longer; infinite where nothing is proved."""
+        bound = self.lower_bound_s
+        return self.plan_step_time_s / bound - 1 if bound else np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeRule:
+    """What the same recomputation on every stage costs."""
+
+    same_split: Lifted
+    """The split of layers is kept."""
+    any_split: Lifted | None
+    """A layout that is faster still with another split of the layers; None where none was found."""
+
+
+class Until:
+    """A deadline some seconds from now, or that of another one if it comes first."""
+
+    def __init__(self, whole: Deadline, seconds: float) -> None:
+        self.whole = whole
+        self.rest = whole.seconds_left() - seconds
+
+    def seconds_left(self) -> float:
+        """Infinite without a limit."""
+        left = self.whole.seconds_left()
+        return max(0.0, left - self.rest) if np.isfinite(left) else left
+
+
+def recompute_rule(
+    case: Case, layout: Layout, step_time_s: float, deadline: Deadline
+) -> RecomputeRule | None:
+    """Price the rule for a plan of so many seconds a step.
+
+    None where the runtime has no such rule, node groups or layers offloaded to the host make it
+    another problem, or no time is left.
+    """
+    if deadline.seconds_left() <= 0:
+        return None
+    job, traits = case.job, traits_of(case.job)
+    unknown = len(job.cluster.groups) > 1 or traits.footprint.offloaded_layers > 0
+    if traits.recomputes_by_stage or unknown:
+        return None
+    seconds = min(SHARE_OF_TIME * deadline.seconds_left(), MOST_SECONDS)
+    whole = Until(deadline, seconds)
+    search = _Search(case, machine_for(job, case.measured), step_time_s)
+    own = LayoutTable.of([layout])
+    free = splits_freely(job, case.options)
+    same = search.even(Until(whole, SHARE_OF_EVEN * seconds if free else seconds), own)
+    anew = search.anew(own, same, whole) if free else same
+    return RecomputeRule(same, anew if anew.step_time_s < same.step_time_s else None)
+
+
+class _Search:
+    """Layouts that recompute stage by stage and are faster than a plan."""
+
+    def __init__(self, case: Case, machine: Machine, plan_s: float) -> None:
+        self.job, self.machine, self.plan_s = case.job, machine, plan_s
+        self.traits, self.pool = traits_of(case.job), PathPool()
+        self.memory_bytes = machine.memory_bytes * (1 - case.options.memory_margin)
+        chosen = [choice for choice in case.options.choices if choice.field != "stages"]
+        self.rules: list[Rule] = [
+            *(choice.rule() for choice in chosen),
+            *legality_rules(case.job),
+        ]
+        self.layouts = EvenLayouts(self.job, machine, self.traits, self.memory_bytes)
+
+    def even(self, deadline: Deadline, own: LayoutTable) -> Lifted:
+        """Even stages of all degrees; and the split of one layout, if that is another."""
+        best = Lifted(self.plan_s, None, self.plan_s, self.plan_s)
+        if own.stages[0] is not None:
+            split = np.array([stage.layers for stage in own.stages[0]])
+            best = self._all(self._policies(own), best, deadline, split)
+        space = Space(self.job)
+        sieve = Sieve(self.job, self.rules)
+        table = nodes(space, sieve).table
+        table = table.take((table.pp > 1) & (self._floor(table) < self.plan_s))
+        table = skeletons(space, sieve, table).table
+        return self._best_first(self._policies(table), best, deadline)
+
+    def anew(self, own: LayoutTable, same: Lifted, deadline: Deadline) -> Lifted:
+        """The layers of one layout, and of the best with even stages, split anew."""
+        tables = [self._policies(own)]
+        if same.layout is not None:
+            tables.append(LayoutTable.of([same.layout]))
+        table = by_stage(LayoutTable.concat(tables))
+        bound = self._floor(table)
+        best = replace(same, lower_bound_s=0.0)
+        endless = np.isinf(deadline.seconds_left())
+        possible = (table.pp * table.vpp <= MOST_STAGES) | (not endless)
+        for number in np.flatnonzero(possible)[np.argsort(bound[possible], kind="stable")].tolist():
+            if bound[number] < best.step_time_s and deadline.seconds_left() > 0:
+                row = self._row(table.take(np.array([number])))
+                best = _better(best, row, self._settled(row, best, deadline, None))
+        return best
+
+    def _policies(self, table: LayoutTable) -> LayoutTable:
+        """Every offload of layouts that recompute by stage, those that break no rule."""
+        table = by_stage(table.take(may_split(self.traits, table)))
+        every = with_offload(table, self.traits.offload_fractions)
+        legal: BoolColumn = np.ones(len(every), dtype=bool)
+        for rule in self.rules:
+            legal &= ~rule.broken(self.job, every)
+        return every.take(legal)
+
+    def _best_first(self, table: LayoutTable, best: Lifted, deadline: Deadline) -> Lifted:
+        """Settle layouts with even stages in the order of their bounds."""
+        waiting = self._waiting(table, best.step_time_s, deadline)
+        open_s, opened = best.lower_bound_s, 0
+        while waiting.smallest < best.step_time_s:
+            if deadline.seconds_left() <= 0 or opened >= OPENED_WITHOUT_LIMIT:
+                break
+            one, rest = waiting.split(1)
+            if one.family[0] == ROUGH:
+                best, waiting = self._refined(best, waiting)
+                continue
+            opened, waiting = opened + bool(np.isinf(deadline.seconds_left())), rest
+            pp, vpp = int(one.table.pp[0]), int(one.table.vpp[0])
+            row = self._row(one.table)
+            found = self._settled(row, best, deadline, self.layouts.even(pp, vpp))
+            open_s = min(open_s, max(one.smallest, found.lower_bound_s))
+            best = _better(best, row, found)
+        bound = min(open_s, waiting.smallest, best.step_time_s)
+        return replace(best, lower_bound_s=bound)
+
+    def _waiting(self, table: LayoutTable, below_s: float, deadline: Deadline) -> Pool:
+        """Layouts that may fit, as if nothing were recomputed; where no time is left, all."""
+        waiting = self._pool(table.take(np.arange(0)), np.zeros(0))
+        for part in parts_of(table):
+            late = deadline.seconds_left() <= 0
+            bound = self._floor(part) if late else self._plain_bound(part)
+            some = self._pool(part, bound).below(below_s)
+            if len(some.bound) and not late:
+                some = some.take(self.layouts.may_fit(some.table))
+            waiting = waiting.joined(some)
+        return waiting
+
+    def _pool(self, table: LayoutTable, bound: FloatColumn) -> Pool:
+        return Pool(table, bound, np.full(len(bound), ROUGH))
+
+    def _floor(self, table: LayoutTable) -> FloatColumn:
+        return floor_seconds(self.job, self.machine, self.traits, table)
+
+    def _refined(self, best: Lifted, waiting: Pool) -> tuple[Lifted, Pool]:
+        """Closer bounds of the first ones, and maybe a faster layout.
+
+        Bounds are what has to be recomputed, and the schedule without that.
+        """
+        first, rest = waiting.split(REFINED_AT_ONCE)
+        found = self.layouts.refined(first.table)
+        bound = np.maximum(first.bound, found.bound)
+        left = np.flatnonzero(bound < best.step_time_s)
+        if len(left):
+            some = self._simulated(_plain(first.table.take(left)))
+            bound[left] = np.maximum(bound[left], some)
+        best = self._dive(best, found.lean.take(bound[found.rows] < best.step_time_s))
+        close = Pool(first.table, bound, np.full(len(bound), CLOSE)).joined(rest)
+        return best, close.below(best.step_time_s)
+
+    def _dive(self, best: Lifted, table: LayoutTable) -> Lifted:
+        """The fastest of some layouts that fits: a good answer soon."""
+        if not len(table):
+            return best
+        seconds = self._simulated(table)
+        for number in np.argsort(seconds, kind="stable").tolist():
+            if seconds[number] >= best.step_time_s:
+                break
+            layout = table.row(number)
+            row = self._row(by_stage(table.take(np.array([number]))))
+            if layout.stages and fits(row, layout.stages):
+                return replace(best, layout=layout, step_time_s=float(seconds[number]))
+        return best
+
+    def _simulated(self, table: LayoutTable) -> FloatColumn:
+        return step_seconds(self.job, self.machine, self.traits, table)
+
+    def _plain_bound(self, table: LayoutTable) -> FloatColumn:
+        return price(self.job, self.machine, self.traits, _plain(table)).step_seconds
+
+    def _all(
+        self, table: LayoutTable, best: Lifted, deadline: Deadline, split: IntColumn | None
+    ) -> Lifted:
+        """Settle some layouts one by one."""
+        for number in range(len(table)):
+            row = self._row(table.take(np.array([number])))
+            found = self._settled(row, best, deadline, split)
+            bound = min(best.lower_bound_s, found.lower_bound_s)
+            best = replace(_better(best, row, found), lower_bound_s=bound)
+        return best
+
+    def _settled(
+        self, row: Splittable, best: Lifted, deadline: Deadline, split: IntColumn | None
+    ) -> ByStage:
+        return best_by_stage(row, self.pool, best.step_time_s, deadline, split)
+
+    def _row(self, table: LayoutTable) -> Splittable:
+        return splittables(self.job, self.machine, self.traits, table, self.memory_bytes)[0]
+
+
+def _better(best: Lifted, row: Splittable, found: ByStage) -> Lifted:
+    if found.stages is None or found.step_time_s >= best.step_time_s:
+        return best
+    layout = row.table.row(0).model_copy(update={"stages": found.stages})
+    return replace(best, layout=layout, step_time_s=found.step_time_s)
+
+
+def _plain(table: LayoutTable) -> LayoutTable:
+    """Nothing recomputed."""
+    nothing = np.zeros(len(table), dtype=np.int64)
+    return table.replaced(recompute=nothing, recompute_method=nothing, recompute_num_layers=nothing)

@@ -1,0 +1,81 @@
+"""Would the choice change if the estimates were off as they usually are?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.machine.uncertainty import NORMAL_80, near_tie_fraction
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.plan.plan import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """One layout of the table beside the choice."""
+
+    layout: Layout
+    step_time_s: float
+    step_time_p90_s: float
+    """90 % of runs take less."""
+    rank_by_p90: int
+    """Place among all by that time; 1 is the safest."""
+    probability_faster: float
+    """That it is faster than the choice; 0.5 for the choice itself."""
+    near_tie: bool
+    """Closer to the choice than the model can tell apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness:
+    """The choice and its rivals, fastest first."""
+
+    rivals: tuple[Rival, ...]
+
+    @property
+    def near_ties(self) -> int:
+        """Rivals that the model cannot tell from the choice."""
+        return sum(rival.near_tie for rival in self.rivals)
+
+    @property
+    def runner_up(self) -> Rival | None:
+        """The one that is most likely faster than the choice; none if there is no other."""
+        return max(self.rivals[1:], key=lambda rival: rival.probability_faster, default=None)
+
+
+def probability_faster(step_time_s: float, than_s: float) -> float:
+    """Probability that a layout estimated at `step_time_s` runs faster than one at `than_s`.
+
+    Source: derived; as `machine.uncertainty.near_tie_fraction`: log ratios of step times of one
+    job in two layouts are normal with the width of `comparison`.
+    """
+    spread = catalog.intervals().comparison.half_width / NORMAL_80
+    return 0.5 * (1 + math.erf(math.log(than_s / step_time_s) / spread / math.sqrt(2)))
+
+
+def robustness(candidates: Sequence[Candidate]) -> Robustness:
+    """Compare the choice, the first of the candidates, with the others.
+
+    The 90th percentile is the upper end of the 80 % interval. Source: derived; the interval is
+    symmetric in log units and leaves a tenth on either side.
+    """
+    chosen = candidates[0].estimate.step_time_s
+    others = sorted(candidates[1:], key=lambda one: one.estimate.step_time_s)
+    ordered = [candidates[0], *others]
+    highs = [one.estimate.uncertainty.step_time_high_s for one in ordered]
+    limit = chosen * (1 + near_tie_fraction())
+    return Robustness(
+        tuple(
+            Rival(
+                layout=one.layout,
+                step_time_s=one.estimate.step_time_s,
+                step_time_p90_s=high,
+                rank_by_p90=1 + sum(other < high for other in highs),
+                probability_faster=probability_faster(one.estimate.step_time_s, chosen),
+                near_tie=one is not ordered[0] and one.estimate.step_time_s <= limit,
+            )
+            for one, high in zip(ordered, highs, strict=True)
+        )
+    )

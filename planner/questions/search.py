@@ -1,0 +1,290 @@
+"""The verbs behind the commands: search a job, estimate a layout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine.uncertainty import near_tie_fraction
+from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for, measured_notes
+from trainplan.costmodel.pipeline.node_groups import unlike
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.attention import attention_on
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step.simulate import Estimate, explicit
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.goals.after_even import check_uneven, with_uneven_stages
+from trainplan.planner.goals.context import Prober
+from trainplan.planner.goals.reach import Reached, reach, too_late
+from trainplan.planner.goals.uneven import looks_for_uneven
+from trainplan.planner.goals.with_groups import with_groups
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import Candidate, Certificate, Infeasible, Plan, Source
+from trainplan.planner.plan.target import Target
+from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.launch_bound import eager_note
+from trainplan.planner.questions.placement import not_placed, placed
+from trainplan.planner.schedules.other_schedules import other_schedules
+from trainplan.planner.search.result import Found
+from trainplan.planner.space.choices import allowed, broken_rules
+from trainplan.planner.space.outside_grid import untried
+from trainplan.planner.work.budget import Budget, Unlimited
+from trainplan.planner.work.workers import ALONE, Workers
+
+NO_FILES = "no launch files are written for"
+"""A note of plans that cannot be exported starts so."""
+__all__ = ["SearchOptions", "check", "estimate", "notes", "search"]
+
+
+def search(
+    job: Job,
+    options: SearchOptions | None = None,
+    budget: Budget | None = None,
+    measured: Measured = NOTHING,
+    workers: Workers = ALONE,
+) -> Plan | Infeasible:
+    """Find the best layout of a job, with alternatives and a certificate.
+
+    Best is what `options.objective` says; where that may leave nodes out, the plan's job has fewer.
+
+    What was measured of the machine replaces the catalog; the proof then holds for that machine.
+
+    Raises:
+        PlanError: The job names something unknown or lacks a number it needs, or the budget was
+            spent before anything was found.
+    """
+    options = options or SearchOptions()
+    job = allowed(job, options.choices)
+    _check_model(job)
+    check_uneven(job, options)
+    budget = budget or Unlimited()
+    prober = Prober(options, measured, budget, workers)
+    reached = with_uneven_stages(prober, with_groups(prober, reach(prober, job)))
+    _check_deadline(prober, reached)
+    job, found, machine = reached.job, reached.found, machine_for(reached.job, measured)
+    if found.finalists is None and not found.complete:
+        raise SpecError(
+            "the time limit struck before any layout was found: raise --time-limit "
+            "(a whole search takes a few seconds)"
+        )
+    if found.finalists is None or reached.target is None:
+        helping: Relaxations = ()
+        if not options.only_answer:
+            helping = relaxations(Case(job, options, measured), budget)
+        return _infeasible(job, machine, options, found, helping)
+    plan = _plan(machine, options, reached, found.finalists, reached.target)
+    if not options.only_answer:
+        plan = placed(plan, machine, budget)
+        again = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
+        plan = plan.model_copy(update={"other_schedules": again})
+    told = (*_without_files(job, plan.best.layout), *notes(job, measured))
+    return plan.model_copy(update={"notes": told})
+
+
+def estimate(
+    job: Job,
+    layout: Layout,
+    measured: Measured = NOTHING,
+    *,
+    memory_margin: float = 0.0,
+) -> Estimate:
+    """Price one layout.
+
+    Raises:
+        SpecError: The layout breaks a rule; the message names the rule and its fix.
+    """
+    check(job, layout)
+    machine = machine_for(job, measured)
+    table = LayoutTable.of([layout])
+    return explicit(job, machine, traits_of(job), table, memory_margin=memory_margin)[0]
+
+
+def check(job: Job, layout: Layout) -> None:
+    """Is the layout legal for the job?
+
+    Raises:
+        SpecError: It needs another number of GPUs or breaks a rule.
+    """
+    world = job.cluster.num_gpus
+    if layout.world_size != world:
+        raise SpecError(
+            f"layout needs tp * cp * pp * dp = {layout.world_size} GPUs, the cluster has {world}: "
+            f"set dp = {world // (layout.tp * layout.cp * layout.pp)} or change the others"
+        )
+    _check_model(job)
+    for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
+        raise SpecError(f"layout breaks rule {rule.name}: {rule.says} (source: {rule.source})")
+
+
+def _check_deadline(prober: Prober, reached: Reached) -> None:
+    """Is the fastest layout in time? Other objectives take no slower ones for an answer."""
+    target = reached.target
+    if target is None or target.name != "time" or target.step_time_limit_s is None:
+        return
+    if target.value > target.step_time_limit_s:
+        free, options = traits_of(reached.job).splits_freely, prober.options
+        even = free and not looks_for_uneven(reached.job, options)
+        raise too_late(prober, reached.job, target.value, even=even)
+
+
+def _plan(
+    machine: Machine,
+    options: SearchOptions,
+    reached: Reached,
+    finalists: LayoutTable,
+    target: Target,
+) -> Plan:
+    job, found = reached.job, reached.found
+    listed = finalists.take(np.arange(min(len(finalists), options.top)))
+    candidates = _candidates(job, machine, options, listed)
+    best = candidates[0]
+    step = best.estimate.step_time_s
+    if target.name == "time":
+        bound = min(target.lower_bound, step)
+        target = target.model_copy(update={"value": step, "lower_bound": bound})
+    return Plan(
+        job=job,
+        runtime_version=traits_of(job).version,
+        memory_margin=options.memory_margin,
+        choices=tuple(choice.rule().name for choice in options.choices),
+        best=best,
+        candidates=candidates,
+        certificate=Certificate(
+            optimal=target.lower_bound >= target.value,
+            alternatives_complete=found.complete,
+            lower_bound_s=min(reached.lower_bound_s, step),
+            gap_fraction=target.gap_fraction,
+            relaxed_bound_s=min(found.relaxed_bound_s, reached.lower_bound_s),
+            space=found.space.axis_values(),
+            space_size=found.space.size,
+            bounded=found.bounded,
+            priced=found.priced,
+            evaluated=found.evaluated,
+            objective=target,
+            uneven_stages=reached.uneven,
+        ),
+        refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
+        sources=_sources(machine),
+    )
+
+
+def _candidates(
+    job: Job, machine: Machine, options: SearchOptions, finalists: LayoutTable
+) -> tuple[Candidate, ...]:
+    """The fastest first, then near-ties by headroom, then the others by time."""
+    traits = traits_of(job)
+    estimates = explicit(job, machine, traits, finalists, memory_margin=options.memory_margin)
+    fastest = estimates[0].step_time_s
+    limit = fastest * (1 + near_tie_fraction())
+    ties = [e.step_time_s <= limit for e in estimates]
+
+    def place(i: int) -> tuple[bool, bool, float]:
+        second = -estimates[i].memory.headroom_bytes if ties[i] else estimates[i].step_time_s
+        return i > 0, not ties[i], second
+
+    order = sorted(range(len(estimates)), key=place)
+    return tuple(
+        Candidate(
+            rank=rank,
+            layout=finalists.row(i),
+            estimate=estimates[i],
+            near_tie=ties[i] and i > 0,
+        )
+        for rank, i in enumerate(order, start=1)
+    )
+
+
+def _infeasible(
+    job: Job, machine: Machine, options: SearchOptions, found: Found, helping: Relaxations
+) -> Infeasible:
+    used, leanest = found.leanest or (None, None)
+    return Infeasible(
+        job=job,
+        refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
+        space_size=found.space.size,
+        least_memory_bytes=used,
+        least_memory_layout=leanest.row(0) if leanest else None,
+        capacity_bytes=machine.memory_bytes * (1 - options.memory_margin),
+        changes=tuple(one[0] for one in helping if len(one) == 1),
+        relaxations=helping,
+        untried=untried(found.space, options.choices),
+    )
+
+
+def _sources(machine: Machine) -> tuple[Source, ...]:
+    return tuple(
+        Source(quantity=p.quantity, kind=p.kind, source=p.source) for p in machine.provenance
+    )
+
+
+def _check_model(job: Job) -> None:
+    """What of a model no layout helps: a learned position table that ends, a GPU without a kernel.
+
+    Source of offload: Megatron-LM, megatron/core/transformer/transformer_config.py:1884.
+    """
+    longest, sequence = job.model.max_position_embeddings, job.training.seq_length
+    if job.model.position_embedding == "learned" and sequence > longest:
+        raise SpecError(
+            f"seq_length = {sequence} exceeds the {longest} learned positions of "
+            f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
+        )
+    layers, offloaded = job.model.num_hidden_layers, job.options.offload_activation_layers or 0
+    if offloaded >= layers:
+        raise SpecError(
+            f"offload_activation_layers = {offloaded} leaves none of the {layers} layers of "
+            f"{job.model.name} on the GPU: give {layers - 1} or fewer"
+        )
+    if job.options.attention == "flash" and attention_on(job, "flash") == "unfused":
+        gpus = " and ".join(dict.fromkeys(group.gpu for group in job.cluster.groups))
+        raise SpecError(f"attention=flash: no fused core runs on {gpus}: leave the option out")
+
+
+def _idle_options(job: Job) -> list[str]:
+    """Options that only a mixture of experts reads, set for a dense model."""
+    options = job.options
+    idle = {"moe_dispatcher": options.moe_dispatcher, "overlap_moe_a2a": options.overlap_moe_a2a}
+    return [name for name, value in idle.items() if value is not None and not job.model.moe]
+
+
+def _without_files(job: Job, layout: Layout) -> tuple[str, ...]:
+    """A plan that cannot be exported says so; `notes` tell of a model that cannot."""
+    if job.runtime in EXPORTERS:
+        try:
+            EXPORTERS[job.runtime](job, layout)
+        except UnsupportedError as error:
+            known = traits_of(job).refuses(job.model)
+            return () if known else (f"`plan export` will refuse: {error}",)
+        return ()
+    return (f"{NO_FILES} {job.runtime}: `plan export` knows {' and '.join(EXPORTERS)}",)
+
+
+def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
+    """What a reader of any figure for this job should know: assumed constants, stretched limits.
+
+    Raises:
+        PlanError: The job names something unknown or lacks a number it needs.
+    """
+    machine = machine_for(job, measured)
+    found = list(measured_notes(job, measured))
+    found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
+    if unlike(job.cluster):
+        found.append(
+            "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "
+            "speed and memory, all others at those of the slowest group"
+        )
+    if reason := traits_of(job).refuses(job.model):
+        found.append(f"{job.runtime} cannot express {reason}: `plan export` will refuse")
+    if reason := not_placed(job.cluster, machine):
+        found.append(reason)
+    longest, sequence = job.model.max_position_embeddings, job.training.seq_length
+    if sequence > longest:
+        found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
+    if job.options.offload_activation_layers:
+        found.append("offloaded activations: the copies to and from the host are taken as free")
+    if idle := _idle_options(job):
+        found.append(f"{' and '.join(idle)} changes nothing: {job.model.name} has no experts")
+    return (*found, *eager_note(job, machine))

@@ -1,0 +1,203 @@
+"""What a little more of everything, or a setting, would buy: each a search of the changed job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.plan.plan import Candidate
+from trainplan.planner.questions.changes.variations import (
+    Case,
+    with_added_memory,
+    with_batch,
+    with_choice,
+    with_domain,
+    with_gpus,
+    with_memory_by,
+    with_nic,
+    with_setting,
+    without_margin,
+)
+from trainplan.planner.questions.outcome import Outcome, Status, kept_layout, outcomes
+from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.work.budget import Budget
+from trainplan.planner.work.workers import ALONE, Workers
+
+ADDED_GIB = 2.0
+"""A step of memory small enough to price the limit, large enough to hold a layer's activations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A layout of the changed job, against the plan's own."""
+
+    layout: Layout
+    step_time_s: float
+    throughput_gain_fraction: float
+    """Tokens per second of the whole job, over those of the plan, minus 1."""
+    per_gpu_gain_fraction: float
+    """Tokens per second and GPU, likewise: falls where GPUs are added faster than speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowPrice:
+    """What one change of the job buys."""
+
+    change: str
+    """Short stable name."""
+    text: str
+    """In words."""
+    status: Status
+    reason: str
+    """Why it is impossible; else empty."""
+    kept: Effect | None
+    """The plan's layout in the changed job; null where it does not run or does not fit."""
+    replanned: Effect | None
+    """The best layout of the changed job that was found; null where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """Tokens per second of a job, and of each of its GPUs."""
+
+    whole: float
+    per_gpu: float
+
+    @classmethod
+    def of(cls, job: Job, step_time_s: float) -> _Speed:
+        """Source: derived; tokens of a step over its seconds."""
+        whole = job.training.tokens_per_step / step_time_s
+        return cls(whole, whole / job.cluster.num_gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    name: str
+    text: str
+    apply: Callable[[Case], Case]
+
+
+def shadow_prices(
+    case: Case, layout: Layout, step_time_s: float, budget: Budget, workers: Workers = ALONE
+) -> tuple[ShadowPrice, ...]:
+    """Price every change, in turn; those the budget does not reach are said to be untried.
+
+    `layout` is the plan's and `step_time_s` its estimate.
+    """
+    own, case = _Speed.of(case.job, step_time_s), case.near(layout)
+    every = (*_changes(case), *_settings(case, layout), *_splits(layout))
+    changes = [(change, _applied(change, case)) for change in every]
+    cases = [changed for _, changed in changes if isinstance(changed, Case)]
+    found = outcomes(cases, budget, workers)
+    return tuple(
+        _price(change, changed, layout, own, next(found))
+        if isinstance(changed, Case)
+        else ShadowPrice(change.name, change.text, "impossible", str(changed), None, None)
+        for change, changed in changes
+    )
+
+
+def _applied(change: _Change, case: Case) -> Case | PlanError:
+    """The changed question, or why there is none."""
+    try:
+        return change.apply(case)
+    except PlanError as error:
+        return error
+
+
+def _changes(case: Case) -> Iterator[_Change]:
+    """What a user could buy or choose, the likeliest first."""
+    more = f"{ADDED_GIB:g} GiB more memory per GPU"
+    yield _Change("memory", more, lambda asked: with_added_memory(asked, ADDED_GIB))
+    yield _Change(
+        "memory_tenth", "10 % more memory per GPU", lambda asked: with_memory_by(asked, 1.1)
+    )
+    yield _Change("nic", "NIC twice as fast", lambda asked: with_nic(asked, 2.0))
+    yield from _sizes(case)
+    yield from _batches(case)
+    domain = "scale-up domains of twice as many GPUs"
+    yield _Change("domain", domain, lambda asked: with_domain(asked, 2))
+    if case.options.memory_margin > 0:
+        yield _Change("margin", "no memory margin", without_margin)
+
+
+def _settings(case: Case, layout: Layout) -> Iterator[_Change]:
+    """Settings dropped, then switches that are off and that mean something for the plan."""
+    job, plain = case.job, traits_of(case.job)
+    for name, text in job.options.arguments().items():
+        drop = partial(with_setting, name=name, value=None)
+        if traits_of(drop(case).job) != plain:
+            yield _Change(name, f"without {text}", drop)
+    moe = job.model.moe is not None
+    senseless = {
+        "cuda_graph=partial": not moe,
+        "cuda_graph=full_iteration": moe,
+        "moe_dispatcher=deepep": layout.ep == 1,
+        "overlap_moe_a2a=true": layout.ep == 1,
+        "overlap_tp_comm=true": layout.tp == 1 or job.model.mla is not None,
+    }
+    for text in plain.switches:
+        name, _, value = text.partition("=")
+        turn_on = partial(with_setting, name=name, value=value)
+        off = getattr(job.options, name) is None and traits_of(turn_on(case).job) != plain
+        if off and not senseless.get(text):
+            yield _Change(name, text, turn_on)
+
+
+def _splits(layout: Layout) -> Iterator[_Change]:
+    """What stages of unequal layers are worth, where the plan has them."""
+    if layout.stages is not None:
+        even = parse_choice("stages=even", excluded=False)
+        yield _Change("even", "the even split of layers", lambda asked: with_choice(asked, even))
+
+
+def _sizes(case: Case) -> Iterator[_Change]:
+    """One node more, with the batch and with its share of the batch; twice the cluster."""
+    cluster, batch = case.job.cluster, case.job.training.global_batch_size
+    gpus = cluster.num_gpus
+    larger = gpus + cluster.groups[0].gpus_per_node
+    grown, rest = divmod(batch * larger, gpus)
+    if len(cluster.groups) == 1:
+        same = f"one node more ({larger:,} GPUs), same batch"
+        yield _Change("node", same, lambda asked: with_gpus(asked, larger))
+    if len(cluster.groups) == 1 and not rest:
+        text = f"one node more, batch {grown:,}"
+        yield _Change(
+            "node_and_batch", text, lambda asked: with_batch(with_gpus(asked, larger), grown)
+        )
+    if len(cluster.groups) > 1 or larger != 2 * gpus:
+        twice = f"{2 * gpus:,} GPUs, same batch"
+        yield _Change("gpus_double", twice, lambda asked: with_gpus(asked, 2 * gpus))
+
+
+def _batches(case: Case) -> Iterator[_Change]:
+    """Twice the batch, and half of it."""
+    batch = case.job.training.global_batch_size
+    twice = f"batch {2 * batch:,}"
+    yield _Change("batch_double", twice, lambda asked: with_batch(asked, 2 * batch))
+    if batch % 2 == 0:
+        half = f"batch {batch // 2:,}"
+        yield _Change("batch_half", half, lambda asked: with_batch(asked, batch // 2))
+
+
+def _price(
+    change: _Change, changed: Case, layout: Layout, own: _Speed, found: Outcome
+) -> ShadowPrice:
+    def effect(one: Candidate | None) -> Effect | None:
+        if one is None:
+            return None
+        seconds = one.estimate.step_time_s
+        speed = _Speed.of(changed.job, seconds)
+        gains = speed.whole / own.whole - 1, speed.per_gpu / own.per_gpu - 1
+        return Effect(one.layout, seconds, *gains)
+
+    kept = kept_layout(changed, layout)
+    best = found.at_least(kept)
+    return ShadowPrice(
+        change.name, change.text, best.status, best.reason, effect(kept), effect(best.best)
+    )

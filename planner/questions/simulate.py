@@ -1,0 +1,98 @@
+"""A layout's pipeline on the clock: every pass of every rank, then what ends the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for
+from trainplan.costmodel.pipeline.node_groups import in_groups
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.program import EQUAL, Shape
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
+from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.step.timelines import busy_with_messages, virtual_stage_seconds
+from trainplan.planner.questions.search import check
+from trainplan.planner.schedules.pipelines import require_size
+from trainplan.planner.schedules.scored import Scored, score
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """One step; seconds as a run would take them."""
+
+    scored: Scored
+    """The schedule, with the seconds of every pass."""
+    traffic: tuple[float, ...]
+    """Of each rank: gradient reduction and parameter gather that outlast its passes."""
+    optimizer: float
+    """Optimizer step of all ranks, with what is offloaded."""
+    step_time_s: float
+    """What `plan estimate` says of the step."""
+
+    @property
+    def ends(self) -> FloatColumn:
+        """End of each rank's last pass."""
+        rows = slice(self.scored.program.pp)
+        return np.asarray(self.scored.timeline.end[rows].max(axis=1))
+
+    @property
+    def busy(self) -> FloatColumn:
+        """Seconds in which each rank computes."""
+        rows = slice(self.scored.program.pp)
+        return np.asarray(self.scored.timeline.seconds[rows].sum(axis=1))
+
+    @property
+    def traffic_end(self) -> float:
+        """When the last rank has sent: the optimizer starts."""
+        return float((self.ends + np.array(self.traffic)).max())
+
+    @property
+    def dp_comm(self) -> float:
+        """What the traffic adds to the makespan."""
+        return max(0.0, self.traffic_end - self.scored.makespan)
+
+    @property
+    def overhead(self) -> float:
+        """What no term explains."""
+        explained = self.scored.makespan + self.dp_comm + self.optimizer
+        return self.step_time_s - explained
+
+
+def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulation:
+    """Run a layout's schedule with the seconds of the estimate.
+
+    Raises:
+        SpecError: The layout breaks a rule, or its schedule has too many ops to be kept.
+    """
+    check(job, layout)
+    machine, traits = machine_for(job, measured), traits_of(job)
+    table = LayoutTable.of([layout])
+    if in_groups(table).any():
+        raise SpecError(
+            "stages in unlike node groups have messages of unlike length, which the timeline does "
+            "not draw: simulate the layout without its groups, or read the terms of `plan estimate`"
+        )
+    priced = price(job, machine, traits, table, merged=False)
+    shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
+    seconds = virtual_stage_seconds(job, priced, np.array([0]))
+    relative = relative_seconds(seconds, priced.seconds.p2p[:1], units_of(layout.schedule))[0]
+    seconds, way = busy_with_messages(priced, np.array([0]), seconds)
+    adapts = SCHEDULES[layout.schedule].adapts
+    program = program_for(layout.schedule, shape, relative if adapts else EQUAL)
+    speed = machine.speed
+    passes = StageSeconds(seconds.forward / speed, seconds.backward / speed, seconds.weight / speed)
+    return Simulation(
+        scored=score(layout.schedule, program, passes, float(way[0]) / speed),
+        traffic=tuple((np.broadcast_to(priced.traffic, (layout.pp, 1))[:, 0] / speed).tolist()),
+        optimizer=float(priced.update[0]) / speed,
+        step_time_s=explicit(job, machine, traits, table)[0].step_time_s,
+    )

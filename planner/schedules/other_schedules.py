@@ -1,0 +1,88 @@
+"""What schedules that the runtime does not execute would make of a layout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.runtimes import executed_by, traits_of
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Layout, Schedule
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.plan.plan import OtherSchedule
+
+MOST_RANKS = 6
+"""Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes a second
+for more. Source: measured; `plan schedule --kind v-half` makes them of any size."""
+
+
+def other_schedules(
+    job: Job, machine: Machine, layout: Layout, memory_margin: float
+) -> tuple[OtherSchedule, ...]:
+    """The same degrees under every schedule the runtime lacks, fastest first, then by memory.
+
+    Passes cost what they cost on the job's runtime, and every rank waits for the others at the end
+    of a step. Schedules that do not run in this shape are left out; without a pipeline all are.
+    What does not fit is not simulated; patterns of more than `MOST_RANKS` ranks are left out too.
+    Layouts whose stages name their node groups have none: the ranks of another placement would lie
+    elsewhere.
+    """
+    if layout.pp == 1 or any(stage.group for stage in layout.stages or ()):
+        return ()
+    traits = traits_of(job)
+    names = [name for name in SCHEDULE_NAMES if name not in traits.schedules]
+    layouts = [
+        under(job, layout, name) for name in names if layout.pp <= MOST_RANKS or _quick(name)
+    ]
+    table = LayoutTable.of([layout, *layouts]).take(np.arange(1, len(layouts) + 1))
+    for rule in (rule for rules in AXES.values() for rule in rules):
+        table = table.take(~rule.broken(job, table))
+    if not len(table):
+        return ()
+    used = price(job, machine, traits, table).memory.used
+    fits = used <= machine.memory_bytes * (1 - memory_margin)
+    seconds = np.full(len(table), np.inf)
+    if fits.any():
+        seconds[fits] = step_seconds(job, machine, traits, table.take(fits))
+    order = np.lexsort((used, seconds)).tolist()
+    microbatches = num_microbatches(job, table).tolist()
+    return tuple(
+        _other(table.row(row), microbatches[row], seconds[row], used[row]) for row in order
+    )
+
+
+def _quick(name: Schedule) -> bool:
+    """Is its order known, or short? A pattern that suits the durations has to be tried out."""
+    return not (SCHEDULES[name].repeats and SCHEDULES[name].adapts)
+
+
+def _other(layout: Layout, microbatches: int, seconds: float, used_bytes: float) -> OtherSchedule:
+    fits = bool(np.isfinite(seconds))
+    return OtherSchedule(
+        schedule=layout.schedule,
+        vpp=layout.vpp,
+        step_time_s=float(seconds) if fits else None,
+        peak_reserved_bytes=float(used_bytes),
+        fits=fits,
+        executed_by=executed_by(layout.schedule, layout.pp, microbatches),
+    )
+
+
+def under(job: Job, layout: Layout, schedule: Schedule) -> Layout:
+    """The layout under another schedule, with the nearest number of virtual stages it runs with.
+
+    With another number stages are even. No stage recomputes more layers than it then holds.
+    """
+    most, least = SCHEDULES[schedule].most_vpp, SCHEDULES[schedule].least_vpp
+    vpp = max(least, min(layout.vpp, most))
+    largest = -(-job.model.num_hidden_layers // (layout.pp * vpp))
+    number = layout.recompute_num_layers
+    again = min(number, largest) if number else None
+    stages = layout.stages if vpp == layout.vpp else None
+    changed = {"schedule": schedule, "vpp": vpp, "recompute_num_layers": again, "stages": stages}
+    return layout.model_copy(update=changed)

@@ -1,0 +1,255 @@
+"""What cannot fit, said before it is priced: nodes by their states, policies by their class.
+
+A node's ranks hold the whole model between them, so the fullest holds at least the mean, however
+its layers are staged. Policies come in three classes, each with one that keeps least activations
+and one that takes least time; a class is priced one by one only where both let it win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import (
+    BLOCK,
+    FULL,
+    SELECTIVE,
+    UNIFORM,
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    module_bits,
+)
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
+from trainplan.costmodel.memory.states import (
+    BREADTH_FIRST,
+    RankParams,
+    block_params,
+    expert_shard_ranks,
+    gradient_bytes_per_param,
+    optimizer_bytes_per_param,
+    shard_ranks,
+    weight_bytes_per_param,
+)
+from trainplan.costmodel.memory.transients import layer_backward_bytes
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
+from trainplan.costmodel.step.estimate import Priced, as_executed
+from trainplan.planner.space.choices import MEMORY
+from trainplan.planner.space.grid import (
+    FIRST_KNOWN,
+    NODE_COLUMNS,
+    SKELETON_COLUMNS,
+    Rows,
+    Sieve,
+    Space,
+    policies,
+)
+from trainplan.planner.space.policies import with_offload
+
+DEGREES = NODE_COLUMNS[:6]
+"""What decides how much of the model a rank holds."""
+KNOWN_COLUMNS = FIRST_KNOWN.union(SKELETON_COLUMNS)
+OFFLOAD_COLUMNS = KNOWN_COLUMNS | {"offload_optimizer"}
+
+
+class LeanSieve(Sieve):
+    """A sieve that refuses what needs more than a rank may use before it is priced."""
+
+    def __init__(self, space: Space, machine: Machine, rules: Sequence[Rule], limit: float) -> None:
+        super().__init__(space.job, rules)
+        self.space, self.machine, self.limit = space, machine, limit
+
+    def __call__(self, rows: Rows, before: Sequence[str], known: Sequence[str]) -> Rows:
+        """As any sieve; the memory is asked when the degrees are known, and the ZeRO stage."""
+        rows = super().__call__(rows, before, known)
+        if tuple(known) not in (DEGREES, SKELETON_COLUMNS) or not len(rows):
+            return rows
+        least = states_bytes if tuple(known) == DEGREES else skeleton_bytes
+        over = least(self.space, self.machine, self.rules, rows.table) > self.limit
+        self.refused[MEMORY] += int(rows.weight[over].sum())
+        return rows.take(~over)
+
+
+def states_bytes(
+    space: Space, machine: Machine, rules: Sequence[Rule], table: LayoutTable
+) -> FloatColumn:
+    """Device memory of the fullest rank at least, by the states alone, however they are staged.
+
+    Source: derived; the mean over ranks of the leanest ZeRO stage that no rule forbids, with all
+    that may be offloaded. 0 where all are forbidden, which is for the rules to say.
+    """
+    job, traits = space.job, space.traits
+    held = _mean_params(job, table)
+    most = max(traits.offload_fractions)
+    known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
+    each = []
+    for stage in traits.zero_stages:
+        columns = {"zero_stage": stage, "offload_optimizer": most, **leanest_stages(job, traits)}
+        rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
+        broken = [rule.broken(job, rows) for rule in rules if rule.columns <= known]
+        each.append(np.where(np.any(broken, axis=0), np.inf, _states(job, traits, rows, held)))
+    least = np.min(each, axis=0)
+    used = least * RESERVE_FACTOR + _outside_bytes(traits, machine)
+    return np.where(np.isfinite(least), used, 0.0)
+
+
+def leanest_stages(job: Job, traits: RuntimeTraits) -> dict[str, int]:
+    """Columns of the virtual stages whose gradients are fewest at once, by name.
+
+    Source: `costmodel.memory.states.stages_one_by_one`.
+    """
+    if not traits.whole_under_pipeline:
+        return {}
+    return {"vpp": job.model.num_hidden_layers, "schedule": BREADTH_FIRST}
+
+
+def skeleton_bytes(
+    space: Space, machine: Machine, rules: Sequence[Rule], table: LayoutTable
+) -> FloatColumn:
+    """As `states_bytes`, of skeletons, with what one layer needs while it runs backward.
+
+    Source: derived, as `MemoryTable.least_used`.
+    """
+    job, traits = space.job, space.traits
+    table = table.replaced(offload_optimizer=most_offload(space, rules, table))
+    tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    moment = layer_backward_bytes(job, traits, table, tokens) + workspace_bytes(job, traits)
+    least = _states(job, traits, table, _mean_params(job, table)) + moment
+    return np.asarray(least * RESERVE_FACTOR + _outside_bytes(traits, machine))
+
+
+def most_offload(space: Space, rules: Sequence[Rule], table: LayoutTable) -> FloatColumn:
+    """Largest offload fraction each skeleton may use under some recomputation."""
+    asked = [rule for rule in rules if "offload_optimizer" in rule.columns <= OFFLOAD_COLUMNS]
+    most = np.zeros(len(table))
+    for fraction in space.traits.offload_fractions:
+        rows = table.replaced(offload_optimizer=np.full(len(table), fraction))
+        legal = np.ones(len(table), dtype=bool)
+        for rule in asked:
+            legal &= ~rule.broken(space.job, rows)
+        most = np.where(legal, np.maximum(most, fraction), most)
+    return most
+
+
+def _outside_bytes(traits: RuntimeTraits, machine: Machine) -> float:
+    """Of the runtime or as measured, whichever is less."""
+    usual, measured = traits.footprint.outside_bytes, machine.outside_bytes
+    return usual if measured is None else min(usual, measured)
+
+
+def _mean_params(job: Job, table: LayoutTable) -> RankParams:
+    """Parameters of a pipeline rank, mean over the ranks; as rank classes hold them."""
+    params, model = block_params(job, table), job.model
+    modules = model.num_nextn_predict_layers
+    shared = (
+        model.num_dense_layers * params.dense_layer
+        + model.num_moe_layers * (params.moe_layer if model.moe else 0.0)
+        + params.embedding
+        + params.head
+        + modules * params.mtp
+    )
+    expert = (model.num_moe_layers + modules) * params.expert_layer
+    return RankParams(shared / table.pp, expert / table.pp)
+
+
+def _states(job: Job, traits: RuntimeTraits, table: LayoutTable, held: RankParams) -> FloatColumn:
+    """Weights, gradients and optimizer on the GPU, under the ZeRO stage and offload of a table."""
+    table = as_executed(traits, table)
+    shards = shard_ranks(table), expert_shard_ranks(table)
+    weights, gradients, optimizer = (
+        held.weighted(*(one(job, traits, table, ranks) for ranks in shards))
+        for one in (weight_bytes_per_param, gradient_bytes_per_param, optimizer_bytes_per_param)
+    )
+    return weights + gradients + optimizer
+
+
+CLASSES = ((SELECTIVE, 0), (FULL, UNIFORM), (FULL, BLOCK))
+"""Recomputation and its method; the first with no recomputation at all. Where activations may be
+offloaded, the first is there again with some on the host."""
+
+
+def ends(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, LayoutTable]:
+    """For each class the policies that take least time, and those that keep least; class by class.
+
+    Of the first class nothing is recomputed by the one, and by the other every module that may be.
+    """
+    layers = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
+    every = module_bits(module for subset in space.recompute_subsets for module in subset)
+    lean = [_recomputed(skeletons, SELECTIVE, modules=every)]
+    for kind, method in CLASSES[1:]:
+        one = _recomputed(skeletons, kind, method=method)
+        lean.append(one.replaced(recompute_num_layers=layers))
+    if space.offloads:
+        lean.append(_most_offloaded(space, skeletons))
+    table = LayoutTable.concat(lean)
+    return fastest(table), table
+
+
+def fastest(lean: LayoutTable) -> LayoutTable:
+    """Of classes that are given by what keeps least, what takes least time."""
+    full = lean.recompute == FULL
+    none = np.zeros(len(lean), dtype=np.int64)
+    return lean.replaced(
+        recompute=np.where(full, FULL, none),
+        recompute_modules=none,
+        recompute_num_layers=full.astype(np.int64),
+        offload_modules=none,
+    )
+
+
+def _most_offloaded(space: Space, skeletons: LayoutTable) -> LayoutTable:
+    """What keeps least of all that offload some activations."""
+    away = module_bits({m for one in space.offloads for m in one.modules}, OFFLOAD_MODULES)
+    again = module_bits({m for one in space.offloads for m in one.recompute})
+    modules = np.full(len(skeletons), away)
+    return _recomputed(skeletons, SELECTIVE, modules=again).replaced(offload_modules=modules)
+
+
+def policies_of(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
+    """Every policy of some classes of skeletons, or of skeletons, and the row each belongs to."""
+    if not len(skeletons):
+        return skeletons, np.zeros(0, dtype=np.int64)
+    table, owner = policies(space, skeletons)
+    wanted, own = _class_of(skeletons)[owner], _class_of(table)
+    keep = np.flatnonzero((skeletons.recompute[owner] == 0) | (wanted == own))
+    return table.take(keep), owner[keep]
+
+
+def leanest_layout(
+    space: Space,
+    price: Callable[[LayoutTable], Priced],
+    allowed: Callable[[LayoutTable], BoolColumn],
+    skeletons: LayoutTable,
+) -> tuple[float, LayoutTable] | None:
+    """Bytes and policy of the skeletons' leanest layout; none where no policy is allowed."""
+    table = policies(space, skeletons)[0] if len(skeletons) else skeletons
+    every = with_offload(table, space.traits.offload_fractions)
+    legal = every.take(allowed(every))
+    if not len(legal):
+        return None
+    used = price(legal).memory.used
+    row = int(np.argmin(used))
+    return float(used[row]), legal.take(np.array([row]))
+
+
+def _class_of(table: LayoutTable) -> IntColumn:
+    """Number of the class of a policy: selective or none, uniform, block, something offloaded."""
+    full = table.recompute == FULL
+    recomputed = np.where(full, np.where(table.recompute_method == UNIFORM, 1, 2), 0)
+    return np.where(table.offload_modules != 0, len(CLASSES), recomputed)
+
+
+def _recomputed(table: LayoutTable, kind: int, *, modules: int = 0, method: int = 0) -> LayoutTable:
+    """The rows under one policy."""
+    size = len(table)
+    return table.replaced(
+        recompute=np.full(size, kind),
+        recompute_modules=np.full(size, modules),
+        recompute_method=np.full(size, method),
+    )

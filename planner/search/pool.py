@@ -1,0 +1,64 @@
+"""Branches of the search that wait to be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Branches waiting to be opened, each with its bound and its family of like layouts."""
+
+    table: LayoutTable
+    bound: FloatColumn
+    family: IntColumn
+
+    @classmethod
+    def of(cls, table: LayoutTable, bound: FloatColumn) -> Pool:
+        """Branches that are all of one family."""
+        return cls(table, bound, np.zeros(len(table), dtype=np.int64))
+
+    @classmethod
+    def concat(cls, pools: Sequence[Pool]) -> Pool:
+        """The branches of all pools, in order."""
+        return cls(
+            LayoutTable.concat([pool.table for pool in pools]),
+            np.concatenate([pool.bound for pool in pools]),
+            np.concatenate([pool.family for pool in pools]),
+        )
+
+    @property
+    def smallest(self) -> float:
+        """Smallest bound; infinite when empty."""
+        return float(self.bound.min(initial=np.inf))
+
+    def take(self, rows: IntColumn | BoolColumn) -> Pool:
+        """The branches picked by an index or a mask."""
+        return Pool(self.table.take(rows), self.bound[rows], self.family[rows])
+
+    def split(self, count: int) -> tuple[Pool, Pool]:
+        """The `count` branches with the smallest bounds, in order, and the others."""
+        first = np.argsort(self.bound, kind="stable")[:count]
+        rest = np.ones(len(self.bound), dtype=bool)
+        rest[first] = False
+        return self.take(first), self.take(rest)
+
+    def below(self, limit: float) -> Pool:
+        """The branches that can still win."""
+        wins = self.bound < limit
+        return self if wins.all() else self.take(wins)
+
+    def joined(self, other: Pool) -> Pool:
+        """Both together."""
+        return Pool.concat([self, other])
+
+
+def first_of_each(table: LayoutTable, names: Sequence[str]) -> IntColumn:
+    """The first row of each that are alike in some columns, in order."""
+    codes = np.array([getattr(table, name) for name in names])
+    return np.sort(np.unique(codes, axis=1, return_index=True)[1])

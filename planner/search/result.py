@@ -1,0 +1,67 @@
+"""What a search over the grid is limited by, and what it knows when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.planner.search.pool import Pool
+from trainplan.planner.space.grid import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a layout must respect besides the rules, and how many answers are wanted."""
+
+    memory_bytes: float
+    """Device memory a rank may use."""
+    top: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the search knows when it ends."""
+
+    finalists: LayoutTable | None
+    """Best layout of each of the fastest skeletons, fastest first; None if nothing fits."""
+    lower_bound_s: float
+    """No layout of the space has a smaller objective: seconds where that is the step time."""
+    relaxed_bound_s: float
+    """Smallest such bound of the whole space before anything was simulated."""
+    floor_s: float
+    """No layout of the space is faster, whatever the objective."""
+    value: float
+    """Objective of the first finalist; infinite if nothing fits."""
+    space: Space
+    roots: Pool
+    """All its nodes that may fit, each with a bound of the objective."""
+    refused: dict[str, int]
+    """Layouts refused, by the first rule they break; `memory` for those that do not fit."""
+    priced: int
+    """Layouts priced one by one."""
+    evaluated: int
+    """Layouts simulated."""
+    complete: bool
+    """False when the time limit ended it."""
+    leanest: tuple[float, LayoutTable] | None
+    """If nothing fits: bytes of the leanest layout found, and that layout."""
+
+    @property
+    def bounded(self) -> int:
+        """Legal layouts that a bound alone, their own or their branch's, shows to be no faster."""
+        return self.space.size - sum(self.refused.values()) - self.evaluated
+
+
+@dataclass(frozen=True, slots=True)
+class FreeFound:
+    """What is known when the second half of a search ends: that for uneven stages."""
+
+    table: LayoutTable | None
+    """The best layout with its stages; None where no split beats the even ones."""
+    step_time_s: float
+    lower_bound_s: float
+    """No split of any layout is faster."""
+    judged: int
+    """Splits whose schedule was run."""
+    opened: int = 0
+    """Layouts opened."""

@@ -1,0 +1,147 @@
+"""What the first half of a search asks of its workers: the prices of many layouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.step.estimate import Priced, price
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.search.objective import Objective
+from trainplan.planner.work.budget import Deadline
+
+FEWEST_ROWS = 1024
+"""Worth a worker of its own: to price a few takes as long as to price hundreds."""
+BoolMatrix = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What all layouts are asked for."""
+
+    job: Job
+    machine: Machine
+    traits: RuntimeTraits
+    objective: Objective
+    memory_bytes: float
+    """Device memory that a rank may use."""
+
+    def price(self, table: LayoutTable) -> Priced:
+        """Layouts on the machine, evenly split."""
+        return price(self.job, self.machine, self.traits, table)
+
+
+@dataclass(frozen=True, slots=True)
+class SkeletonPrices:
+    """Columns of some skeletons."""
+
+    bound: FloatColumn
+    """Objective that no policy goes below."""
+    fits: BoolColumn
+    """With no policy."""
+    least: FloatColumn
+    """Bytes of the fullest rank with the leanest policy, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSkeletons:
+    """Skeletons, without recomputation and offload."""
+
+    asked: Asked
+    table: LayoutTable
+    most_offload: FloatColumn
+    """Largest fraction of the optimizer that each may offload."""
+
+    def __call__(self, deadline: Deadline) -> SkeletonPrices:
+        """Their columns."""
+        priced, asked = self.asked.price(self.table), self.asked
+        fits = priced.memory.used <= asked.memory_bytes
+        least = priced.memory.least_used(self.most_offload)
+        return SkeletonPrices(asked.objective.bound(priced), fits, least)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceClasses:
+    """Classes of policies, each by what takes least time and by what keeps least.
+
+    Source: derived. The more layers or modules are recomputed, the fewer activations are kept and
+    the longer the step; what a layer needs for a moment is least where least is recomputed.
+    """
+
+    asked: Asked
+    fast: LayoutTable
+    lean: LayoutTable
+    most_offload: FloatColumn
+    """Largest fraction of the optimizer that each may offload."""
+
+    def __call__(self, deadline: Deadline) -> FloatColumn:
+        """Objective that no policy of each class goes below; infinite where none fits."""
+        size, asked = len(self.fast), self.asked
+        both = asked.price(LayoutTable.concat([self.fast, self.lean]))
+        memory, bound = both.memory, asked.objective.bound(both)[:size]
+        states = (memory.weights + memory.gradients)[:, :size]
+        states = states + (1 - self.most_offload) * memory.optimizer[:, :size]
+        fullest = states + memory.activations[:, size:] + memory.transients[:, :size]
+        used = fullest.max(axis=0) * RESERVE_FACTOR + memory.outside_bytes
+        return np.where(used <= asked.memory_bytes, bound, np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPrices:
+    """Columns of some layouts, each with the least offload that makes it fit."""
+
+    offload: FloatColumn
+    """Fraction of the optimizer; -1 where none fits, or the layout cannot win."""
+    bound: FloatColumn
+    """Objective that its simulation does not go below; infinite there."""
+    priced: int
+    """Layouts priced."""
+    refused: int
+    """Legal layouts that do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricePolicies:
+    """Layouts that offload no more than they must: more only adds time, less does not fit."""
+
+    asked: Asked
+    table: LayoutTable
+    legal: BoolMatrix
+    """May a layout offload each fraction the runtime knows? Shape (fraction, row)."""
+    below: float
+    """Objective that a layout must beat."""
+
+    def __call__(self, deadline: Deadline) -> PolicyPrices:
+        """Their columns."""
+        plain, objective = self.asked.price(self.table), self.asked.objective
+        chosen, refused = np.full(len(self.table), -1.0), 0
+        for fraction, legal in zip(self.asked.traits.offload_fractions, self.legal, strict=True):
+            fits = plain.memory.used_with_offload(fraction) <= self.asked.memory_bytes
+            refused += int((legal & ~fits).sum())
+            chosen = np.where((chosen < 0) & legal & fits, fraction, chosen)
+        without = objective.bound(plain)
+        chosen = np.where(without < self.below, chosen, -1.0)
+        bound, some = np.where(chosen < 0, np.inf, without), np.flatnonzero(chosen > 0)
+        if len(some):
+            rows = self.table.take(some).replaced(offload_optimizer=chosen[some])
+            bound[some] = objective.bound(self.asked.price(rows))
+        return PolicyPrices(chosen, bound, len(self.table) + len(some), refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulate:
+    """The schedules of some layouts."""
+
+    asked: Asked
+    table: LayoutTable
+
+    def __call__(self, deadline: Deadline) -> FloatColumn:
+        """Their step times, seconds."""
+        return step_seconds(self.asked.job, self.asked.machine, self.asked.traits, self.table)

@@ -1,0 +1,79 @@
+"""Stages filled with layers: the problem that exact solvers share, and its answer.
+
+    minimise    sum over groups g of   max over rows i of g of   costs[i] . counts + constants[i]
+    subject to  needs[j] . counts <= capacities[j]
+                least[s] <= layers of stage s <= most[s]
+                the stages, one after the other, hold the layers of the model in their order
+                counts is none of `refused`
+
+`counts[s, w]` layers of stage `s` are run in the way `w`. A way belongs to one kind of layer
+(dense, mixture of experts); several ways of one kind differ in what they recompute or offload.
+Layers of one kind are interchangeable, so counts are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.planner.work.budget import Deadline
+
+Counts = NDArray[np.int64]
+"""Layers of each stage run in each way; shape (stage, way)."""
+Coefficients = NDArray[np.float64]
+"""What one layer adds to a row; shape (row, stage, way)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """One problem. Costs and needs of a layer are not negative."""
+
+    layers: tuple[int, ...]
+    """Kind of every layer of the model, in order."""
+    kind_of_way: tuple[int, ...]
+    """The kind of layer that each way runs."""
+    costs: Coefficients
+    constants: FloatColumn
+    group: IntColumn
+    """Of each row of `costs`: 0, 1, ...; the value is the sum over groups of their largest row."""
+    needs: Coefficients
+    capacities: FloatColumn
+    least: IntColumn
+    most: IntColumn
+    """Layers of each stage."""
+    refused: tuple[Counts, ...] = ()
+    """Answers that were tried and are not wanted."""
+
+    def value(self, counts: Counts) -> float:
+        """What is minimised. Source: the formula of the module."""
+        rows = np.einsum("isw,sw->i", self.costs, counts) + self.constants
+        return float(sum(rows[self.group == g].max() for g in np.unique(self.group).tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a solver knows when it ends."""
+
+    counts: Counts | None
+    """The best answer found; None if there is none below the cutoff, or none was found in time."""
+    value: float
+    """Its value; infinite without an answer."""
+    lower_bound: float
+    """No allowed answer has a smaller value; infinite where none exists. With a cutoff: none that
+    is smaller than the cutoff."""
+
+    @property
+    def proved(self) -> bool:
+        """Is the answer the best one, or is there provably none below the cutoff?"""
+        return self.lower_bound >= self.value
+
+
+class Solver(Protocol):
+    """An exact solver of `Filling`."""
+
+    def __call__(self, problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Filled:
+        """The best answer whose value is below `cutoff`, as far as the deadline allows."""

@@ -1,0 +1,162 @@
+"""Stages filled with layers, as a mixed-integer program.
+
+Whole columns `x[s, w]` are the counts. In a group of rows, what all rows share is a part of the
+objective of its own; one column above the rests of its rows is the other part. So the fill of a
+pipeline, which every row of a step time contains, costs no entry in the matrix.
+
+Layers keep their order by the incremental form of a step function: `done[s, r]` layers of run `r`
+lie in stages 0 to s, and run `r + 1` begins only where run `r` is whole. A run is a row of layers
+of one kind, so a model of one kind needs no binary at all. Source: Padberg, Operations Research
+Letters 27, 2000 (the form whose corners are whole); the rest derived.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.planner.solvers.layers.assignment import Counts, Filled, Filling
+from trainplan.planner.solvers.layers.feasibility import ROUNDING, allowed, limits, reach
+from trainplan.planner.solvers.linear import Program, Terms
+from trainplan.planner.work.budget import Deadline
+
+USUAL = 1000.0
+"""The objective of an ordinary answer after scaling: 1e9 times the tolerance of the solver."""
+
+
+def solve(problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Filled:
+    """The best answer whose value is below `cutoff`, as far as the deadline allows.
+
+    The value is the one of the counts, not the solver's; the two agree up to `ROUNDING`.
+    """
+    nothing = np.zeros((len(problem.least), len(problem.kind_of_way)), np.int64)
+    bound = problem.value(nothing)
+    first, last = reach(problem)
+    if (first > last).any() or len(first) == 0:
+        return Filled(None, np.inf, np.inf)
+    model: Model | None = None
+    while deadline.seconds_left() > 0:
+        model = model or Model(problem, cutoff)
+        found = model.program.solve(deadline.seconds_left())
+        bound = max(bound, found.bound / model.scale)
+        if found.values is None:
+            return _stopped(bound, cutoff)
+        counts = np.rint(found.values[model.counts]).astype(np.int64)
+        if allowed(problem, counts):
+            return _answer(problem, counts, np.inf if found.ended else bound, cutoff)
+        model.refuse(counts)  # within the solver's tolerance, not within ours
+    return _stopped(bound, cutoff)
+
+
+def _answer(problem: Filling, counts: Counts, bound: float, cutoff: float) -> Filled:
+    value = problem.value(counts)
+    if value >= cutoff:
+        return _stopped(bound, cutoff)
+    return Filled(counts, value, value if bound >= value * (1 - ROUNDING) else bound)
+
+
+def _stopped(bound: float, cutoff: float) -> Filled:
+    """No answer; above the cutoff, a bound says that there is none."""
+    return Filled(None, np.inf, np.inf if bound >= cutoff else bound)
+
+
+class Model:
+    """Columns and rows of one problem."""
+
+    def __init__(self, problem: Filling, cutoff: float) -> None:
+        self.problem, self.program = problem, Program()
+        self.scale = _scale(problem)
+        layers = np.array([problem.layers.count(kind) for kind in problem.kind_of_way], np.int64)
+        most = np.minimum(problem.most[:, None], layers[None, :])
+        self.counts = np.zeros(most.shape, np.int64)
+        for s, w in np.ndindex(most.shape[0], most.shape[1]):
+            self.counts[s, w] = self.program.column(0, float(most[s, w]), whole=True)
+        self._hold()
+        self._in_order()
+        self._need()
+        self._cost(cutoff)
+        for counts in problem.refused:
+            self.refuse(counts)
+
+    def _hold(self) -> None:
+        """Every stage holds as many layers as it may."""
+        held = zip(self.counts, self.problem.least, self.problem.most, strict=True)
+        for columns, least, most in held:
+            self.program.at_most([(x, 1.0) for x in columns.tolist()], float(most))
+            self.program.at_most([(x, -1.0) for x in columns.tolist()], -float(least))
+
+    def _in_order(self) -> None:
+        """The stages hold the layers of the model, run after run."""
+        runs = [(kind, len(list(run))) for kind, run in groupby(self.problem.layers)]
+        done = self._done([length for _, length in runs])
+        ways = np.array(self.problem.kind_of_way)
+        for kind in sorted({*self.problem.kind_of_way, *self.problem.layers}):
+            mine = [r for r, run in enumerate(runs) if run[0] == kind]
+            for s, counts in enumerate(self.counts[:, ways == kind].tolist()):
+                terms = [(x, 1.0) for x in counts]
+                terms += [(x, -1.0) for x in done[s, mine].tolist()]
+                terms += [(x, 1.0) for x in done[s - 1, mine].tolist() if s > 0]
+                self.program.equal(terms, 0.0)
+
+    def _done(self, lengths: list[int]) -> IntColumn:
+        """Columns of the layers of each run in the stages up to each; shape (stage, run)."""
+        program, (first, last) = self.program, reach(self.problem)
+        done = np.zeros((len(first), len(lengths)), np.int64)
+        begin = np.cumsum([0, *lengths])
+        for s, r in np.ndindex(*done.shape):
+            low, high = np.clip([first[s] - begin[r], last[s] - begin[r]], 0, lengths[r])
+            done[s, r] = program.column(low, high)
+            if r > 0 and low < lengths[r] and last[s] > begin[r] > first[s]:
+                whole, before = program.column(0, 1, whole=True), int(done[s, r - 1])
+                program.at_most([(whole, lengths[r - 1]), (before, -1.0)], 0.0)
+                program.at_most([(int(done[s, r]), 1.0), (whole, -lengths[r])], 0.0)
+        return done
+
+    def _need(self) -> None:
+        """Rows of needs, each in the unit of its largest coefficient."""
+        for needs, capacity in zip(self.problem.needs, limits(self.problem), strict=True):
+            unit = float(needs.max(initial=0.0)) or 1.0
+            if np.isinf(capacity):
+                continue
+            self.program.at_most(self._terms(needs / unit), capacity / unit)
+
+    def _cost(self, cutoff: float) -> None:
+        """The objective, and the rows above which the column of their group lies."""
+        costs, constants = self.problem.costs * self.scale, self.problem.constants * self.scale
+        shared, above = np.zeros(self.counts.shape), []
+        for g in np.unique(self.problem.group).tolist():
+            rows, base = costs[self.problem.group == g], constants[self.problem.group == g]
+            common = rows.min(axis=0)
+            shared += common
+            largest = self.program.column(base.max(), np.inf)
+            above.append((largest, 1.0))
+            for rest, constant in zip(rows - common, base, strict=True):
+                if rest.any():
+                    self.program.at_most([*self._terms(rest), (largest, -1.0)], -constant)
+        self.program.minimise([*self._terms(shared), *above], cutoff * self.scale)
+
+    def refuse(self, counts: Counts) -> None:
+        """One count is above the one refused: both add up to all layers."""
+        if counts.sum() != len(self.problem.layers):
+            return
+        higher = []
+        for x, count in zip(self.counts.ravel().tolist(), counts.ravel().tolist(), strict=True):
+            higher.append((self.program.column(0, 1, whole=True), -1.0))
+            self.program.at_most([(higher[-1][0], count + 1.0), (x, -1.0)], 0.0)
+        self.program.at_most(higher, -1.0)
+
+    def _terms(self, coefficients: FloatColumn) -> Terms:
+        """Counts with their coefficients, those that are not zero; shape (stage, way)."""
+        used = coefficients != 0
+        return list(zip(self.counts[used].tolist(), coefficients[used].tolist(), strict=True))
+
+
+def _scale(problem: Filling) -> float:
+    """What makes the value of layers spread evenly `USUAL`."""
+    stages, ways = max(1, len(problem.least)), max(1, len(problem.kind_of_way))
+    each = len(problem.layers) / (stages * ways)
+    rows = each * problem.costs.sum(axis=(1, 2)) + problem.constants
+    even = sum(np.abs(rows[problem.group == g]).max() for g in np.unique(problem.group).tolist())
+    return USUAL / float(even) if even > 0 else 1.0

@@ -1,0 +1,130 @@
+"""One pipeline to schedule: its stages on their ranks, their durations, and the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.schedules.dependencies import waves_of
+from trainplan.costmodel.schedules.memory import peak_activations
+from trainplan.costmodel.schedules.patterns.stage_line import BACKWARD, Line
+from trainplan.costmodel.schedules.program import Op, Pass, Placement, Program, placed
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, Timeline, run
+
+WORKERS = 2
+"""Threads of a solver, so that equal jobs take equal time on small machines. Source: assumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a schedule is wanted for."""
+
+    pp: int
+    vpp: int
+    num_microbatches: int
+    seconds: StageSeconds
+    """Of one candidate; pp * vpp stages, which may differ."""
+    p2p: float = 0.0
+    """Seconds of a message between ranks."""
+    memory_limit: int | None = None
+    """Activations a rank may hold, of one micro batch through one virtual stage each, until the
+    end of the weight gradient; null: pp * vpp, what 1F1B holds on its first rank."""
+    placement: Placement | None = None
+    """Which virtual stages share a rank; null: the best of those that fit."""
+
+    @property
+    def limit(self) -> int:
+        """Activations a rank may hold."""
+        return self.pp * self.vpp if self.memory_limit is None else self.memory_limit
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Placements to try; there and back again only where the way back ends on rank 0."""
+        if self.placement is not None:
+            return (self.placement,)
+        return ("loop", "v") if self.vpp % 2 == 0 and self.pp > 1 else ("loop",)
+
+    def checked(self) -> Problem:
+        """The problem, if it can be solved.
+
+        Raises:
+            SpecError: A size is not positive, durations are missing, or no order fits the memory.
+        """
+        if min(self.pp, self.vpp, self.num_microbatches) < 1:
+            raise SpecError("pp, vpp and num_microbatches of a pipeline are at least 1: raise them")
+        stages = self.pp * self.vpp
+        if self.seconds.forward.shape != (1, stages):
+            raise SpecError(
+                f"durations of shape {self.seconds.forward.shape} do not describe one pipeline of "
+                f"{stages} stages: state one row with a duration for each of pp * vpp stages"
+            )
+        if self.limit < self.vpp:
+            raise SpecError(
+                f"memory_limit={self.limit}: no schedule fits, because the first micro batch goes "
+                f"through all {self.vpp} virtual stages of a rank before its activations are "
+                f"freed; the smallest limit that works is {self.vpp}"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Instance(Line):
+    """A problem with its stages placed; durations in seconds or in any other unit."""
+
+    problem: Problem
+    placement: Placement
+
+    def timeline(self, program: Program) -> Timeline:
+        """A program on the clock, with the true durations."""
+        return run(program, self.problem.seconds, self.problem.p2p)
+
+    def starts(self, timeline: Timeline) -> dict[Pass, float]:
+        """When every F, B and W starts, each behind what it needs.
+
+        Both gradients in one op count as B, then W.
+        """
+        found: dict[Pass, float] = {}
+        ops = timeline.program
+        rows, positions = np.divmod(waves_of(ops).op, ops.kind.shape[1])
+        for row, at in zip(rows.tolist(), positions.tolist(), strict=True):
+            kind, stage, microbatch = (
+                int(matrix[row, at]) for matrix in (ops.kind, ops.stage, ops.microbatch)
+            )
+            op = Pass(Op(kind), stage, microbatch)
+            start = float(timeline.start[row, at])
+            if op.kind == Op.WHOLE:
+                found[op._replace(kind=Op.BACKWARD)] = start
+                op, start = op._replace(kind=Op.WEIGHT), start + self.durations[BACKWARD][op.stage]
+            found[op] = start
+        return found
+
+    def sequence(self, timeline: Timeline) -> list[Pass]:
+        """Every F, B and W of a program, by start; those that take no time follow their needs."""
+        timed = [
+            (start, op.kind, -op.stage if op.kind == BACKWARD else op.stage, op)
+            for op, start in self.starts(timeline).items()
+        ]
+        return [op for *_, op in sorted(timed)]
+
+    def fits(self, program: Program) -> bool:
+        """Does no rank ever hold more than it may?"""
+        return bool((peak_activations(program) <= self.limit).all())
+
+
+def instance(problem: Problem, placement: Placement) -> Instance:
+    """A problem with its stages placed, in seconds."""
+    seconds = problem.seconds
+    parts = seconds.forward, seconds.backward - seconds.weight, seconds.weight
+    durations = tuple(tuple(np.maximum(part[0], 0.0).tolist()) for part in parts)
+    stages = placed(placement, problem.pp, problem.vpp)
+    return Instance(
+        stages=[sorted(row) for row in stages.tolist()],
+        num_microbatches=problem.num_microbatches,
+        durations=durations,
+        p2p=problem.p2p,
+        limit=min(problem.limit, problem.vpp * problem.num_microbatches),
+        problem=problem,
+        placement=placement,
+    )

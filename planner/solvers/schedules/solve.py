@@ -1,0 +1,217 @@
+"""Synthesis of pipeline schedules: the best order of ops under a memory limit, and a bound.
+
+Rules of thumb and known schedules come first; they often reach the bound. Then small pipelines go
+to an exact solver, and long ones repeat the best steady state of one micro batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, inf
+
+import numpy as np
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.patterns.justification import squeezed
+from trainplan.costmodel.schedules.patterns.stage_line import KINDS
+from trainplan.costmodel.schedules.program import Placement, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.timeline.clock import Timeline
+from trainplan.costmodel.schedules.timeline.cycles import relative_seconds
+from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS, gap_fraction, reaches
+from trainplan.planner.solvers.schedules.bounds import lower_bound
+from trainplan.planner.solvers.schedules.constraint_program import solved
+from trainplan.planner.solvers.schedules.cyclic import steady_states, unrolled
+from trainplan.planner.solvers.schedules.instance import Instance, Problem, instance
+from trainplan.planner.solvers.schedules.list_scheduling import listed, tastes
+from trainplan.planner.solvers.schedules.units import in_positive_units, in_units
+from trainplan.planner.work.budget import Deadline
+
+__all__ = ["Problem", "Synthesis", "synthesise"]
+RULES_SHARE = 0.2
+"""Share of the time that rules of thumb may take. Source: assumed."""
+OPS_PER_SHARE = 1500
+"""Ops in a pipeline so long that steady states get all the time that is left. Source: assumed."""
+MOST_OPS = 800
+"""Ops beyond which the exact solver takes seconds to start. Source: measured,
+docs/decisions/0011-schedules-by-search.md."""
+SQUEEZED = 4
+"""Rough orders that are squeezed. Source: assumed."""
+MOST_LISTED = 20_000
+"""Ops of a pipeline beyond which rules of thumb are tried only if no schedule of the registry fits;
+each takes seconds. Source: measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesis:
+    """The best order found."""
+
+    program: Program
+    timeline: Timeline
+    """The program on the clock, with the durations of the problem."""
+    lower_bound: float
+    """Seconds no order under the memory limit goes below, in any placement tried."""
+    source: str
+    """Where the order comes from."""
+    placement: Placement
+
+    @property
+    def gap(self) -> float:
+        """Part by which a better order could be faster, at most. Source: derived."""
+        return gap_fraction(self.timeline.makespan, self.lower_bound)
+
+    @property
+    def optimal(self) -> bool:
+        """Is no order faster, up to rounding?"""
+        return reaches(self.timeline.makespan, self.lower_bound)
+
+
+@dataclass(slots=True)
+class Best:
+    """The best order of one placement so far, and what bounds it."""
+
+    instance: Instance
+    bound: float
+    timeline: Timeline | None = None
+    source: str = ""
+
+    @property
+    def makespan(self) -> float:
+        """Seconds of the best order; infinite without one."""
+        return inf if self.timeline is None else self.timeline.makespan
+
+    def proved(self) -> bool:
+        """Is no order faster?"""
+        return reaches(self.makespan, self.bound)
+
+    def offer(self, program: Program, source: str) -> Timeline | None:
+        """The program on the clock if it fits; kept if it is the best."""
+        if not self.instance.fits(program):
+            return None
+        timeline = self.instance.timeline(program)
+        if timeline.makespan < self.makespan:
+            self.timeline, self.source = timeline, source
+        return timeline
+
+
+class Part:
+    """A part of the time left."""
+
+    def __init__(self, deadline: Deadline, share: float) -> None:
+        self.deadline = deadline
+        left = deadline.seconds_left()
+        self.reserved = left * (1 - share) if left < inf else 0.0
+
+    def seconds_left(self) -> float:
+        """Seconds until the part is over."""
+        return self.deadline.seconds_left() - self.reserved
+
+
+def synthesise(problem: Problem, deadline: Deadline) -> Synthesis:
+    """The fastest order found before the deadline, and how much faster another could be.
+
+    Raises:
+        SpecError: No order fits the memory limit; the message names the smallest that works.
+    """
+    problem.checked()
+    placed = [instance(problem, placement) for placement in problem.placements]
+    searches = [Best(one, lower_bound(one)) for one in placed]
+    for number, best in enumerate(searches):
+        _by_rule_of_thumb(best, Part(deadline, RULES_SHARE / (len(searches) - number)))
+    ops = len(KINDS) * problem.pp * problem.vpp * problem.num_microbatches
+    for step, share in ((_by_period, min(0.95, ops / OPS_PER_SHARE)), (_exactly, ops <= MOST_OPS)):
+        part = Part(deadline, share)
+        for number, best in enumerate(searches):
+            if best.bound * EQUALS < min(one.makespan for one in searches):
+                step(best, Part(part, 1 / (len(searches) - number)))
+    for best in searches:  # the rules of thumb that the first share of the time left out
+        _by_rule_of_thumb(best, deadline)
+    return _answer(searches)
+
+
+def _answer(searches: list[Best]) -> Synthesis:
+    best = min(searches, key=lambda one: one.makespan)
+    assert best.timeline is not None, "the first rule of thumb always finds an order"
+    timeline, bound = best.timeline, min(one.bound for one in searches)
+    return Synthesis(timeline.program, timeline, bound, best.source, best.instance.placement)
+
+
+def _by_rule_of_thumb(best: Best, deadline: Deadline) -> None:
+    """Try the schedules of the registry and rules of thumb, and squeeze the best of them."""
+    of, found = best.instance, []
+    for program, source in _rough(of):
+        if best.timeline is not None and (best.proved() or deadline.seconds_left() <= 0):
+            return
+        timeline = best.offer(program, source)
+        if timeline is not None:
+            found.append(timeline)
+    for timeline in sorted(found, key=lambda one: one.makespan)[:SQUEEZED]:
+        if best.proved() or deadline.seconds_left() <= 0:
+            return
+        sequence = of.sequence(timeline)
+        best.offer(of.program(squeezed(of, sequence).order), "squeezed")
+
+
+def _rough(of: Instance) -> Iterator[tuple[Program, str]]:
+    """Orders that take no solver, those that are made fastest first; one at least fits."""
+    relative = relative_seconds(of.problem.seconds, np.array([of.problem.p2p]))[0]
+    named = sorted(SCHEDULES, key=lambda name: SCHEDULES[name].adapts)
+    fixed = [name for name in named if not SCHEDULES[name].adapts]
+    fits = False
+    for name in fixed:
+        program = _named(name, of, relative)
+        if program is not None:
+            fits |= of.fits(program)
+            yield program, name
+    if fits and len(KINDS) * of.num_stages * of.num_microbatches > MOST_LISTED:
+        return
+    rules = tastes(of.limit, of.problem.vpp)
+    yield of.program(listed(of, next(rules))), "greedy"
+    for name in named[len(fixed) :]:
+        program = _named(name, of, relative)
+        if program is not None:
+            yield program, name
+    for taste in rules:
+        yield of.program(listed(of, taste)), "greedy"
+
+
+def _by_period(best: Best, deadline: Deadline) -> None:
+    """Repeat steady states, and squeeze what comes of it."""
+    of, units = best.instance, in_positive_units(best.instance)
+    if best.proved() or best.timeline is None:
+        return
+    longest = ceil(units.timeline(best.timeline.program).makespan / of.num_microbatches) + 1
+    for found in steady_states(units, longest, deadline):
+        best.offer(of.program(squeezed(of, unrolled(units, found)).order), "periodic")
+        if best.proved():
+            return
+
+
+def _exactly(best: Best, deadline: Deadline) -> None:
+    """Ask the exact solver, starting from the best order so far."""
+    of, units = best.instance, in_units(best.instance)
+    if best.proved() or best.timeline is None or deadline.seconds_left() <= 0:
+        return
+    bound = best.bound / units.unit if units.exact else lower_bound(units.instance)
+    found = solved(units.instance, best.timeline.program, bound, deadline)
+    if found.order is not None:
+        best.offer(of.program(found.order), "exact")
+    if units.exact:
+        best.bound = max(best.bound, min(found.bound * units.unit, best.makespan))
+
+
+def _named(name: str, of: Instance, relative: RelativeSeconds) -> Program | None:
+    """A schedule of the registry, if it has the shape and the passes of the problem."""
+    schedule = SCHEDULES[name]
+    if schedule.placement != of.placement and of.problem.vpp > 1:
+        return None
+    limit = of.problem.limit if "memory_limit" in schedule.options else None
+    shape = Shape(of.pp, of.problem.vpp, of.num_microbatches, memory_limit=limit)
+    try:
+        schedule.refuse(name, shape)
+        program = schedule.program(shape, relative)
+    except SpecError:
+        return None
+    ordinary = program.copies == 1 and not program.barriers and not program.copy_lanes
+    return program if ordinary and program.num_stages == of.num_stages else None

@@ -1,0 +1,300 @@
+"""The grid of candidates: every value of every axis, as a tree of three levels.
+
+    node      tp, cp, pp, dp, ep, etp, micro batch, sequence parallelism
+    skeleton  node with virtual stages, a schedule that runs them, and ZeRO stage
+    layout    skeleton with a policy: what layers recompute and what is offloaded
+
+Rules are applied as soon as the columns they read are known; a row refused early counts for all
+layouts below it. The search expands nodes and skeletons only where they can still win.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import Offload, RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
+from trainplan.planner.space.policies import POLICY_COLUMNS, num_policies, policy_columns
+
+LARGEST_MICRO_BATCH = 64
+FAMILY = ("tp", "cp", "pp", "ep", "etp")
+"""Layouts alike in these are variants of one answer: the table of alternatives lists the best."""
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors in ascending order."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def micro_batch_sizes(global_batch_size: int) -> tuple[int, ...]:
+    """Every power of two and every divisor of the batch, up to `LARGEST_MICRO_BATCH`."""
+    powers = {1 << n for n in range(LARGEST_MICRO_BATCH.bit_length())}
+    sizes = powers | set(divisors(global_batch_size))
+    return tuple(sorted(s for s in sizes if s <= LARGEST_MICRO_BATCH))
+
+
+class Staging(NamedTuple):
+    """What makes a skeleton of a node, by the columns of a table."""
+
+    vpp: int
+    schedule: int
+    """Its place in `SCHEDULE_NAMES`."""
+    zero_stage: int
+
+
+@dataclass(frozen=True)
+class Space:
+    """All layouts of a job, legal or not."""
+
+    job: Job
+
+    @cached_property
+    def traits(self) -> RuntimeTraits:
+        """The runtime the plan is for."""
+        return traits_of(self.job)
+
+    @cached_property
+    def degrees(self) -> tuple[int, ...]:
+        """Divisors of the world size."""
+        return divisors(self.job.cluster.num_gpus)
+
+    @cached_property
+    def expert_degrees(self) -> tuple[int, ...]:
+        """Values of ep and etp; 1 for a dense model."""
+        return self.degrees if self.job.model.moe else (1,)
+
+    @cached_property
+    def micro_batches(self) -> tuple[int, ...]:
+        """Values of micro_batch_size."""
+        return micro_batch_sizes(self.job.training.global_batch_size)
+
+    @cached_property
+    def recompute_subsets(self) -> tuple[tuple[str, ...], ...]:
+        """Values of recompute_modules."""
+        return self.traits.recompute_subsets(self.job.model)
+
+    @cached_property
+    def offloads(self) -> tuple[Offload, ...]:
+        """Values of offload_modules besides none, with what is recomputed beside them.
+
+        Tried where the job allows it: no published run says what it costs in time.
+        """
+        return self.traits.offloads(self.job.model) if self.job.may_offload_activations else ()
+
+    @property
+    def offloaded(self) -> tuple[tuple[str, ...], ...]:
+        """Values of offload_modules."""
+        return tuple(dict.fromkeys(((), *(one.modules for one in self.offloads))))
+
+    def virtual_stages(self, pp: int) -> tuple[int, ...]:
+        """Values of vpp: those that divide a rank's layers, or all where layers do not divide."""
+        layers = self.job.model.num_hidden_layers
+        if pp == 1 or pp > layers:
+            return (1,)
+        if layers % pp == 0:
+            return divisors(layers // pp)
+        return tuple(range(1, (layers + EMPTY_ENDS) // pp + 1))
+
+    def stagings(self, pp: int) -> tuple[Staging, ...]:
+        """Every vpp with every schedule that runs it and every ZeRO stage.
+
+        One rank has nothing to schedule: it runs 1F1B. Where the runtime makes ZeRO-2 and 3 to
+        ZeRO-1 under a pipeline, they would be the same layouts again.
+        """
+        names: tuple[Schedule, ...] = self.traits.schedules if pp > 1 else ("1f1b",)
+        same = pp > 1 and self.traits.whole_under_pipeline
+        return tuple(
+            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage)
+            for vpp in self.virtual_stages(pp)
+            for name in names
+            if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
+            for zero_stage in self.traits.zero_stages
+            if not (same and zero_stage >= 2)
+        )
+
+    def largest_stage(self, pp: int, vpp: int) -> int:
+        """Layers of the largest virtual stage: the most that block recomputation can take."""
+        return -(-self.job.model.num_hidden_layers // (pp * vpp))
+
+    def num_policies(self, pp: int, vpp: int) -> int:
+        """Combinations of recomputation and offload of one skeleton."""
+        largest = self.largest_stage(pp, vpp)
+        kinds = num_policies(self.recompute_subsets, self.offloads, largest)
+        return kinds * len(self.traits.offload_fractions)
+
+    def policies(self, largest: int) -> IntColumn:
+        """Columns `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
+        return policy_columns(self.recompute_subsets, self.offloads, largest)
+
+    @cached_property
+    def degree_table(self) -> LayoutTable:
+        """Every ordered split of the world size into tp, cp, pp, dp."""
+        world = self.job.cluster.num_gpus
+        grid = np.array(np.meshgrid(*[self.degrees] * 3, indexing="ij")).reshape(3, -1)
+        tp, cp, pp = grid[:, world % np.prod(grid, axis=0) == 0]
+        columns = {"tp": tp, "cp": cp, "pp": pp, "dp": world // (tp * cp * pp)}
+        return LayoutTable.of_columns(len(tp), columns)
+
+    @cached_property
+    def size(self) -> int:
+        """Layouts in the whole grid."""
+        return int(self.layouts_below(self.degree_table.pp).sum()) * self.node_choices
+
+    @property
+    def node_choices(self) -> int:
+        """Nodes below one choice of tp, cp, pp, dp."""
+        return len(self.expert_degrees) ** 2 * len(self.micro_batches) * 2
+
+    def layouts_below(self, pp: IntColumn) -> IntColumn:
+        """Layouts below a node, by its pp."""
+        values = {
+            p: sum(self.num_policies(p, staging.vpp) for staging in self.stagings(p))
+            for p in set(pp.tolist())
+        }
+        return np.array([values[p] for p in pp.tolist()], dtype=np.int64)
+
+    def families(self, table: LayoutTable) -> IntColumn:
+        """A number for each row, equal for variants of one answer: those with equal degrees."""
+        code = np.zeros(len(table), dtype=np.int64)
+        for name in FAMILY:
+            code = code * len(self.degrees) + np.searchsorted(self.degrees, getattr(table, name))
+        return code
+
+    def axis_values(self) -> dict[str, list[int | float | str]]:
+        """Values of every axis, for the certificate."""
+        pps = [pp for pp in self.degrees if pp <= self.job.model.num_hidden_layers]
+        largest = max(self.largest_stage(pp, 1) for pp in pps)
+        return {
+            "tp": list(self.degrees),
+            "cp": list(self.degrees),
+            "pp": list(self.degrees),
+            "dp": list(self.degrees),
+            "ep": list(self.expert_degrees),
+            "etp": list(self.expert_degrees),
+            "vpp": sorted({vpp for pp in pps for vpp in self.virtual_stages(pp)}),
+            "micro_batch_size": list(self.micro_batches),
+            "sequence_parallel": [0, 1],
+            "zero_stage": list(self.traits.zero_stages),
+            "schedule": list(self.traits.schedules),
+            "recompute": ["none", "selective", "full"],
+            "recompute_modules": ["+".join(subset) for subset in self.recompute_subsets],
+            "recompute_method": ["uniform", "block"],
+            "recompute_num_layers": list(range(1, largest + 1)),
+            "offload.optimizer": list(self.traits.offload_fractions),
+            "offload_modules": ["+".join(modules) or "none" for modules in self.offloaded],
+        }
+
+
+NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "sequence_parallel", "micro_batch_size")
+SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage")
+FIRST_KNOWN = frozenset({"dp_replicate"})
+"""Columns that no level adds: a rule may read them with those of any level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one level of the tree, with the number of layouts below each."""
+
+    table: LayoutTable
+    weight: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, rows: IntColumn | BoolColumn) -> Rows:
+        """The rows picked by an index or a mask."""
+        return Rows(self.table.take(rows), self.weight[rows])
+
+
+class Sieve:
+    """Applies rules and counts the layouts each refused: the only state of an enumeration."""
+
+    def __init__(self, job: Job, rules: Sequence[Rule]) -> None:
+        self.job = job
+        self.rules = tuple(rules)
+        self.refused: Counter[str] = Counter()
+
+    def __call__(self, rows: Rows, before: Sequence[str], known: Sequence[str]) -> Rows:
+        """Drop rows that break a rule that became decidable when `before` grew to `known`.
+
+        A row that breaks several rules counts for the first of them.
+        """
+        old, new = FIRST_KNOWN.union(before), FIRST_KNOWN.union(known)
+        keep: BoolColumn = np.ones(len(rows), dtype=bool)
+        for rule in self.rules:
+            if rule.columns <= new and not (before and rule.columns <= old):
+                broken = rule.broken(self.job, rows.table) & keep
+                if broken.any():
+                    self.refused[rule.name] += int(rows.weight[broken].sum())
+                    keep &= ~broken
+        return rows.take(keep)
+
+
+def nodes(space: Space, sieve: Sieve) -> Rows:
+    """Legal nodes of the whole grid."""
+    table = space.degree_table
+    rows = Rows(table, space.layouts_below(table.pp) * space.node_choices)
+    known, experts = 4, np.array(np.meshgrid(space.expert_degrees, space.expert_degrees))
+    rows = sieve(rows, (), NODE_COLUMNS[:known])
+    for values in (experts.reshape(2, -1), np.array([[0, 1]]), np.array([space.micro_batches])):
+        before, after = NODE_COLUMNS[:known], NODE_COLUMNS[: known + len(values)]
+        rows, known = sieve(_cross(rows, after[known:], values), before, after), len(after)
+    return rows
+
+
+def skeletons(space: Space, sieve: Sieve, parents: LayoutTable) -> Rows:
+    """Legal skeletons of some nodes: every node with every staging of its pp."""
+    degrees, number = np.unique(parents.pp, return_inverse=True)
+    values = [space.stagings(pp) for pp in degrees.tolist()]
+    each = np.array([len(stagings) for stagings in values], dtype=np.int64)
+    counts, starts = each[number], (np.cumsum(each) - each)[number]
+    rows = np.repeat(np.arange(len(parents)), counts)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - starts, counts)
+    every = [
+        (*staging, space.num_policies(pp, staging.vpp))
+        for pp, stagings in zip(degrees.tolist(), values, strict=True)
+        for staging in stagings
+    ]
+    *columns, weight = np.array(every, dtype=np.int64).reshape(-1, len(Staging._fields) + 1).T
+    staged = dict(zip(Staging._fields, (column[place] for column in columns), strict=True))
+    found = Rows(parents.take(rows).replaced(**staged), weight[place])
+    return sieve(found, NODE_COLUMNS, SKELETON_COLUMNS)
+
+
+def policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
+    """Every policy of every skeleton without optimizer offload, and each row's skeleton."""
+    parts, owners = [], []
+    largest = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
+    for layers in np.unique(largest).tolist():
+        rows = np.flatnonzero(largest == layers)
+        columns = space.policies(layers)
+        count = columns.shape[1]
+        owner = np.repeat(rows, count)
+        values = np.tile(columns, len(rows))
+        parts.append(
+            skeletons.take(owner).replaced(**dict(zip(POLICY_COLUMNS, values, strict=True)))
+        )
+        owners.append(owner)
+    return LayoutTable.concat(parts), np.concatenate(owners)
+
+
+def _cross(rows: Rows, names: tuple[str, ...], values: IntColumn) -> Rows:
+    """Every row with every value; a row's weight is shared among its copies."""
+    count = values.shape[1]
+    parent = np.repeat(np.arange(len(rows)), count)
+    pick = np.tile(np.arange(count), len(rows))
+    columns = {name: values[i][pick] for i, name in enumerate(names)}
+    return Rows(rows.table.take(parent).replaced(**columns), rows.weight[parent] // count)

@@ -1,0 +1,79 @@
+"""What layers recompute and what they offload: the last choices of a layout, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import (
+    BLOCK,
+    FULL,
+    SELECTIVE,
+    UNIFORM,
+    BoolColumn,
+    IntColumn,
+    LayoutTable,
+    module_bits,
+)
+from trainplan.costmodel.runtimes.base import Offload
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
+
+Modules = tuple[str, ...]
+
+POLICY_COLUMNS = (
+    "recompute",
+    "recompute_modules",
+    "recompute_method",
+    "recompute_num_layers",
+    "offload_modules",
+)
+
+
+def num_policies(recompute: Sequence[Modules], offload: Sequence[Offload], largest: int) -> int:
+    """Columns of `policy_columns`."""
+    return 1 + len(recompute) + len(offload) + 2 * largest
+
+
+def policy_columns(
+    recompute: Sequence[Modules], offload: Sequence[Offload], largest: int
+) -> IntColumn:
+    """Rows `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
+    nothing = Offload(())
+    some = [_partly(one) for one in (nothing, *(Offload((), m) for m in recompute), *offload)]
+    layers = range(1, largest + 1)
+    full = [(FULL, 0, method, n, 0) for method in (UNIFORM, BLOCK) for n in layers]
+    return np.array([*some, *full], dtype=np.int64).T
+
+
+def _partly(one: Offload) -> tuple[int, int, int, int, int]:
+    """Some modules are recomputed, some are offloaded, or none."""
+    kind, away = SELECTIVE if one.recompute else 0, module_bits(one.modules, OFFLOAD_MODULES)
+    return kind, module_bits(one.recompute), 0, 0, away
+
+
+def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
+    """Rows that recompute and offload at least what `one` does, all else equal.
+
+    Source: derived; of equal splits such a row is never faster.
+    """
+    modules, number = int(one.recompute_modules[0]), int(one.recompute_num_layers[0])
+    uniform = table.recompute_method == UNIFORM
+    if int(one.recompute[0]) == FULL:
+        whole = int(one.recompute_method[0]) == UNIFORM
+        more = uniform | ((table.recompute_num_layers >= number) & (not whole))
+        more = (table.recompute == FULL) & more
+    elif int(one.recompute[0]) == SELECTIVE:
+        more = (table.recompute == SELECTIVE) & ((table.recompute_modules & modules) == modules)
+    else:
+        more = np.ones(len(table), dtype=bool)
+    away = int(one.offload_modules[0])
+    more &= (table.offload_modules & away) == away
+    return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
+
+
+def with_offload(table: LayoutTable, fractions: Iterable[float]) -> LayoutTable:
+    """All rows with each of some fractions of the optimizer offloaded, one fraction at a time."""
+    return LayoutTable.concat(
+        table.replaced(offload_optimizer=np.full(len(table), fraction)) for fraction in fractions
+    )

@@ -1,0 +1,257 @@
+"""Which layouts some split of the layers may fit into memory, for many layouts at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import (
+    FULL,
+    UNIFORM,
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    distinct,
+)
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.memory import most_held
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed
+from trainplan.costmodel.schedules.timeline.cycles import named_program
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step.block_costs import (
+    DENSE,
+    EMBEDDING,
+    HEAD,
+    MOE,
+    BlockCosts,
+    layer_counts,
+    usual_layers,
+)
+from trainplan.costmodel.step.estimate import Priced
+from trainplan.planner.stages.problem.in_transit import ANYWHERE, least_in_transit
+from trainplan.planner.stages.problem.problem import fullest_moment
+
+ROUNDING = 1e-9
+"""Of a layer; rounding alone must refuse nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a rank may use."""
+
+    memory_bytes: float
+    pipeline_s: float
+    """Seconds of the pipelined part of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The decoder layers of one kind."""
+
+    kind: int
+    count: int
+    others: int
+    """Layers of the other kind."""
+    others_first: bool
+    """They are the first layers of the model: only ranks with the first stages hold any."""
+
+    @property
+    def first(self) -> int:
+        """Layers in front of those of one kind, as `stages.problem.in_transit` counts them."""
+        if not self.others:
+            return 0
+        return self.others if self.others_first else ANYWHERE
+
+    @classmethod
+    def of(cls, job: Job, kind: int) -> Layers:
+        """Those of a model."""
+        moe, count = list(job.model.moe_layers), dict(layer_counts(job))[kind]
+        return cls(kind, count, len(moe) - count, kind == MOE and sorted(moe) == moe)
+
+
+def rooms(
+    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits
+) -> FloatColumn:
+    """Layers of each kind that each rank of some rows has bytes and seconds for.
+
+    Of shape (kind, rank, row): 0 for ranks that a row does not have, and for the other kind where
+    one is refused. A rank with n layers runs them for every micro batch and holds their states, and
+    what the layers of the passes in flight keep, with the longer chunks where fewest passes are in
+    flight.
+    Source: derived.
+    """
+    table, kinds = priced.table.take(rows), [Layers.of(job, kind) for kind, _ in layer_counts(job)]
+    found = np.zeros((len(kinds), int(table.pp.max(initial=0)), len(rows)))
+    first, shape = distinct(table.schedule, table.pp, table.vpp, _filling(priced, rows))
+    for number, one in enumerate(first.tolist()):
+        some, ranks = np.flatnonzero(shape == number), int(table.pp[one])
+        for place, layers in enumerate(kinds):
+            most = most_layers(priced, costs, rows[some], limits, layers).clip(0)
+            found[place, :ranks, some] = most.T
+            some = some[most.sum(axis=0) >= layers.count]
+            if not len(some):
+                break
+    return found
+
+
+def may_fit(job: Job, room: FloatColumn) -> BoolColumn:
+    """Which rows are not refused, by the `rooms` of their ranks: is there one for all layers?
+
+    Source: derived.
+    """
+    count = np.array([count for _, count in layer_counts(job)])
+    return np.asarray((room.sum(axis=1) >= count[:, None]).all(axis=0))
+
+
+def states_may_fit(
+    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits
+) -> BoolColumn:
+    """Which of some rows are not refused even if layers kept no activations.
+
+    Source: as `rooms`, of ranks without embedding and head; spares it most rows.
+    """
+    kind, count = usual_layers(job)
+    room = _room(priced, costs, rows, np.zeros((2, 1), dtype=bool), limits.memory_bytes)[0]
+    seconds = limits.pipeline_s / priced.microbatches[rows]
+    room = room + _regrown(priced, costs, rows, np.zeros(1, dtype=np.int64))
+    held = np.floor(room / costs.state_bytes[kind, rows] + ROUNDING)
+    run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING)
+    return np.asarray(np.minimum(held, run) * priced.table.pp[rows] >= count)
+
+
+def _filling(priced: Priced, rows: IntColumn) -> IntColumn:
+    """Micro batches that fill the pipelines of some rows as full as they get."""
+    table = priced.table
+    rounds = np.array([SCHEDULES[name].rounds_to_fill for name in SCHEDULE_NAMES])
+    most = rounds[table.schedule[rows]] * table.pp[rows]
+    return np.asarray(np.minimum(priced.microbatches[rows], most))
+
+
+def most_layers(
+    priced: Priced,
+    costs: BlockCosts,
+    rows: IntColumn,
+    limits: Limits,
+    layers: Layers,
+) -> FloatColumn:
+    """How many of the layers of a kind each rank has bytes and seconds for; (rank, row).
+
+    -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
+    batches beyond those that fill it.
+    Source: as `rooms`.
+    """
+    table, one = priced.table, int(rows[0])
+    name, kind, count = SCHEDULE_NAMES[table.schedule[one]], layers.kind, layers.count
+    pp, vpp = int(table.pp[one]), int(table.vpp[one])
+    filling = int(_filling(priced, rows[:1])[0])
+    held = held_layers(name, pp, vpp, filling, layers)
+    stage_of = placed(SCHEDULES[name].placement, pp, vpp)
+    ends = np.stack([(stage_of == 0).any(axis=1), (stage_of == stage_of.max()).any(axis=1)])
+    room = _room(priced, costs, rows, ends, limits.memory_bytes)
+    if table.offload_modules[rows].any():
+        passes = fullest_moment(name, pp, vpp, filling)
+        transit = least_in_transit(layers.first, stage_of, passes)
+        room = room - transit[:, None] * priced.gathered.moe.copies.freed_bytes[rows]
+    seconds = limits.pipeline_s / priced.microbatches[rows] - _end_seconds(costs, rows, ends)
+    run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
+    number = np.arange(int(run.max(initial=0)) + 1)[None, :, None]
+    fits = number <= run[:, None]
+    room = room[:, None] + _regrown(priced, costs, rows, -(-number // vpp))
+    for kept, fewer in _kept_bytes(priced, costs, kind, rows):
+        in_flight = held.layers[:, : number.size, None]
+        used = number * costs.state_bytes[kind, rows] + in_flight * kept
+        fits &= used <= (room + (held.passes[:, None] * fewer)[:, None]) * (1 + ROUNDING)
+    return np.asarray(fits.sum(axis=1) - 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a rank has in flight at its fullest moment."""
+
+    passes: IntColumn
+    """Of all chunks; (rank,)."""
+    layers: IntMatrix
+    """Layers whose activations it holds at least, with 0, 1, ... layers of its own; (rank, n)."""
+
+
+@lru_cache(maxsize=1024)
+def held_layers(
+    schedule: str, pp: int, vpp: int, num_microbatches: int, layers: Layers
+) -> InFlight:
+    """Passes in flight, and layers of a kind.
+
+    Chunks of a rank differ by one layer of any kind; which ones are longer, and which hold the
+    others, is open.
+    Source: derived; a rank is fullest when it holds most layers of any kind, and of those in flight
+    then the others are as many as their passes ever are.
+    """
+    passes = fullest_moment(schedule, pp, vpp, num_microbatches)
+    most = most_held(named_program(schedule, pp, vpp, num_microbatches, EQUAL)).max(axis=1)
+    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
+    first = (stage_of <= layers.others).any(axis=1, keepdims=True)
+    others = np.where(first | (not layers.others_first), layers.others, 0)
+    base, more = np.divmod(np.arange(layers.count + 1) + others, vpp)
+    ordered = np.sort(passes, axis=1)  # the longer chunks are those with fewest passes, at best
+    least = np.concatenate([np.zeros((pp, 1), np.int64), np.cumsum(ordered, axis=1)], axis=1)
+    together = base * least[:, -1:] + np.take_along_axis(least, more, axis=1)
+    return InFlight(passes.sum(axis=1), (together - others * most[:, None]).clip(0))
+
+
+def _room(
+    priced: Priced, costs: BlockCosts, rows: IntColumn, ends: BoolColumn, memory_bytes: float
+) -> FloatColumn:
+    """Bytes that each rank has for its layers and their activations; (rank, row)."""
+    allocated = (memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
+    transients = priced.memory.transients[:, rows].min(axis=0)
+    state = costs.state_bytes[[EMBEDDING, HEAD]][:, rows]
+    return np.asarray(allocated - transients - ends.astype(np.float64).T @ state)
+
+
+def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntColumn) -> FloatColumn:
+    """Bytes that stages of so many layers lack of those recomputed at once; (1, number, row).
+
+    Source: as `costmodel.memory.rank`; layers that wait on the host tell no bytes.
+    """
+    table = priced.table
+    uniform = (table.recompute[rows] == FULL) & (table.recompute_method[rows] == UNIFORM)
+    most = np.where(uniform, table.recompute_num_layers[rows], 0)
+    kept = costs.kept_bytes[[DENSE, MOE]][:, rows].max(axis=0)
+    whole = uniform * priced.memory.transients[:, rows].min(axis=0)
+    return np.asarray(np.where(kept > 0, (most - np.minimum(most, longest)) * kept, whole))
+
+
+def _end_seconds(costs: BlockCosts, rows: IntColumn, ends: BoolColumn) -> FloatColumn:
+    """Both passes of embedding and head on each rank; (rank, row). Source: derived."""
+    pair = (costs.forward + costs.backward)[[EMBEDDING, HEAD]][:, rows]
+    return np.asarray(ends.astype(np.float64).T @ pair)
+
+
+def _layer_seconds(priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn) -> FloatColumn:
+    """Both passes of one layer, repeated where all layers are. Source: derived."""
+    uniform = priced.table.recompute_method[rows] == UNIFORM
+    pair = (costs.forward + costs.backward)[kind, rows]
+    return np.asarray(pair + np.where(uniform, costs.again[kind, rows], 0.0))
+
+
+def _kept_bytes(
+    priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn
+) -> list[tuple[FloatColumn, FloatColumn]]:
+    """Activations of a micro batch that a stage keeps at least: of each layer, and less in all.
+
+    Both lines hold: where N layers are recomputed, of n layers min(N, n) keep their input alone.
+    Source: derived.
+    """
+    table = priced.table
+    full = table.recompute[rows] == FULL
+    uniform = full & (table.recompute_method[rows] == UNIFORM)
+    number = np.maximum(1, table.recompute_num_layers[rows])
+    none, whole = np.zeros(len(rows)), costs.kept_bytes[kind, rows]
+    inputs = np.minimum(costs.input_bytes[rows], whole)  # nothing where all layers are offloaded
+    dropped = (costs.kept_bytes[[DENSE, MOE]][:, rows].max(axis=0) - inputs).clip(0.0)
+    least = np.where(full, inputs / np.where(uniform, number, 1), whole)
+    some = np.where(full & ~uniform, whole, least), np.where(full & ~uniform, number * dropped, 0.0)
+    return [(least, none), some]

@@ -1,0 +1,113 @@
+"""Paths of a pipeline by its shape alone, and the mean of them that crosses all ranks alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
+from trainplan.costmodel.schedules.timeline.critical_path import Paths, Run, prolonged, run_of
+from trainplan.planner.solvers.linear import Matrix
+
+Pipeline = tuple[str, int, int, int]
+"""Schedule, ranks, virtual stages of one, micro batches: what a path depends on."""
+FORWARD_SHARE = 1 / 3
+"""Of a pass through a stage, while weights are chosen. Source: the backward pass has twice the
+products of the forward pass; any value gives a valid bound."""
+LONGER, MUCH_LONGER = 0.4, 0.5
+"""By how much one rank is made longer to find the paths through it: of one stage where micro
+batches fill the pipeline, and otherwise, where paths through other ranks are nearly as long.
+
+Source: measured on the schedules that have such paths; it only chooses which ones are known.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """How often a mean path crosses every virtual stage; shape (stage, 1)."""
+
+    forward: FloatMatrix
+    backward: FloatMatrix
+    weight: FloatMatrix
+    hops: float
+    """Messages on it."""
+    stage_of: IntMatrix
+    """Virtual stage of each (rank, chunk)."""
+
+    def seconds(
+        self, forward: FloatColumn, backward: FloatColumn, weight: FloatColumn
+    ) -> FloatMatrix:
+        """Seconds of one block on each stage, given those of its passes; (stage, row).
+
+        Source: derived.
+        """
+        return self.forward * forward + self.backward * backward + self.weight * weight
+
+
+@lru_cache(maxsize=1024)
+def seed_paths(pipeline: Pipeline) -> Paths:
+    """The longest paths where all stages are alike, and where one stage or one rank is slower."""
+    schedule, pp, vpp, num_microbatches = pipeline
+    shape = pp, vpp, num_microbatches
+    return prolonged(schedule, shape, lambda m: _seeds(schedule, pp, vpp, m))
+
+
+@lru_cache(maxsize=256)
+def _seeds(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Run:
+    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
+    stages = np.arange(stage_of.size)
+    slower = (stage_of[:, :, None] == stages).any(axis=1)
+    size = LONGER if vpp == 1 and num_microbatches > pp else MUCH_LONGER
+    slower = np.concatenate([np.zeros((1, len(stages))), size * slower])
+    seconds = _alike(schedule, 1 + slower)
+    nothing = np.zeros(len(seconds.forward))
+    return run_of(schedule, (pp, vpp, num_microbatches), seconds, nothing)
+
+
+def fairest(pipeline: Pipeline, paths: Paths, num_layers: int) -> Crossings:
+    """The mean of some paths whose shortest split of so many equal layers takes longest."""
+    schedule, pp, vpp, _ = pipeline
+    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
+    one = _alike(schedule, np.ones((1, stage_of.size)))
+    crossed = paths.forward * one.forward + paths.backward * one.backward
+    crossed = crossed + paths.weight * one.weight
+    share = _fairest(crossed[:, stage_of], num_layers)
+    forward, backward, weight = (
+        (share @ part)[:, None] for part in (paths.forward, paths.backward, paths.weight)
+    )
+    return Crossings(forward, backward, weight, float(share @ paths.hops), stage_of)
+
+
+def _alike(schedule: str, factor: FloatMatrix) -> StageSeconds:
+    """Seconds of stages whose passes take so much of a common time."""
+    backward = factor * (1 - FORWARD_SHARE)
+    weight = backward / 2 if SCHEDULES[schedule].splits_backward else np.zeros_like(backward)
+    return StageSeconds(factor * FORWARD_SHARE, backward, weight)
+
+
+def _fairest(crossed: FloatMatrix, num_layers: int) -> FloatColumn:
+    """Weights of paths that sum to one; `crossed` is (path, rank, chunk).
+
+    They make the layers on the rank where the mean path is shortest, less what uneven chunks save,
+    longest. Columns of the program: what a layer takes there, what each rank saves, the weights.
+    Source: as `planner.stages.bounds.shapes`.
+    """
+    paths, ranks, chunks = crossed.shape
+    means, own = crossed.mean(axis=2).T, np.eye(ranks)
+    rows = [np.concatenate([np.ones((ranks, 1)), 0 * own, -means], axis=1)]
+    for ordered in (crossed, crossed[:, :, ::-1]):
+        for size in range(1, chunks):
+            more = size * means - ordered[:, :, :size].sum(axis=2).T
+            rows.append(np.concatenate([np.zeros((ranks, 1)), -own, more], axis=1))
+    matrix = np.concatenate(rows)
+    one = np.concatenate([np.zeros(1 + ranks), np.ones(paths)])[None, :]
+    cost = np.concatenate([[-float(num_layers)], np.ones(ranks), np.zeros(paths)])
+    found = Matrix(cost, matrix, np.zeros(len(matrix)), one).solve()
+    assert found is not None  # any weights are allowed
+    weights = found[1 + ranks :].clip(0.0)
+    return np.asarray(weights / weights.sum())

@@ -1,0 +1,165 @@
+"""A bound from the paths that stay on one rank, where ranks have room for few layers.
+
+The mean path of `stages.bounds.shapes` crosses all ranks alike, so it does not feel where layers
+cannot lie. A path that stays on a rank does: what that rank cannot hold makes another one slower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, IntColumn
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.costmodel.schedules.timeline.critical_path import Paths
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
+from trainplan.costmodel.step.estimate import Priced
+from trainplan.planner.stages.bounds.layer_capacity import Layers
+from trainplan.planner.stages.problem.problem import chord_of_min
+
+
+@dataclass(frozen=True)
+class RankPaths:
+    """Some layouts of one pipeline shape, and for every rank the path that stays there longest."""
+
+    job: Job
+    priced: Priced
+    costs: BlockCosts
+    rows: IntColumn
+    paths: Paths
+    """Paths of the shape; one for each rank is taken."""
+    stage_of: IntMatrix
+    """Virtual stage of each (rank, chunk)."""
+    most: FloatColumn
+    """Layers of each kind that every rank has room for; (kind, rank, row)."""
+
+    @cached_property
+    def seconds(self) -> FloatColumn:
+        """Length at least of the longest path, the layers where all ranks have room for them.
+
+        Source: derived; on a path every layer takes at least what it takes where it takes least.
+        One layer of each stage takes what it takes there. Those on the rank where the path stays
+        take more: the ranks are filled in the order of what the next layer makes of their paths.
+        """
+        slope, start = self._line
+        elsewhere = self._busiest.backward.copy()
+        np.put_along_axis(elsewhere, self.stage_of, 0, axis=1)
+        repeated = self._busiest.backward[:, :, None] * slope * self._again
+        fixed, beyond, longer = self._ends + elsewhere @ start * self._again, [], []
+        for layers in self._kinds:
+            each = self._each(layers.kind)
+            own = np.take_along_axis(each, self.stage_of[:, :, None], axis=1).min(axis=1)
+            least = np.minimum((each + repeated).min(axis=1), own)
+            fixed = fixed + layers.count * least
+            beyond.append(own - least)
+            longer.append(each + repeated - least[:, None])
+        fixed = fixed + np.einsum("psr,ps->pr", np.min(longer, axis=0), self._held_elsewhere)
+        found = [
+            self._filled(fixed, more, most, layers.count)
+            for more, most, layers in zip(beyond, self.most, self._kinds, strict=True)
+        ]
+        return np.asarray(np.max(found, axis=0))
+
+    def _filled(
+        self, fixed: FloatMatrix, more: FloatMatrix, most: FloatColumn, count: int
+    ) -> FloatColumn:
+        """The smallest T with room for so many layers on ranks whose paths take T(n) with n.
+
+        Matrices have shape (rank, row); infinite where there is not room enough. Source: derived.
+        """
+        number = np.arange(1, int(most.max(initial=0)) + 1)[None, :, None]
+        ends = fixed[:, None] + number * more[:, None] + self._repeats(number)
+        ends = np.where(number <= most[:, None], ends, np.inf).reshape(-1, len(self.rows))
+        if len(ends) < count:
+            return np.full(len(self.rows), np.inf)
+        last = np.partition(ends, count - 1, axis=0)[count - 1]
+        return np.asarray(np.maximum(last, fixed.max(axis=0)))
+
+    @cached_property
+    def _busiest(self) -> Paths:
+        """The path that crosses each rank most. Source: derived; any path would do."""
+        crossed = (self.paths.forward + 2 * self.paths.backward)[:, self.stage_of].sum(axis=2)
+        return self.paths.take(np.argmax(crossed, axis=0))
+
+    @cached_property
+    def _held_elsewhere(self) -> FloatMatrix:
+        """Layers that each stage off the path's own rank holds at least; (path, stage).
+
+        Source: only the first and the last stage may be empty.
+        """
+        held = np.ones((len(self.stage_of), self.stage_of.size))
+        held[:, [0, -1]] = 0
+        np.put_along_axis(held, self.stage_of, 0, axis=1)
+        return held
+
+    @cached_property
+    def _kinds(self) -> list[Layers]:
+        return [Layers.of(self.job, kind) for kind, _ in layer_counts(self.job)]
+
+    @cached_property
+    def _again(self) -> FloatColumn:
+        """Seconds of recomputing one layer, of whatever kind. Source: derived."""
+        return np.asarray(
+            self.costs.again[[kinds.kind for kinds in self._kinds]][:, self.rows].min(axis=0)
+        )
+
+    @cached_property
+    def _recomputed(self) -> IntColumn:
+        """Layers of a stage that are recomputed in full, if it has as many; of each row."""
+        table = self.priced.table.take(self.rows)
+        full, layers = table.recompute == FULL, self.job.model.num_hidden_layers
+        number = np.where(table.recompute_method == UNIFORM, layers, table.recompute_num_layers)
+        return np.where(full, number, 0)
+
+    @cached_property
+    def _line(self) -> tuple[FloatColumn, FloatColumn]:
+        """Line below the layers that are recomputed on each stage: slope and start, (stage, row).
+
+        Source: `chord_of_min`; only the first and the last stage may be empty.
+        """
+        if not self._recomputed.any():
+            nothing = np.zeros((self.stage_of.size, 1))
+            return nothing, nothing
+        vpp, held = self.stage_of.shape[1], []
+        for layers, most in zip(self._kinds, self.most, strict=True):
+            may = (self.stage_of <= layers.others).any(axis=1) | (not layers.others_first)
+            held.append(-(-(most + np.where(may, layers.others, 0)[:, None]) // vpp))
+        longest = np.empty((self.stage_of.size, len(self.rows)))
+        longest[self.stage_of] = np.min(held, axis=0)[:, None]
+        least = np.ones((self.stage_of.size, 1))
+        least[[0, -1]] = 0
+        return chord_of_min(self._recomputed, least, np.maximum(1.0, longest))
+
+    def _repeats(self, number: IntMatrix) -> FloatColumn:
+        """Seconds of recomputation with so many layers on each rank's own path.
+
+        Of shape (rank, number, row). Source: derived; chunks of a rank differ by one layer.
+        """
+        vpp = self.stage_of.shape[1]
+        base, longer = np.divmod(number, vpp)
+        short, long = (np.minimum(self._recomputed, base + one) for one in (0, 1))
+        crossed = np.take_along_axis(self._busiest.backward, self.stage_of, axis=1).min(axis=1)
+        repeated = (vpp - longer) * short + longer * long
+        return np.asarray(crossed[:, None, None] * repeated * self._again)
+
+    @cached_property
+    def _ends(self) -> FloatMatrix:
+        """Seconds of embedding, head, more heads and messages; (path, row). Source: derived."""
+        modules = self.job.model.num_nextn_predict_layers
+        ends = ((EMBEDDING, 0, 1), (HEAD, -1, 1), (MTP, -1, modules))
+        parts = [count * self._each(kind)[:, stage] for kind, stage, count in ends]
+        sent = self._busiest.hops[:, None] * self.priced.seconds.p2p[self.rows]
+        return np.asarray(np.sum(parts, axis=0) + sent)
+
+    def _each(self, kind: int) -> FloatColumn:
+        """Seconds of one block on each stage of the paths; (path, stage, row). Source: derived."""
+        one, paths = self.costs, self._busiest
+        passes = ((paths.forward, one.forward), (paths.backward, one.backward))
+        total = sum(crossed[:, :, None] * seconds[kind, self.rows] for crossed, seconds in passes)
+        if paths.weight.any():
+            total = total + paths.weight[:, :, None] * one.weight[kind, self.rows]
+        return np.asarray(total)

@@ -1,0 +1,154 @@
+"""Layouts whose stages recompute numbers of layers of their own, before those are chosen.
+
+The layers are split evenly. A rank that would not fit has to recompute some of its layers, and the
+layout that recomputes no more than that is a lower bound of all that fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    objects,
+)
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES, held_passes
+from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.step.block_costs import BlockCosts, block_costs, layer_counts
+from trainplan.costmodel.step.estimate import Priced, price
+from trainplan.planner.stages.problem.memory import that_matter
+
+NEVER = -1
+"""Layers to recompute where not even all of them are enough."""
+
+
+def stages_with(layers: IntColumn, again: IntColumn) -> tuple[StageSpec, ...]:
+    """Stages with so many layers, the first so many of each recomputed."""
+    return tuple(
+        StageSpec(layers=held, recompute_num_layers=number)
+        for held, number in zip(layers.tolist(), again.tolist(), strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """What is known of layouts from the bytes their ranks lack."""
+
+    bound: FloatColumn
+    """Seconds that no choice that fits goes below; infinite where none fits."""
+    rows: IntColumn
+    """Layouts that may fit."""
+    lean: LayoutTable
+    """Those, with a choice of few layers that may fit."""
+
+
+@dataclass(frozen=True)
+class EvenLayouts:
+    """Layouts of one job with even stages and full recomputation of some layers of each."""
+
+    job: Job
+    machine: Machine
+    traits: RuntimeTraits
+    memory_bytes: float
+    """Device memory that a rank may use."""
+
+    def refined(self, table: LayoutTable) -> Refined:
+        """What every layout has to recompute, and what follows.
+
+        Source: derived; what each rank has to recompute at least, in the stages through which the
+        way to other ranks is not longer. With two kinds of layer the dearer one may be spared, so
+        nothing is counted.
+        """
+        nothing = table.replaced(recompute_num_layers=np.zeros(len(table), dtype=np.int64))
+        priced = price(self.job, self.machine, self.traits, nothing, merged=False)
+        costs = block_costs(self.job, self.machine, self.traits, priced)
+        fewest = [self._fewest(priced, costs, row) for row in range(len(table))]
+        rows = np.array([row for row, again in enumerate(fewest) if NEVER not in again], np.int64)
+        bound = np.full(len(table), np.inf)
+        bound[rows] = priced.step_seconds[rows]
+        lean = table.take(rows)
+        if len(rows) and len(layer_counts(self.job)) == 1:
+            stages = [self._again(priced, row, fewest[row], last=True) for row in rows.tolist()]
+            least = lean.replaced(stages=objects(stages))
+            bound[rows] = price(self.job, self.machine, self.traits, least).step_seconds
+        stages = [self._again(priced, row, fewest[row], last=False) for row in rows.tolist()]
+        return Refined(bound, rows, lean.replaced(stages=objects(stages)))
+
+    def even(self, pp: int, vpp: int) -> IntColumn:
+        """Layers of every virtual stage."""
+        return np.array(layers_per_stage(self.job.model.num_hidden_layers, pp * vpp))
+
+    def may_fit(self, table: LayoutTable) -> BoolColumn:
+        """Which layouts fit with all layers recomputed: no other choice needs less."""
+        everything = np.full(len(table), self.job.model.num_hidden_layers)
+        whole = table.replaced(recompute_num_layers=everything)
+        priced = price(self.job, self.machine, self.traits, whole)
+        return np.asarray(priced.memory.used <= self.memory_bytes)
+
+    def _fewest(self, priced: Priced, costs: BlockCosts, row: int) -> IntColumn:
+        """Layers each rank has to recompute at least.
+
+        A layer saves what it keeps beyond its input, for each pass in flight; those of the chunks
+        with most passes save most. Source: derived, at the moment the estimate of memory is of.
+        """
+        allocated = priced.memory.allocated[:, row]
+        room = (self.memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
+        kinds = [kind for kind, _ in layer_counts(self.job)]
+        saved = float((costs.kept_bytes[kinds, row] - costs.input_bytes[row]).max())
+        layers, passes = self._chunks(priced, row)
+        over = allocated[: len(layers)] - room * (1 + ROUNDING)
+        return np.array(
+            [
+                _count(missing, saved * np.repeat(own, held))
+                for missing, own, held in zip(over.tolist(), passes, layers, strict=True)
+            ]
+        )
+
+    def _chunks(self, priced: Priced, row: int) -> tuple[IntMatrix, FloatColumn]:
+        """Layers of each chunk of each rank, and its passes in flight when the rank is fullest."""
+        table = priced.table
+        pp, vpp = int(table.pp[row]), int(table.vpp[row])
+        name = SCHEDULE_NAMES[table.schedule[row]]
+        layers = self.even(pp, vpp)[placed(SCHEDULES[name].placement, pp, vpp)]
+        microbatches = that_matter(name, pp, vpp, int(priced.microbatches[row]))
+        return layers, held_passes(name, microbatches, layers)
+
+    def _again(
+        self, priced: Priced, row: int, fewest: IntColumn, *, last: bool
+    ) -> tuple[StageSpec, ...]:
+        """Each rank recomputes what it has to: in its last chunks, or where most passes are."""
+        table = priced.table
+        pp, vpp = int(table.pp[row]), int(table.vpp[row])
+        layers, (_, passes) = self.even(pp, vpp), self._chunks(priced, row)
+        stage_of = placed(SCHEDULES[SCHEDULE_NAMES[table.schedule[row]]].placement, pp, vpp)
+        again = np.zeros_like(layers)
+        for own, held, left in zip(stage_of, passes, fewest.tolist(), strict=True):
+            order = np.arange(vpp)[::-1] if last else np.argsort(-held, kind="stable")
+            room = layers[own[order]]
+            before = np.cumsum(room) - room
+            again[own[order]] = np.clip(left - before, 0, room)
+        return stages_with(layers, again)
+
+
+ROUNDING = 1e-12
+"""Share of a sum of bytes that rounding may add."""
+
+
+def _count(missing: float, saved: FloatColumn) -> int:
+    """How many of some savings make up for what is missing; `NEVER` where all do not."""
+    if missing <= 0:
+        return 0
+    sums = np.cumsum(np.sort(saved)[::-1])
+    enough = np.flatnonzero(sums >= missing)
+    return int(enough[0]) + 1 if len(enough) else NEVER

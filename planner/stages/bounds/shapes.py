@@ -1,0 +1,267 @@
+"""A bound of the step time that holds for every split of the layers, for many layouts at once.
+
+Any weights of the paths of a pipeline that sum to one give a bound: the step is no shorter than
+their mean. The weights that make the mean path cross every rank alike leave a split nothing to
+gain. They depend on the shape of the pipeline alone, so one small linear program serves all
+layouts of that shape. Source: linear programming duality; derived.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import (
+    FULL,
+    UNIFORM,
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    distinct,
+)
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step.block_costs import (
+    EMBEDDING,
+    HEAD,
+    MTP,
+    BlockCosts,
+    layer_counts,
+    usual_layers,
+)
+from trainplan.costmodel.step.estimate import Priced, with_overhead
+from trainplan.costmodel.traffic.data_parallel import step_traffic
+from trainplan.costmodel.traffic.overlap import gather_hiding, reduction_hiding
+from trainplan.planner.stages.bounds.layer_capacity import Limits, may_fit, rooms, states_may_fit
+from trainplan.planner.stages.bounds.mean_paths import Crossings, Pipeline, seed_paths
+from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.rank_paths import RankPaths
+from trainplan.planner.stages.problem.problem import chord_of_min
+
+
+def split_bound(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    priced: Priced,
+    costs: BlockCosts,
+    *,
+    limits: Limits,
+    pool: PathPool,
+) -> FloatColumn:
+    """Seconds that no split of the layers of each row goes below, if that is less than a limit.
+
+    Where no split is faster than the limit, some number that is not less than it, or a bound;
+    infinite where none fits. Cheap bounds come first: each spares later ones some rows.
+    Source: as `states_bound`; `may_fit`; the mean path of the module; the paths that stay on a
+    rank.
+    """
+    table, seconds = priced.table, limits.pipeline_s
+    most = _most_layers(job, priced, costs, seconds)
+    around = _around(job, machine, traits, priced, costs, most=most)
+    bound = _steady_bound(job, priced, costs, around, limits)
+    rows = np.flatnonzero(bound + around < seconds)
+    room = rooms(job, priced, costs, rows, limits)
+    fits = may_fit(job, room)
+    bound[rows[~fits]] = np.inf
+    rows, room = rows[fits], room[:, :, fits]
+    first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
+    for number in np.unique(shape[rows]).tolist():
+        own, pipeline = np.flatnonzero(shape[rows] == number), _pipeline(priced, int(first[number]))
+        some = rows[own]
+        path = pool.mean(pipeline, job.model.num_hidden_layers)
+        length = _mean_seconds(job, priced, costs, path, rows=some, most=most[some])
+        bound[some] = np.maximum(bound[some], length)
+        own = own[bound[some] + around[some] < seconds]
+        if len(own):
+            of, stage_of = (job, priced, costs, rows[own]), path.stage_of
+            stay = RankPaths(*of, seed_paths(pipeline), stage_of, room[:, : len(stage_of), own])
+            bound[rows[own]] = np.maximum(bound[rows[own]], stay.seconds)
+    return with_overhead(machine, bound + around)
+
+
+def states_bound(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    priced: Priced,
+    costs: BlockCosts,
+    *,
+    limits: Limits,
+) -> FloatColumn:
+    """As `split_bound`, less and cheaper: layers keep no activations, ranks never wait.
+
+    Source: all ranks run all blocks; `states_may_fit`.
+    """
+    most = _most_layers(job, priced, costs, limits.pipeline_s)
+    around = _around(job, machine, traits, priced, costs, most=most)
+    return with_overhead(machine, _steady_bound(job, priced, costs, around, limits) + around)
+
+
+def _steady_bound(
+    job: Job, priced: Priced, costs: BlockCosts, around: FloatColumn, limits: Limits
+) -> FloatColumn:
+    """Seconds of the passes at least; infinite where the states do not fit."""
+    bound = steady_seconds(job, priced, costs)
+    rows = np.flatnonzero(bound + around < limits.pipeline_s)
+    bound[rows[~states_may_fit(job, priced, costs, rows, limits)]] = np.inf
+    return bound
+
+
+def _pipeline(priced: Priced, row: int) -> Pipeline:
+    """What the paths of a row depend on."""
+    table = priced.table
+    shape = int(table.pp[row]), int(table.vpp[row]), int(priced.microbatches[row])
+    return SCHEDULE_NAMES[table.schedule[row]], *shape
+
+
+def steady_seconds(job: Job, priced: Priced, costs: BlockCosts) -> FloatColumn:
+    """All passes of all micro batches on ranks that never wait.
+
+    Source: derived; the slowest rank takes no less than the mean.
+    """
+    layers, modules = layer_counts(job), job.model.num_nextn_predict_layers
+    each = costs.forward + costs.backward
+    held = (*layers, (EMBEDDING, 1), (HEAD, 1), (MTP, modules))
+    total = sum(count * each[kind] for kind, count in held)
+    again = sum(count * costs.again[kind] for kind, count in layers)
+    total = total + _repeats_all(priced.table) * again
+    return np.asarray(total * priced.microbatches / priced.table.pp)
+
+
+def _repeats_all(table: LayoutTable) -> BoolColumn:
+    """Rows that recompute all layers in full."""
+    return np.asarray((table.recompute == FULL) & (table.recompute_method == UNIFORM))
+
+
+def _mean_seconds(
+    job: Job,
+    priced: Priced,
+    costs: BlockCosts,
+    path: Crossings,
+    *,
+    rows: IntColumn,
+    most: FloatColumn,
+) -> FloatColumn:
+    """Length of a mean path with the layers where it is shortest.
+
+    Source: derived; a rank holds no more layers than fit into the cutoff, and of a stage with n of
+    at most h layers at least the share min(N, h) / h is recomputed where N are, maybe the cheaper
+    ones.
+    """
+    model, layers = job.model, layer_counts(job)
+    modules = model.num_nextn_predict_layers
+    total = path.hops * priced.seconds.p2p[rows]
+    for kind, stage, count in (
+        (EMBEDDING, 0, 1),
+        (HEAD, -1, 1),
+        (MTP, -1, modules),
+    ):
+        total = total + count * _crossing(costs, path, kind, rows)[stage]
+    others = model.num_hidden_layers - usual_layers(job)[1]
+    slope, start = _again(priced, rows, most + others, path.stage_of)
+    cheapest = costs.again[[kind for kind, _ in layers]][:, rows].min(axis=0)
+    total = total + (path.backward * start).sum(axis=0) * cheapest
+    whole = (slope == 1).all(axis=0)
+    passes = []
+    for kind, _ in layers:
+        repeated = np.where(whole, costs.again[kind, rows], cheapest)
+        passes.append(_crossing(costs, path, kind, rows) + path.backward * slope * repeated)
+    least = np.min(passes, axis=0)  # of any kind, for a chunk may hold layers of one kind alone
+    for one, (_, count) in zip(passes, layers, strict=True):
+        total = total + count * (one - least).min(axis=0)
+    chunks = least[path.stage_of]
+    mean = chunks.mean(axis=1)
+    spread = model.num_hidden_layers * mean.min(axis=0) - _uneven(chunks, mean).sum(axis=0)
+    return np.asarray(total + spread)
+
+
+def _uneven(chunks: FloatMatrix, mean: FloatMatrix) -> FloatMatrix:
+    """What a rank may save by longer chunks where the path crosses it less; (rank, row).
+
+    Source: derived; the longer chunks are the first or the last ones.
+    """
+    size = np.arange(1, chunks.shape[1] + 1)[None, :, None]
+    ways = (np.cumsum(chunks, axis=1), np.cumsum(chunks[:, ::-1], axis=1))
+    saved = [(size * mean[:, None] - way).max(axis=1) for way in ways]
+    return np.asarray(np.maximum(np.maximum(*saved), 0.0))
+
+
+def _crossing(costs: BlockCosts, path: Crossings, kind: int, rows: IntColumn) -> FloatMatrix:
+    """Seconds of one block on each stage of a path; (stage, column). Source: derived."""
+    passes = (costs.forward, costs.backward, costs.weight)
+    return path.seconds(*(seconds[kind, rows] for seconds in passes))
+
+
+def _around(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    priced: Priced,
+    costs: BlockCosts,
+    *,
+    most: FloatColumn,
+) -> FloatColumn:
+    """Seconds at least of what follows the passes.
+
+    Source: the traffic of the rank with fewest layers, and the optimizer of the one with most,
+    which holds no fewer than their mean.
+    """
+    kind, count = usual_layers(job)
+    update = (costs.optimizer + costs.offload)[kind] * np.ceil(count / priced.table.pp)
+    return np.asarray(_least_traffic(job, machine, traits, priced, costs, most=most) + update)
+
+
+def _least_traffic(
+    job: Job,
+    machine: Machine,
+    traits: RuntimeTraits,
+    priced: Priced,
+    costs: BlockCosts,
+    *,
+    most: FloatColumn,
+) -> FloatColumn:
+    """Seconds by which the traffic of any rank outlasts its passes, at least.
+
+    A rank holds what the others cannot run. Source: `step_traffic_seconds`, as if all that can hide
+    did.
+    """
+    kind, count = usual_layers(job)
+    fewest = np.maximum(0, count - (priced.table.pp - 1) * most)
+    expert = np.zeros((1, 1))
+    if costs.params.has_experts:
+        expert = (costs.params.expert[kind] * fewest)[None, :]
+    shared = (costs.params.shared[kind] * fewest)[None, :]
+    held = RankParams(shared, expert, costs.params.has_experts)
+    found = step_traffic(machine, traits, priced.table, held)
+    reduce = found.reduce * reduction_hiding(machine, traits, priced.table).least
+    gather = found.gather * gather_hiding(machine, traits, priced.table).least
+    return np.asarray(np.broadcast_to(reduce + gather, (1, len(fewest)))[0])
+
+
+def _most_layers(job: Job, priced: Priced, costs: BlockCosts, cutoff_s: float) -> FloatColumn:
+    """Layers of the usual kind that one rank can run in the cutoff. Source: derived."""
+    kind, count = usual_layers(job)
+    pair = (costs.forward + costs.backward)[kind] * priced.microbatches
+    return np.asarray(np.minimum(np.floor(cutoff_s / pair), count))
+
+
+def _again(
+    priced: Priced, rows: IntColumn, most: FloatColumn, stage_of: IntMatrix
+) -> tuple[FloatColumn, FloatColumn]:
+    """Line below the layers that full recomputation repeats on each stage; (stage, row).
+
+    Slope and start. Source: that of `chord_of_min`; only the first and the last stage may be empty.
+    """
+    table = priced.table
+    full, uniform = table.recompute[rows] == FULL, _repeats_all(table)[rows]
+    number = np.where(full, table.recompute_num_layers[rows], 0)
+    least = np.ones((stage_of.size, 1))
+    least[[0, -1]] = 0
+    slope, start = chord_of_min(number, least, np.maximum(1.0, np.ceil(most / stage_of.shape[1])))
+    return np.where(uniform, 1.0, slope), np.where(uniform, 0.0, start)

@@ -1,0 +1,306 @@
+"""How many layers each pipeline rank in a node group may hold in a step below a time.
+
+A rank runs its layers for every micro batch, waits for the first of them to come past the ranks
+before it, and for its gradients to go home past them; and it needs memory. The ranks that may hold
+few leave the more to the others. A time below which the layers do not find room bounds the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step.block_costs import (
+    DENSE,
+    EMBEDDING,
+    HEAD,
+    MOE,
+    MTP,
+    layer_counts,
+    usual_layers,
+)
+from trainplan.costmodel.step.estimate import with_overhead, without_overhead
+from trainplan.planner.stages.heterogeneous.bounds import InGroups, may_fit, room
+from trainplan.planner.stages.heterogeneous.paths import Durations, UnlikePath, unlike_path
+
+NARROWINGS = 3
+"""How often the fewest layers of ranks follow from the most of the others, and these from them."""
+HALVINGS = 12
+"""Of the interval in which a bound lies. Source: assumed; a share of 1/4096 of it."""
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """What a split must do to be an answer."""
+
+    margin: float
+    """Share of device memory that must stay free."""
+    cutoff_s: float
+    """Step time to beat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Fewest and most layers of every rank; (rank, row)."""
+
+    least: FloatColumn
+    most: FloatColumn
+
+    def hold(self, layers: int) -> BoolColumn:
+        """Rows whose ranks can hold so many layers between them."""
+        some = (self.most >= self.least).all(axis=0) & (self.least.sum(axis=0) <= layers)
+        return np.asarray(some & (self.most.sum(axis=0) >= layers))
+
+    def ways(self, layers: int) -> float:
+        """Ways to spread so many layers in the first row. Source: derived, a sum over ranks."""
+        ways = np.ones(1)
+        for slack in (self.most - self.least)[:, 0].tolist():
+            ways = np.convolve(ways, np.ones(int(slack) + 1))
+        return float(ways[layers - int(self.least[:, 0].sum())])
+
+    def totals(self, layers: int) -> IntMatrix:
+        """All of them; (split, rank)."""
+        least, most = (one[:, 0].astype(np.int64) for one in (self.least, self.most))
+        rows, left = np.zeros((1, 0), np.int64), np.array([layers])
+        for rank in range(len(least)):
+            own = np.arange(least[rank], most[rank] + 1)
+            rest = left[:, None] - own
+            may = (rest >= least[rank + 1 :].sum()) & (rest <= most[rank + 1 :].sum())
+            at, pick = np.nonzero(may)
+            rows = np.concatenate([rows[at], own[pick][:, None]], axis=1)
+            left = rest[at, pick]
+        return rows
+
+    def cheapest(self, cost: FloatColumn, layers: int) -> FloatColumn:
+        """Least cost of so many layers, given what one costs on each rank; of each row.
+
+        Source: the continuous knapsack, Dantzig, Operations Research 5, 1957.
+        """
+        order = np.argsort(cost, axis=0)
+        spare = np.take_along_axis(self.most - self.least, order, axis=0)
+        rest = layers - self.least.sum(axis=0)
+        used = (rest - (np.cumsum(spare, axis=0) - spare)).clip(0.0, spare)
+        more = (used * np.take_along_axis(cost, order, axis=0)).sum(axis=0)
+        return np.asarray((cost * self.least).sum(axis=0) + more)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What rows of one shape take, in seconds of a step; matrices have shape (rank, row)."""
+
+    layer: FloatColumn
+    """Of one layer, for all micro batches."""
+    fixed: FloatColumn
+    """Of the ends of the model, and of the messages on the way to a rank and home."""
+    passing: FloatColumn
+    """That a layer of the first stage of a rank adds to the way to the ranks behind it."""
+    room: FloatColumn
+    """Layers that memory allows."""
+    least: FloatColumn
+    """Layers that each rank holds whatever the time; (rank, 1)."""
+    chunks: int
+    layers: int
+
+    @classmethod
+    def of(
+        cls, of: InGroups, order: Sequence[int], rows: IntColumn, again: FloatColumn, asked: Below
+    ) -> Pace:
+        """Of rows of one shape, a share of whose layers is repeated; the groups in an order."""
+        one, (kind, layers) = int(rows[0]), usual_layers(of.job)
+        group, stage_of = of.ranks(one, order), of.stage_of(one)
+        pair = of.pair(rows, again)[group]
+        last = (stage_of == stage_of.max()).any(axis=1)
+        first = np.arange(len(group)) == 0
+        ends = pair[:, HEAD] + of.job.model.num_nextn_predict_layers * pair[:, MTP]
+        ends = last[:, None] * ends + first[:, None] * pair[:, EMBEDDING]
+        there, home = _ways(of, one)
+        crossed = np.cumsum(of.messages(rows, group)[0][:, : len(group) - 1], axis=1).T
+        way = np.zeros_like(ends)
+        way[1:] = (there + home) * crossed + _crossing(of, rows, group, EMBEDDING)[0]
+        number = stage_of.shape[1] - first - last.astype(np.int64)
+        alone = len(layer_counts(of.job)) == 1
+        return cls(
+            layer=of.microbatches[rows] * pair[:, kind],
+            fixed=of.microbatches[rows] * ends + way,
+            passing=_crossing(of, rows, group, kind),
+            room=room(of, order, asked.margin, asked.cutoff_s, rows=rows, kind=kind),
+            least=(number * alone).clip(0)[:, None].astype(np.float64),
+            chunks=stage_of.shape[1],
+            layers=layers,
+        )
+
+    def windows(self, seconds: FloatColumn) -> Windows:
+        """Fewest and most layers of every rank in such a time. Source: the module; derived."""
+        least = np.broadcast_to(self.least, self.layer.shape)
+        for _ in range(NARROWINGS):
+            passed = np.cumsum(self.passing * np.floor(least / self.chunks), axis=0)
+            left = seconds - self.fixed
+            left[1:] -= passed[:-1]
+            most = np.minimum(self.room, np.floor(left / self.layer + ROUNDING))
+            least = np.maximum(self.least, self.layers - (most.sum(axis=0) - most))
+        return Windows(least, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Seconds of a path of each row."""
+
+    fixed: FloatColumn
+    """All but the usual layers."""
+    layer: FloatColumn
+    """That one of these adds on each rank; (rank, row)."""
+
+
+def window_bound(
+    of: InGroups, order: Sequence[int], again: FloatColumn, asked: Below, *, updates: bool
+) -> FloatColumn:
+    """Seconds no split of each row is below that fits and is below the cutoff; else infinite.
+
+    The virtual stages of a rank differ by one layer at most. `updates`: count the optimizer step.
+    Source: the module; bisection.
+    """
+    result = np.full(len(of.table), np.inf)
+    end = without_overhead(of.machine, asked.cutoff_s)
+    fits = may_fit(of, order, asked.margin, asked.cutoff_s) if _several(of) else None
+    for rows in of.filled:
+        some = rows if fits is None else rows[fits[rows]]
+        if not len(some):
+            continue
+        pace = Pace.of(of, order, some, again, asked)
+        update = updates * update_seconds(of, order, some)
+        result[some] = update + _least_seconds(pace, end - update, ())
+    return with_overhead(of.machine, result)
+
+
+def path_bound(
+    of: InGroups, order: Sequence[int], again: FloatColumn, asked: Below, *, updates: bool
+) -> FloatColumn:
+    """As `window_bound`, by a mean of paths that are there for every split besides.
+
+    Source: as `stages.bounds.shapes`, with the weights for the speeds and windows of the ranks.
+    """
+    result = window_bound(of, order, again, asked, updates=updates)
+    end = without_overhead(of.machine, asked.cutoff_s)
+    for rows in of.shapes:
+        some = rows[np.isfinite(result[rows])]
+        name = SCHEDULE_NAMES[of.table.schedule[rows[0]]]
+        if not len(some) or SCHEDULES[name].adapts or name in of.traits.unsynchronised:
+            continue
+        pace = Pace.of(of, order, some, again, asked)
+        update = updates * update_seconds(of, order, some)
+        path = _chosen(of, order, some, again, pace.windows(end - update))
+        length = _along(of, order, path, some, again)
+        found = with_overhead(of.machine, update + _least_seconds(pace, end - update, (length,)))
+        result[some] = np.maximum(result[some], found)
+    return result
+
+
+def update_seconds(of: InGroups, order: Sequence[int], rows: IntColumn) -> FloatColumn:
+    """Seconds of the optimizer step at least, offload included, however the layers lie.
+
+    Source: derived; ranks that need x seconds a layer do all layers in no less than the layers over
+    the sum of 1 / x, on the slowest of them.
+    """
+    kind, layers = usual_layers(of.job)
+    group, total = of.ranks(int(rows[0]), order), np.zeros(len(rows))
+    for name in ("optimizer", "offload"):
+        each = np.stack([getattr(costs, name)[kind, rows] for costs in of.costs])[group]
+        with np.errstate(divide="ignore"):
+            total += layers / (1 / each).sum(axis=0)
+    return total
+
+
+def _several(of: InGroups) -> bool:
+    """Has the model several kinds of decoder layer?"""
+    return len(layer_counts(of.job)) > 1
+
+
+def _ways(of: InGroups, row: int) -> tuple[bool, bool]:
+    """Does a step of a row count the way to a rank, and all of the way home?
+
+    Source: as `costmodel.step.node_bound.ways`.
+    """
+    name = SCHEDULE_NAMES[of.table.schedule[row]]
+    there = name not in of.traits.unsynchronised
+    return there, there and not SCHEDULES[name].splits_backward
+
+
+def _crossing(of: InGroups, rows: IntColumn, group: IntColumn, kind: int) -> FloatColumn:
+    """Seconds of one block on the way past each rank, and home; (rank, row)."""
+    there, home = _ways(of, int(rows[0]))
+    passes = [there * c.forward[kind, rows] + home * c.backward[kind, rows] for c in of.costs]
+    return np.asarray(np.stack(passes)[group])
+
+
+def _least_seconds(pace: Pace, end: FloatColumn, paths: Sequence[Length]) -> FloatColumn:
+    """The shortest time that may fit, to the last halving below it; infinite beyond an end."""
+    most = np.minimum(end, _longest(pace, paths))
+    least, possible = np.zeros_like(most), _may(pace, most, paths)
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        well = _may(pace, middle, paths)
+        least, most = np.where(well, least, middle), np.where(well, middle, most)
+    return np.where(possible, least, np.inf)
+
+
+def _may(pace: Pace, seconds: FloatColumn, paths: Sequence[Length]) -> BoolColumn:
+    """Have the ranks room in such a time, along some paths?"""
+    windows = pace.windows(seconds)
+    may = windows.hold(pace.layers)
+    for path in paths:
+        may &= path.fixed + windows.cheapest(path.layer, pace.layers) <= seconds
+    return np.asarray(may)
+
+
+def _longest(pace: Pace, paths: Sequence[Length]) -> FloatColumn:
+    """A time in which every rank may run all layers after all others, along some paths too."""
+    longest = (pace.fixed + pace.layers * (pace.layer + pace.passing)).sum(axis=0)
+    for path in paths:
+        longest = np.maximum(longest, path.fixed + pace.layers * path.layer.sum(axis=0))
+    return np.asarray(longest)
+
+
+def _chosen(
+    of: InGroups, order: Sequence[int], rows: IntColumn, again: FloatColumn, windows: Windows
+) -> UnlikePath:
+    """Weights of paths that suit the first of some rows; they hold for all."""
+    one, (kind, layers) = int(rows[0]), usual_layers(of.job)
+    group = of.ranks(one, order)
+    pair, message = of.pair(rows[:1], again)[group, kind, 0], of.messages(rows[:1], group)[0]
+    window = windows.least[:, 0], windows.most[:, 0]
+    takes = Durations.of(pair, message[0], layers, window)
+    shape = int(of.table.pp[one]), int(of.table.vpp[one]), int(of.microbatches[one])
+    return unlike_path(SCHEDULE_NAMES[of.table.schedule[one]], shape, takes)
+
+
+def _along(
+    of: InGroups, order: Sequence[int], path: UnlikePath, rows: IntColumn, share: FloatColumn
+) -> Length:
+    """Of a mean path. Source: as `path_bound`; a layer counts in the cheapest stage of its rank."""
+    group = of.ranks(int(rows[0]), order)
+    stages = np.empty(path.stage_of.size, dtype=np.int64)
+    stages[path.stage_of] = group[:, None]
+    every = [(c.forward, c.backward, c.weight, of.repeated(c, share)) for c in of.costs]
+    crossing = []
+    for kind in (DENSE, MOE, EMBEDDING, HEAD, MTP):
+        forward, backward, weight, again = (
+            np.stack([column[kind, rows] for column in columns])[stages]
+            for columns in zip(*every, strict=True)
+        )
+        one = path.forward[:, None] * forward + path.weight[:, None] * weight
+        crossing.append(one + path.backward[:, None] * (backward + share[rows] * again))
+    messages = of.messages(rows, group)[0]
+    total = messages @ path.crossed[: messages.shape[1]]
+    total = total + crossing[EMBEDDING][0] + crossing[HEAD][-1]
+    total = total + of.job.model.num_nextn_predict_layers * crossing[MTP][-1]
+    usual = usual_layers(of.job)[0]
+    for kind, layers in layer_counts(of.job):
+        total = total + (kind != usual) * layers * crossing[kind].min(axis=0)
+    return Length(total, crossing[usual][path.stage_of].min(axis=1))

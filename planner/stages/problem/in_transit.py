@@ -1,0 +1,35 @@
+"""Offloaded layers that are on the device, however the layers are split."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import IntColumn
+from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.model import ModelSpec
+
+ANYWHERE = 1 << 30
+"""Layers of the smaller kind may lie behind any stage."""
+
+
+def first_layers(model: ModelSpec) -> int:
+    """Layers of a model in front of those that are all of one kind, experts if there are any."""
+    moe = list(model.moe_layers)
+    if len(set(moe)) == 1:
+        return 0
+    return model.num_dense_layers if sorted(moe) == moe else ANYWHERE
+
+
+def least_in_transit(first: int, stage_of: IntMatrix, passes: IntMatrix) -> IntColumn:
+    """Layers in transit on each rank at least, of the kind that offloads most.
+
+    Stages at the ends may be empty, and every other one before a stage holds a layer, so a stage
+    behind the `first` layers is of one kind; of other ranks nothing is said. `passes` in flight are
+    those of each chunk; shape (rank, chunk).
+    Source: derived from LAYERS_IN_TRANSIT.
+    """
+    ends = (stage_of == 0) | (stage_of == stage_of.max())
+    alike = (stage_of > first).all(axis=1) | (first == 0)
+    held = np.where(ends, 0, passes).sum(axis=1)
+    return np.where(alike, np.minimum(LAYERS_IN_TRANSIT, held), 0)

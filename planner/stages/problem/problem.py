@@ -1,0 +1,296 @@
+"""One layout whose layers are not split yet: all that no split of them changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import (
+    FULL,
+    UNIFORM,
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+)
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.pipeline.bound import table_sum_seconds
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.memory import held_along
+from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.costmodel.schedules.timeline.cycles import named_program
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step.block_costs import (
+    DENSE,
+    EMBEDDING,
+    HEAD,
+    KINDS,
+    MOE,
+    MTP,
+    BlockCosts,
+    block_costs,
+)
+from trainplan.costmodel.step.estimate import Priced, price
+from trainplan.planner.stages.problem.in_transit import first_layers, least_in_transit
+from trainplan.planner.stages.problem.traffic import ends_held, least_behind, traffic_seconds
+
+ROUNDING = 1 + 1e-12
+"""Of a sum of bytes; rounding alone must refuse nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Linear functions of the layers of every stage."""
+
+    costs: FloatMatrix
+    """What a layer adds; shape (function, stage, way)."""
+    constants: FloatColumn
+
+
+@dataclass(frozen=True)
+class Splittable:
+    """One layout, with all that no split of its layers changes."""
+
+    job: Job
+    machine: Machine
+    traits: RuntimeTraits
+    memory_bytes: float
+    """Device memory that a rank may use."""
+    table: LayoutTable
+    """The layout alone, evenly split, as the runtime executes it."""
+    costs: BlockCosts
+    """Of one block of each kind."""
+    num_microbatches: int
+    p2p: float
+    """Seconds of a message between stages."""
+    transients: FloatColumn
+    """Bytes that live for a moment on each rank."""
+    outside_bytes: float
+    behind: FloatColumn
+    """Seconds at least behind its last pass, of each rank: `problem.traffic.least_behind`."""
+    even_too: bool = True
+    """May the layers be split evenly as well?"""
+
+    def allows(self, layers: IntMatrix) -> BoolColumn:
+        """Which splits are answers; `layers` has shape (split, stage)."""
+        even = layers_per_stage(self.job.model.num_hidden_layers, self.num_stages)
+        return np.asarray(self.even_too | (layers != np.array(even)).any(axis=1))
+
+    @property
+    def schedule(self) -> str:
+        """Its name."""
+        return SCHEDULE_NAMES[int(self.table.schedule[0])]
+
+    @property
+    def pipeline(self) -> tuple[str, int, int, int]:
+        """What its paths depend on."""
+        return self.schedule, *self.shape
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """Pipeline ranks, virtual stages of one, micro batches."""
+        return int(self.table.pp[0]), int(self.table.vpp[0]), self.num_microbatches
+
+    @cached_property
+    def stage_of(self) -> IntColumn:
+        """Virtual stage of each (rank, chunk)."""
+        return placed(SCHEDULES[self.schedule].placement, *self.shape[:2])
+
+    @property
+    def num_stages(self) -> int:
+        """Virtual stages."""
+        return self.stage_of.size
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """Kinds of layer the model has."""
+        moe = self.job.model.moe_layers
+        return tuple(kind for kind, there in ((DENSE, not all(moe)), (MOE, any(moe))) if there)
+
+    @cached_property
+    def ends(self) -> IntColumn:
+        """Embedding, head and MTP modules of each stage; shape (stage, kind)."""
+        held = np.zeros((self.num_stages, KINDS), dtype=np.int64)
+        held[0, EMBEDDING] = held[-1, HEAD] = 1
+        held[-1, MTP] = self.job.model.num_nextn_predict_layers
+        return held
+
+    @cached_property
+    def recomputed(self) -> int:
+        """Layers of a stage that are recomputed in full; all, where it is as many as there are."""
+        full = int(self.table.recompute[0]) == FULL
+        if full and int(self.table.recompute_method[0]) == UNIFORM:
+            return self.job.model.num_hidden_layers
+        return int(self.table.recompute_num_layers[0]) if full else 0
+
+    def of_rank(self, rank: int) -> IntColumn:
+        """1 for the virtual stages of a rank."""
+        here = np.zeros(self.num_stages, dtype=np.int64)
+        here[self.stage_of[rank]] = 1
+        return here
+
+    def ends_of(self, rank: int) -> IntColumn:
+        """Blocks of a rank that are not layers, by kind."""
+        return np.asarray(self.ends[self.stage_of[rank]].sum(axis=0))
+
+    @property
+    def recomputes_all(self) -> bool:
+        """Is every layer recomputed in full?"""
+        return self.recomputed == self.job.model.num_hidden_layers
+
+    def traffic(
+        self, blocks: FloatColumn, forward: FloatColumn, backward: FloatColumn
+    ) -> FloatColumn:
+        """Seconds by which the traffic of ranks outlasts their passes; `blocks` is (rank, kind).
+
+        Source: `planner.stages.problem.traffic`.
+        """
+        of, passes = (self.machine, self.traits, self.table), (forward[:, None], backward[:, None])
+        return traffic_seconds(self.job, of, self.costs, blocks, passes)[:, 0]
+
+    @cached_property
+    def table_sum(self) -> float:
+        """Seconds in which a rank adds up two copies of the token table, where it has one."""
+        return float(table_sum_seconds(self.job, self.machine, self.traits, self.table)[0])
+
+    @cached_property
+    def least_seconds(self) -> tuple[FloatColumn, FloatColumn]:
+        """Least traffic and update seconds of each rank with 0, 1, ... layers; (rank, layers)."""
+        held = ends_held(self.stage_of)
+        return self.behind[0, held], self.behind[1, held]
+
+    @cached_property
+    def memory_needs(self) -> Sums:
+        """Bytes of every rank when it has most passes in flight, less what it may allocate.
+
+        A rank without layers is not refused: its transients are not those of a rank with some.
+        """
+        one = self.costs
+        room = (self.memory_bytes - self.outside_bytes) / RESERVE_FACTOR * ROUNDING
+        state = one.state_bytes[:, 0]
+        needs, over, activations = [], [], list(self._activations())
+        for rank, passes in enumerate(self._in_flight):
+            ends, here = self.ends_of(rank), self.of_rank(rank)[:, None]
+            fixed = float(ends @ state + self.transients[rank]) - self._regrown(rank) - room
+            predicting = float(
+                ends[MTP] * (passes[-1] if len(passes) == 1 else 0) * one.kept_bytes[MTP, 0]
+            )
+            in_flight = np.zeros(self.num_stages)
+            in_flight[self.stage_of[rank]] = passes
+            empty = self.may_be_empty[rank] == len(passes)
+            for kept, fewer in activations:
+                needs.append(here * state[list(self.kinds)] + in_flight[:, None] * kept)
+                constant = fixed + predicting - fewer * float(passes.sum())
+                over.append(min(0.0, constant) if empty else constant)
+        return Sums(np.array(needs), np.array(over))
+
+    def _regrown(self, rank: int) -> float:
+        """Bytes that layers recomputed at once may lack in a split with smaller stages.
+
+        Stages at the ends may be empty; layers that wait on the host tell no bytes.
+        """
+        if not self.recomputes_all:
+            return 0.0
+        held = self.may_be_empty[rank] < len(self.stage_of[rank])
+        groups = int(self.table.recompute_num_layers[0]) - held
+        kept = float(self.costs.kept_bytes[list(self.kinds), 0].max())
+        return max(0, groups) * kept if kept else float(self.transients[rank])
+
+    @cached_property
+    def may_be_empty(self) -> IntColumn:
+        """Stages of each rank that may hold no layers: only the first and the last one."""
+        ends = (self.stage_of == 0) | (self.stage_of == self.num_stages - 1)
+        return np.asarray(ends.sum(axis=1))
+
+    def _activations(self) -> list[tuple[FloatColumn, float]]:
+        """Bytes each layer keeps of a micro batch in flight by kind, and bytes less a stage.
+
+        Of several rows each is a lower bound. Where a rank has several stages it is fullest when it
+        holds most layers, of whatever kind.
+        """
+        kept = self.costs.kept_bytes[list(self.kinds), 0]
+        if len(self.stage_of[0]) > 1:
+            kept = np.full_like(kept, kept.min())
+        layer_input = float(min(self.costs.input_bytes[0], kept.min()))  # 0 where all are offloaded
+        if self.recomputes_all:
+            groups = max(1, int(self.table.recompute_num_layers[0]))
+            return [(np.full_like(kept, layer_input / groups), 0.0)]
+        if not self.recomputed:
+            return [(kept, 0.0)]
+        dropped = float((kept - layer_input).max())
+        return [(kept, self.recomputed * dropped), (np.full_like(kept, layer_input), 0.0)]
+
+    @property
+    def _in_flight(self) -> IntMatrix:
+        """Passes of each chunk in flight on each rank when there are most; (rank, chunk)."""
+        pp, vpp, microbatches = self.shape
+        full = min(microbatches, SCHEDULES[self.schedule].rounds_to_fill * pp)
+        return fullest_moment(self.schedule, pp, vpp, full)
+
+
+@lru_cache(maxsize=1024)
+def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> IntMatrix:
+    """Passes in flight on each rank at the moment with most of them; (rank, chunk).
+
+    Source: `held_along` of a named schedule.
+    """
+    program = named_program(schedule, pp, vpp, num_microbatches, EQUAL)
+    return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
+
+
+def splittables(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, memory_bytes: float
+) -> list[Splittable]:
+    """The layouts of a table, one by one."""
+    priced = price(job, machine, traits, table, merged=False)
+    costs = block_costs(job, machine, traits, priced)
+    behind = least_behind(job, machine, traits, priced.table, costs)
+    return [
+        Splittable(
+            job,
+            machine,
+            traits,
+            memory_bytes,
+            table=priced.table.take(np.array([row])),
+            costs=costs.take(np.array([row])),
+            num_microbatches=int(priced.microbatches[row]),
+            p2p=float(priced.seconds.p2p[row]),
+            transients=_transients(job, priced, row),
+            outside_bytes=priced.memory.outside_bytes,
+            behind=behind[..., row],
+        )
+        for row in range(len(table))
+    ]
+
+
+def _transients(job: Job, priced: Priced, row: int) -> FloatColumn:
+    """Bytes that live for a moment on each rank, with the least that is in transit in any split."""
+    table = priced.table
+    name, pp, vpp = SCHEDULE_NAMES[table.schedule[row]], int(table.pp[row]), int(table.vpp[row])
+    own = priced.memory.transients[:pp, row]
+    if not table.offload_modules[row]:
+        return own
+    full = min(int(priced.microbatches[row]), SCHEDULES[name].rounds_to_fill * pp)
+    stage_of = placed(SCHEDULES[name].placement, pp, vpp)
+    passes = fullest_moment(name, pp, vpp, full)
+    layers = least_in_transit(first_layers(job.model), stage_of, passes)
+    return own + layers * float(priced.gathered.moe.copies.freed_bytes[row])
+
+
+def chord_of_min(
+    number: FloatColumn | IntColumn, least: FloatColumn | IntColumn, most: FloatColumn
+) -> tuple[FloatColumn, FloatColumn]:
+    """Slope and start of the line through min(N, n) at n = `least` and n = `most`.
+
+    Between the two it lies below, because the function is concave. Source: derived.
+    """
+    low, high = np.minimum(number, least), np.minimum(number, most)
+    slope = np.where(most > least, (high - low) / np.maximum(1.0, most - least), 1.0 * (number > 0))
+    return slope, np.asarray(low - slope * least)

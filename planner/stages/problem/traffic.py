@@ -1,0 +1,89 @@
+"""What follows the last pass of ranks: traffic and update of many layouts at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules.bounds import RankSeconds
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts
+from trainplan.costmodel.traffic.data_parallel import step_traffic_seconds
+
+FIRST, LAST = 1, 2
+"""Bits of the ends a rank holds: the first virtual stage, the last one, or both."""
+
+
+def ends_held(stage_of: IntMatrix) -> IntColumn:
+    """The ends of the pipeline on each rank; `stage_of` has shape (rank, chunk)."""
+    first, last = ((stage_of == one).any(axis=1) for one in (0, stage_of.size - 1))
+    return np.asarray(FIRST * first + LAST * last)
+
+
+def traffic_seconds(
+    job: Job,
+    of: tuple[Machine, RuntimeTraits, LayoutTable],
+    costs: BlockCosts,
+    blocks: FloatColumn,
+    passes: tuple[FloatColumn, FloatColumn],
+) -> FloatColumn:
+    """Seconds by which the traffic of ranks outlasts their passes; shape (rank, row).
+
+    `blocks` has shape (rank, kind); `passes` are forward and backward seconds, (rank, row).
+    Source: `costmodel.traffic.data_parallel.step_traffic_seconds`.
+    """
+    params, zero = costs.params, np.zeros((1, 1))
+    expert = blocks @ params.expert if params.has_experts else zero
+    held = RankParams(blocks @ params.shared, expert, params.has_experts)
+    work = RankSeconds(*passes, weight=zero, reach=zero, home=zero, apart=zero[0] > 0)
+    machine, traits, table = of
+    copied = adds_to_a_copy(blocks[:, EMBEDDING], blocks[:, HEAD])[:, None]
+    own = step_traffic_seconds(machine, traits, table, held, work)
+    return np.asarray(own + copied * table_sum_seconds(job, machine, traits, table))
+
+
+def least_behind(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, costs: BlockCosts
+) -> FloatColumn:
+    """Least traffic and least update seconds of a rank; shape (2, ends held, layers, row).
+
+    Of 0, 1, ... layers, whatever their kinds. Source: derived.
+    """
+    total, dense = _mixtures(job.model)
+    blocks = np.repeat(_ends(job.model), len(total), axis=0)
+    layers = np.tile(total, len(blocks) // len(total))
+    blocks[:, DENSE] = np.tile(dense, len(blocks) // len(total))
+    blocks[:, MOE] = layers - blocks[:, DENSE]
+    backward = blocks @ costs.backward + layers[:, None] * costs.again.max(axis=0)
+    passes = blocks @ costs.forward, backward
+    traffic = traffic_seconds(job, (machine, traits, table), costs, blocks, passes)
+    every = np.stack([traffic, blocks @ (costs.optimizer + costs.offload)])
+    parts = every.reshape(2, -1, len(total), len(table))
+    return np.asarray(np.minimum.reduceat(parts, np.unique(total, return_index=True)[1], axis=2))
+
+
+def _ends(model: ModelSpec) -> FloatColumn:
+    """Blocks that are not layers on a rank with each of `ends_held`; shape (ends, kind)."""
+    held = np.zeros((FIRST + LAST + 1, KINDS))
+    bits = np.arange(len(held))
+    held[:, EMBEDDING], held[:, HEAD] = (bits & FIRST) > 0, (bits & LAST) > 0
+    held[:, MTP] = held[:, HEAD] * model.num_nextn_predict_layers
+    return held
+
+
+def _mixtures(model: ModelSpec) -> tuple[IntColumn, IntColumn]:
+    """Layers of one rank in ascending order, and the dense ones among them: all that may be."""
+    dense, moe = model.num_dense_layers, model.num_moe_layers
+    pairs = [
+        (layers, some)
+        for layers in range(model.num_hidden_layers + 1)
+        for some in range(max(0, layers - moe), min(layers, dense) + 1)
+    ]
+    total, some = np.array(pairs).T
+    return total, some

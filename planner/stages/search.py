@@ -1,0 +1,287 @@
+"""The second half of a search: may another split of the layers be faster than the best even one?
+
+    node       bounded by `floor_seconds`, which holds for every split
+    skeleton   bounded by its states and by ranks that never wait
+    class      of policies: bounded as its fastest member with the bytes of its leanest
+    layout     bounded by mean paths, then by the windows of its ranks
+    split      judged: its schedule is run
+
+Best first, as in `planner.search.tree`; a layout is opened only where its bound is below the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
+from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.planner.search.memory_bounds import LeanSieve, ends, policies_of
+from trainplan.planner.search.pool import Pool
+from trainplan.planner.search.result import FreeFound
+from trainplan.planner.space.grid import Sieve, Space, nodes, skeletons
+from trainplan.planner.space.policies import takes_longer, with_offload
+from trainplan.planner.space.uneven import any_split, may_split
+from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.problem.problem import Splittable
+from trainplan.planner.stages.solve.best_split import Split, with_split
+from trainplan.planner.stages.solve.tasks import (
+    BestSplit,
+    BestSplits,
+    Bound,
+    BoundClasses,
+    BoundLayouts,
+    BoundPolicies,
+    BoundSkeletons,
+    Question,
+)
+from trainplan.planner.work.budget import Before, Budget
+from trainplan.planner.work.partition import Dealer
+from trainplan.planner.work.workers import ALONE, Workers
+
+NODES_AT_ONCE, MOST_NODES = 1024, 4096
+"""Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many
+are bounded together where there is time."""
+SKELETONS_AT_ONCE = 2048
+LAYOUTS_AT_ONCE = 16
+"""Layouts split with the same paths known: as many for any number of workers, for one answer."""
+STEP = 1.06
+"""Where a layout may have many splits, only those so far above its bound are looked for at first:
+the best answer so far may be poor. Source: measured; any value gives the same answer."""
+TRIED_FIRST = 10
+"""Finalists of the even search that are split before any other layout: as many whatever number of
+alternatives is listed, for one answer."""
+TURNS = 3
+"""Every so often the fastest layouts are split before their turn."""
+SHARE_AT_LAST, LEAST_AT_LAST_S = 0.2, 1.0
+"""Of a time limit kept for what is tried at last, if that is long enough to find something.
+Source: measured; what is tried takes 0.3 to 3 s."""
+OPENED_WITHOUT_LIMIT = 240
+"""Layouts opened where no time limit says when to stop: some seconds, and always the same."""
+
+
+def roots_of(of: Question, rules: Sequence[Rule]) -> Pool:
+    """All nodes whose states may fit, each with its floor."""
+    space = Space(of.job)
+    table = nodes(space, LeanSieve(space, of.machine, rules, of.memory_bytes)).table
+    floor = floor_seconds(of.job, of.machine, of.traits, table)
+    return Pool.of(table, floor)
+
+
+class FreeSplits:
+    """One run; `run` returns what it found."""
+
+    def __init__(
+        self,
+        of: Question,
+        rules: Sequence[Rule],
+        best_s: float,
+        budget: Budget,
+        workers: Workers = ALONE,
+        *,
+        roots: Pool | None = None,
+    ) -> None:
+        self.of, self.rules, self.best_s = of, rules, best_s
+        self.budget, self.workers = budget, workers
+        self.dealer = Dealer(workers.parts)
+        self.space, self.sieve = Space(of.job), Sieve(of.job, rules)
+        roots = (roots or roots_of(of, rules)).below(best_s)
+        self.nodes = roots.take(roots.table.pp > 1)
+        self.skeletons = self.layouts = self.nodes.take(np.arange(0))
+        self.pool, self.judged = PathPool(), 0
+        self.table: LayoutTable | None = None
+        self.opened = 0
+        """Layouts opened so far, a skeleton counting as a fraction of one."""
+        self.turn, self.nodes_at_once = 0, NODES_AT_ONCE
+        self.families = 0
+        """Skeletons opened so far."""
+        self.left = np.inf
+        """Smallest bound of layouts that were opened and are not settled."""
+
+    def try_first(self, table: LayoutTable) -> None:
+        """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
+        table = table.take(np.arange(min(len(table), TRIED_FIRST)))
+        table = table.take(may_split(self.of.traits, table))
+        for row, found in self._split(table, np.full(len(table), np.inf)):
+            self._keep(found, row)
+
+    def _keep(self, found: Split, row: Splittable) -> None:
+        """Take note of a split, and drop what is no faster."""
+        self.opened += 1
+        self.judged += found.judged
+        if found.layers is not None and found.step_time_s * EQUALS < self.best_s:
+            self.best_s = found.step_time_s
+            self.table = with_split(row.table, found.layers)
+            self.skeletons = self.skeletons.below(self.best_s)
+            self.layouts = self.layouts.below(self.best_s)
+
+    def run(
+        self,
+        may_open: int = OPENED_WITHOUT_LIMIT,
+        *,
+        any_answer: bool = False,
+        at_last: Callable[[FreeSplits], None] | None = None,
+    ) -> FreeFound:
+        """Open branches until none can win, the budget is spent, or, without one, work is done.
+
+        Any answer may be enough. `at_last` may split some more where the work leaves a gap; with a
+        time limit it comes then too, while there is time, and the rest goes to what is left.
+        """
+        whole, left_s = self.budget, self.budget.seconds_left()
+        limited = left_s < np.inf
+        if limited and at_last is not None and left_s * SHARE_AT_LAST >= LEAST_AT_LAST_S:
+            self.budget = Before(whole, left_s * SHARE_AT_LAST)
+        self.open(may_open, any_answer=any_answer)
+        self.budget = whole
+        done = self._bound() == self.best_s or (any_answer and self.table is not None)
+        if at_last is not None and not done and not self.budget.spent():
+            at_last(self)
+        if limited:
+            self.open(None, any_answer=any_answer)
+        return self.known()
+
+    def known(self) -> FreeFound:
+        """What is known so far."""
+        return FreeFound(self.table, self.best_s, self._bound(), self.judged, self.opened)
+
+    def open(self, may_open: int | None, *, any_answer: bool) -> None:
+        """Open branches until none can win, or so many layouts are opened."""
+        while self._smallest() < self.best_s and not (any_answer and self.table is not None):
+            if self.budget.spent() or (may_open is not None and self.opened >= may_open):
+                break
+            self._open_some()
+            self.budget.report(1.0, min(self._smallest(), self.best_s))
+
+    def _bound(self) -> float:
+        """No layout is faster, by what is known."""
+        return min(self._smallest(), self.left, self.best_s)
+
+    def _smallest(self) -> float:
+        return min(self.nodes.smallest, self.skeletons.smallest, self.layouts.smallest)
+
+    def _open_some(self) -> None:
+        """Open what is deepest: a better answer, found early, leaves fewer branches to open.
+
+        Layouts wait in turns, or nothing else would be opened while there are any.
+        """
+        self.turn += 1
+        fewest = min(self.nodes.smallest, self.skeletons.smallest)
+        if self.layouts.smallest < fewest or (self.turn % TURNS == 0 and len(self.layouts.bound)):
+            self._open_layouts()
+        elif len(self.skeletons.bound):
+            batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
+            self.opened += 1
+            self._open_skeletons(batch.below(self.best_s))
+        else:
+            batch, self.nodes = self.nodes.split(self.nodes_at_once)
+            self.nodes_at_once = min(2 * self.nodes_at_once, MOST_NODES)
+            self.opened += 1
+            self._open_nodes(batch.below(self.best_s))
+
+    def _open_layouts(self) -> None:
+        """Split the fastest layout of some skeletons: it may settle the others of its own.
+
+        Where there are few skeletons, some of the others too.
+        """
+        order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
+        _, first = np.unique(self.layouts.family[order], return_index=True)
+        others = np.isin(np.arange(len(order)), first, invert=True)
+        chosen = order[np.argsort(others, kind="stable")][:LAYOUTS_AT_ONCE]
+        batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
+        rest[chosen] = False
+        self.layouts = self.layouts.take(rest)
+        enough = (batch.bound * STEP).clip(max=self.best_s)
+        for i, (row, found) in enumerate(self._split(batch.table, enough)):
+            self._settle(row, found, batch.take(np.array([i])), enough[i])
+
+    def _split(self, table: LayoutTable, enough_s: FloatColumn) -> list[tuple[Splittable, Split]]:
+        """Layouts and their best splits, each with the paths known so far.
+
+        Of each it is enough to know that none is faster than some time.
+        """
+        rows = self.rows(table)
+        tasks = [
+            BestSplit(row, self.best_s, self.pool.alone(row.pipeline), enough)
+            for row, enough in zip(rows, enough_s.tolist(), strict=True)
+        ]
+        parts = self.dealer.shared(table)
+        some = [BestSplits(tuple(tasks[i] for i in part)) for part in parts]
+        answers = chain(*self.workers.run(some, self.budget))
+        done = dict(zip(chain(*(part.tolist() for part in parts)), answers, strict=True))
+        for i in range(len(rows)):
+            self.pool.learn(done[i][1])
+        return [(row, done[i][0]) for i, row in enumerate(rows)]
+
+    def _settle(self, row: Splittable, found: Split, one: Pool, enough_s: float) -> None:
+        """Take note of the best split of one layout, and of those that only take longer.
+
+        Where it is only known that none is faster than `enough_s`, they wait with a higher bound.
+        """
+        self._keep(found, row)
+        bound = max(one.smallest, found.lower_bound_s)
+        if bound < min(enough_s, self.best_s):
+            self.left = min(self.left, bound)
+            return
+        slower = np.zeros(len(self.layouts.bound), dtype=bool)
+        siblings = self.layouts.family == one.family[0]
+        if siblings.any() and not found.memory_decides:
+            slower = siblings & takes_longer(self.layouts.table, one.table)
+        raised = np.where(slower, np.maximum(self.layouts.bound, bound), self.layouts.bound)
+        self.layouts = replace(self.layouts, bound=raised)
+        again = Pool(one.table, np.array([bound]), one.family)
+        self.layouts = self.layouts.joined(again).below(self.best_s)
+
+    def _open_nodes(self, batch: Pool) -> None:
+        table = skeletons(self.space, self.sieve, batch.table).table
+        table = table.take(may_split(self.of.traits, table))
+        floor = floor_seconds(self.of.job, self.of.machine, self.of.traits, table)
+        bound = np.maximum(floor, self._bounded(BoundSkeletons, table))
+        self.skeletons = self.skeletons.joined(Pool.of(table, bound).below(self.best_s))
+
+    def _open_skeletons(self, batch: Pool) -> None:
+        """Bound every recomputation and offload of skeletons."""
+        table = batch.table
+        if not len(table):
+            return
+        lean = ends(self.space, table)[1]
+        wins = np.flatnonzero(self._bounded(BoundClasses, lean) < self.best_s)
+        plain, owner = policies_of(self.space, lean.take(wins))
+        skeleton = wins[owner] % len(table)
+        fast = self._bounded(BoundPolicies, plain) < self.best_s
+        plain, skeleton = plain.take(fast), skeleton[fast]
+        fractions = self.of.traits.offload_fractions
+        every = with_offload(plain, fractions)
+        legal = self.legal(every)
+        every, skeleton = every.take(legal), np.tile(skeleton, len(fractions))[legal]
+        bound = np.maximum(batch.bound[skeleton], self._bounded(BoundLayouts, every))
+        waiting = Pool(every, bound, skeleton + self.families)
+        self.families += len(table)
+        self.layouts = self.layouts.joined(waiting.below(self.best_s))
+
+    def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
+        """Bound of every row of a table, however many workers share it."""
+        parts = self.dealer.dealt(table, bounds.fewest_rows)
+        known = self.pool.means
+        tasks = [
+            bounds(self.of, table.take(rows), self.best_s, PathPool(means=dict(known)))
+            for rows in parts
+        ]
+        bound = np.zeros(len(table))
+        for rows, (found, pool) in zip(parts, self.workers.run(tasks, self.budget), strict=True):
+            bound[rows] = found
+            self.pool.learn(pool)
+        return bound
+
+    def legal(self, table: LayoutTable) -> BoolColumn:
+        """Which rows break no rule under any split."""
+        broken = [rule.broken(self.of.job, table) for rule in self.rules]
+        return np.asarray(~np.any(broken, axis=0) & any_split(self.of.traits, table))
+
+    def rows(self, table: LayoutTable) -> list[Splittable]:
+        """The layouts of a table, one by one."""
+        return self.of.rows(table) if len(table) else []

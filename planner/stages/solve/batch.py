@@ -1,0 +1,105 @@
+"""Many splits of one layout at once: what each costs on the paths that are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
+from trainplan.costmodel.schedules.timeline.critical_path import Paths
+from trainplan.costmodel.step.block_costs import DENSE, KINDS, MOE
+from trainplan.costmodel.step.estimate import with_overhead
+from trainplan.planner.stages.problem.problem import Splittable
+
+
+@dataclass(frozen=True)
+class ManySplits:
+    """Splits of a layout as rows; the same sums over blocks as an estimate of each."""
+
+    row: Splittable
+    layers: IntMatrix
+    """Layers of every virtual stage; shape (split, stage)."""
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def take(self, splits: IntColumn | BoolColumn) -> ManySplits:
+        """Some of them."""
+        return ManySplits(self.row, self.layers[splits])
+
+    @cached_property
+    def blocks(self) -> FloatColumn:
+        """Blocks of every stage by kind; shape (split, stage, kind)."""
+        row = self.row
+        ends = np.cumsum(self.layers, axis=1)
+        moe_before = np.concatenate([[0], np.cumsum(row.job.model.moe_layers)])
+        moe = moe_before[ends] - moe_before[ends - self.layers]
+        blocks = np.tile(row.ends.astype(np.float64), (len(self), 1, 1))
+        blocks[:, :, DENSE], blocks[:, :, MOE] = self.layers - moe, moe
+        return blocks
+
+    @cached_property
+    def again(self) -> FloatColumn:
+        """Layers of every stage that are recomputed in full, by kind; (split, stage, kind)."""
+        again = np.zeros_like(self.blocks)
+        covered = np.minimum(self.row.recomputed, self.layers)
+        start = np.cumsum(self.layers, axis=1) - self.layers
+        moe_before = np.concatenate([[0], np.cumsum(self.row.job.model.moe_layers)])
+        again[:, :, MOE] = moe_before[start + covered] - moe_before[start]
+        again[:, :, DENSE] = covered - again[:, :, MOE]
+        return again
+
+    @cached_property
+    def seconds(self) -> StageSeconds:
+        """Seconds of every virtual stage; shape (split, stage). Source: derived, sums of blocks."""
+        one = self.row.costs
+        repeated = self.again @ one.again[:, 0] if self.row.recomputed else 0.0
+        return StageSeconds(
+            self.blocks @ one.forward[:, 0],
+            self.blocks @ one.backward[:, 0] + repeated,
+            self.blocks @ one.weight[:, 0],
+        )
+
+    def of_ranks(self, stages: FloatColumn) -> FloatColumn:
+        """Sums over the virtual stages of every rank; shape (split, rank, ...)."""
+        return np.asarray(stages[:, self.row.stage_of].sum(axis=2))
+
+    @cached_property
+    def _rank_blocks(self) -> FloatColumn:
+        """All blocks of all ranks of all splits, one after the other; shape (rank, kind)."""
+        return self.of_ranks(self.blocks).reshape(-1, KINDS)
+
+    @cached_property
+    def traffic(self) -> FloatMatrix:
+        """Seconds by which the traffic of every rank outlasts its passes; shape (split, rank)."""
+        forward = self.of_ranks(self.seconds.forward).ravel()
+        backward = self.of_ranks(self.seconds.backward).ravel()
+        found = self.row.traffic(self._rank_blocks, forward, backward)
+        return found.reshape(len(self), -1)
+
+    @cached_property
+    def update(self) -> FloatColumn:
+        """Seconds of the optimizer step and of its offload. Source: as in an estimate."""
+        one, shape = self.row.costs, (len(self), -1)
+        optimizer, offload = (
+            (self._rank_blocks @ seconds[:, 0]).reshape(shape).max(axis=1)
+            for seconds in (one.optimizer, one.offload)
+        )
+        return np.asarray(optimizer + offload)
+
+    def bound(self, paths: Paths) -> FloatColumn:
+        """Step time of which no split is below its own. Source: derived; paths are always there."""
+        ends = paths.seconds(self.seconds, np.full(len(self), self.row.p2p))
+        pipeline = (ends + self.traffic[:, paths.rank]).max(axis=1)
+        return with_overhead(self.row.machine, pipeline + self.update)
+
+    def may_fit(self) -> BoolColumn:
+        """Which splits the necessary conditions of memory do not refuse."""
+        needs = self.row.memory_needs
+        layers = self.blocks[:, :, list(self.row.kinds)].reshape(len(self), -1)
+        over = layers @ needs.costs.reshape(len(needs.costs), -1).T + needs.constants
+        return np.asarray((over <= np.abs(needs.constants) * 1e-12).all(axis=1))

@@ -1,0 +1,170 @@
+"""What the second half of a search asks of its workers: bounds of many layouts, splits of one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, LayoutTable
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
+from trainplan.costmodel.step.estimate import Priced, price, without_overhead
+from trainplan.planner.search.memory_bounds import fastest
+from trainplan.planner.stages.bounds.layer_capacity import Limits
+from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
+from trainplan.planner.stages.problem.problem import Splittable, splittables
+from trainplan.planner.stages.solve.best_split import Split, best_split
+from trainplan.planner.work.budget import Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What all layouts are asked for."""
+
+    job: Job
+    machine: Machine
+    traits: RuntimeTraits
+    memory_bytes: float
+    """Device memory that a rank may use."""
+
+    def rows(self, table: LayoutTable) -> list[Splittable]:
+        """The layouts of a table, one by one."""
+        return splittables(self.job, self.machine, self.traits, table, self.memory_bytes)
+
+    def costs(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
+        """Layouts on the machine, evenly split, and their blocks."""
+        priced = price(self.job, self.machine, self.traits, table)
+        return priced, block_costs(self.job, self.machine, self.traits, priced)
+
+    def offloaded(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
+        """The least seconds and bytes of layouts, whatever they offload."""
+        most = max(self.traits.offload_fractions)
+        priced, costs = self.costs(table.replaced(offload_optimizer=np.full(len(table), most)))
+        return priced, replace(costs, offload=np.zeros_like(costs.offload))
+
+    def of_classes(self, lean: LayoutTable) -> tuple[Priced, BlockCosts]:
+        """The least seconds and bytes of classes of policies, given by what keeps least.
+
+        Source: derived; as `memory_bounds.ends`. Of some layers recomputed together the input of
+        the first is kept, of layers recomputed one by one that of each.
+        """
+        priced, costs = self.offloaded(fastest(lean))
+        uniform = (lean.recompute == FULL) & (lean.recompute_method == UNIFORM)
+        block = (lean.recompute == FULL) & ~uniform
+        kept = np.where(block, np.minimum(costs.kept_bytes, costs.input_bytes), costs.kept_bytes)
+        partly = np.flatnonzero(lean.recompute != FULL)
+        if len(partly):
+            kept[:, partly] = self.offloaded(lean.take(partly))[1].kept_bytes
+        inputs = costs.input_bytes / np.where(uniform, lean.recompute_num_layers, 1)
+        return priced, replace(costs, kept_bytes=kept, input_bytes=inputs)
+
+    def floor(self, priced: Priced, costs: BlockCosts, best_s: float) -> FloatColumn:
+        """Bound of every row, by the seconds of all ranks together and their states alone."""
+        asked = self.job, self.machine, self.traits, priced, costs
+        return states_bound(*asked, limits=self._limits(best_s))
+
+    def bound(
+        self, priced: Priced, costs: BlockCosts, best_s: float, pool: PathPool
+    ) -> FloatColumn:
+        """Bound of every row; infinite where no split fits that is faster than the best."""
+        asked = self.job, self.machine, self.traits, priced, costs
+        return split_bound(*asked, limits=self._limits(best_s), pool=pool)
+
+    def _limits(self, best_s: float) -> Limits:
+        return Limits(self.memory_bytes, without_overhead(self.machine, best_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound(ABC):
+    """Seconds that no split of some layouts goes below, as far as it matters below the best."""
+
+    of: Question
+    table: LayoutTable
+    best_s: float
+    pool: PathPool
+    """What is known of pipelines."""
+    fewest_rows: ClassVar[int] = 2048
+    """Of a table worth a worker of its own: to price a few takes as long as to price hundreds."""
+
+    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
+        """Bound of every row, and what is known of pipelines then."""
+        return self.of.bound(*self.costs(), self.best_s, self.pool), self.pool
+
+    @abstractmethod
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
+
+
+class BoundSkeletons(Bound):
+    """Whatever they recompute and offload; cheap, for most hold more states than there is room."""
+
+    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
+        """Bound of every row, and what was known of pipelines."""
+        return self.of.floor(*self.costs(), self.best_s), self.pool
+
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
+        return self.of.offloaded(self.table)
+
+
+class BoundClasses(Bound):
+    """Classes of policies, each given by what keeps least, whatever they offload."""
+
+    fewest_rows = 128
+
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
+        return self.of.of_classes(self.table)
+
+
+class BoundPolicies(Bound):
+    """Whatever they offload."""
+
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
+        return self.of.offloaded(self.table)
+
+
+class BoundLayouts(Bound):
+    """As they are."""
+
+    fewest_rows = 128
+
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take."""
+        return self.of.costs(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class BestSplit:
+    """The fastest split of one layout that is faster than the best."""
+
+    row: Splittable
+    best_s: float
+    pool: PathPool
+    """Paths known for its pipeline."""
+    enough_s: float
+    """It ends early where no split is faster than that."""
+
+    def __call__(self, deadline: Deadline) -> tuple[Split, PathPool]:
+        """What is known of the split, and the paths that are known afterwards."""
+        if deadline.seconds_left() <= 0:
+            return Split(None, np.inf, 0.0, 0, memory_decides=True), self.pool
+        return best_split(self.row, self.pool, self.best_s, deadline, self.enough_s), self.pool
+
+
+@dataclass(frozen=True, slots=True)
+class BestSplits:
+    """Some of them, handed over together: what they share is sent once."""
+
+    tasks: tuple[BestSplit, ...]
+
+    def __call__(self, deadline: Deadline) -> list[tuple[Split, PathPool]]:
+        """What is known of each, in order."""
+        return [task(deadline) for task in self.tasks]

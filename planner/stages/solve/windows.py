@@ -1,0 +1,282 @@
+"""How many layers each pipeline rank may hold in a step below some time.
+
+The virtual stages of a rank differ by one layer at most; which of them are the longer ones is the
+same on all ranks, but for the ends of the pipeline, which are the shorter ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.schedules.timeline.critical_path import Paths
+from trainplan.costmodel.step.block_costs import DENSE, MOE, usual_layers
+from trainplan.planner.stages.problem.layer_kinds import Kinds
+from trainplan.planner.stages.problem.problem import Splittable, chord_of_min
+
+MOST_STAGES = 4_000_000
+"""Virtual stages of all splits of one layout that are listed together; of more splits than that the
+integer program takes care. Source: assumed; a few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Fewest and most layers of every rank."""
+
+    least: IntColumn
+    most: IntColumn
+
+    def equals(self, other: Windows) -> bool:
+        """Are they the same?"""
+        return bool((self.least == other.least).all() and (self.most == other.most).all())
+
+    def count(self, layers: int) -> int:
+        """Ways to spread so many layers. Source: derived, a sum over ranks in turn."""
+        ways = np.ones(1)
+        for slack in (self.most - self.least).tolist():
+            ways = np.convolve(ways, np.ones(slack + 1))
+        left = layers - int(self.least.sum())
+        return int(ways[left]) if 0 <= left < len(ways) else 0
+
+
+def stages_of(row: Splittable, totals: IntMatrix) -> IntMatrix:
+    """Layers of every virtual stage for layers of every rank, either way; (split, stage)."""
+    vpp = row.shape[1]
+    if vpp == 1:
+        return totals[:, np.argsort(row.stage_of[:, 0])]
+    one, other = (spread(row, totals, longer_first=first) for first in (True, False))
+    return np.concatenate([one, other[(one != other).any(axis=1)]])
+
+
+def spread(row: Splittable, totals: IntMatrix, *, longer_first: bool) -> IntMatrix:
+    """The layers of each rank over its chunks, as evenly as can be; (split, stage)."""
+    rank, place = _turns(row.schedule, *row.shape[:2], longer_first=longer_first)
+    base, extra = np.divmod(totals, row.shape[1])
+    return np.asarray(base[:, rank] + (place < extra[:, rank]))
+
+
+@lru_cache(maxsize=1024)
+def _turns(schedule: str, pp: int, vpp: int, *, longer_first: bool) -> tuple[IntColumn, IntColumn]:
+    """Rank of each stage, and its place among those of its rank that may be the longer ones."""
+    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
+    rank, place = np.empty((2, stage_of.size), dtype=np.int64)
+    for number, own in enumerate(stage_of):
+        order = np.arange(vpp) if longer_first else np.arange(vpp)[::-1]
+        ends = (own[order] == 0) | (own[order] == stage_of.size - 1)
+        rank[own] = number
+        place[own[np.concatenate([order[~ends], order[ends]])]] = np.arange(vpp)
+    return rank, place
+
+
+def balanced(row: Splittable) -> IntMatrix:
+    """Layers of every rank that make the work of the busiest rank least; (1, rank).
+
+    Each layer goes to the rank that ends up with least work, those at the front first. All layers
+    count as much as the last one.
+    """
+    pair = (row.costs.forward + row.costs.backward)[:, 0]
+    total = np.maximum(0, row.shape[1] - row.may_be_empty)
+    work = np.array([row.ends[own].sum(axis=0) @ pair for own in row.stage_of])
+    layer = pair[MOE if row.job.model.moe_layers[-1] else DENSE]
+    work = work + total * layer
+    for _ in range(row.job.model.num_hidden_layers - int(total.sum())):
+        rank = int(np.argmin(work))
+        total[rank] += 1
+        work[rank] += layer
+    return np.asarray(total[None, :])
+
+
+def bounds_of_stages(row: Splittable) -> tuple[IntColumn, IntColumn]:
+    """Fewest and most layers of every virtual stage: only the first and the last may be empty."""
+    least = np.ones(row.num_stages, dtype=np.int64)
+    least[[0, -1]] = 0
+    return least, row.job.model.num_hidden_layers - least.sum() + least
+
+
+def windows(
+    row: Splittable,
+    paths: Paths,
+    value_s: float,
+    *,
+    memory: bool = True,
+    within: Windows | None = None,
+    in_time: bool = False,
+) -> Windows | None:
+    """What no split outside can have: memory, or terms of the step below `value_s`; None if none.
+
+    `within` is what is known already, maybe by the same paths and seconds: then all is `in_time`.
+
+    Each rank's number is refused where some path is too long even if the other layers lie where
+    they lengthen it least. Narrower windows of one rank leave fewer places to the layers of others,
+    so this is repeated until nothing changes.
+    """
+    allowed, seconds = _by_work(row, value_s), PathSeconds(row, paths)
+    if within:
+        number = np.arange(allowed.shape[1])
+        allowed &= (number >= within.least[:, None]) & (number <= within.most[:, None])
+    while allowed.any(axis=1).all():
+        low, high = _ends_of(allowed)
+        kinds, number = Kinds.of(row, low, high), _numbers(low, high)
+        fits = np.ones(number.shape, dtype=bool)
+        if not in_time:
+            fits = _least_steps(seconds, kinds, low, high) < value_s
+        if memory:
+            needs = _needs(row, kinds)
+            fits &= (needs.alone(number) <= needs.rounding[:, None, None]).all(axis=0)
+        narrower = np.zeros_like(allowed)
+        narrower[np.nonzero(fits)[0], number[fits]] = True
+        allowed, in_time = allowed & narrower, False
+        if allowed.any(axis=1).all() and np.array_equal(_ends_of(allowed), (low, high)):
+            return Windows(low, high)
+    return None
+
+
+def _least_steps(of: PathSeconds, kinds: Kinds, low: IntColumn, high: IntColumn) -> FloatColumn:
+    """Seconds at least of a step with each of `_numbers` on a rank; (rank, number).
+
+    Source: the longest path and what follows it; more layers may hide more traffic.
+    """
+    row, paths = of.row, of.paths
+    rank, number = np.arange(len(low))[:, None], _numbers(low, high)
+    behind, update = row.least_seconds
+    beyond = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
+    least = beyond[paths.rank, low[paths.rank]][:, None, None]
+    tail = np.where(paths.rank[:, None, None] == rank, behind[rank, number], least)
+    rates = of.rates(kinds, high)
+    layers = row.job.model.num_hidden_layers
+    seconds = (rates.with_others(low, high, layers) + tail).max(axis=0)
+    return np.asarray(seconds + update[rank, number])
+
+
+def _numbers(low: IntColumn, high: IntColumn) -> IntMatrix:
+    """Layers of each rank from its fewest on, as many as any rank has ways; its most at most."""
+    more = np.arange(int((high - low).max()) + 1)
+    return np.asarray(np.minimum(low[:, None] + more, high[:, None]))
+
+
+def _by_work(row: Splittable, value_s: float) -> BoolColumn:
+    """Numbers of layers that each rank can run in time, if the others run the rest; (rank, n)."""
+    layers, vpp = row.job.model.num_hidden_layers, row.shape[1]
+    if row.num_stages == 1:
+        return np.asarray(np.arange(layers + 1)[None, :] == layers)
+    pair = (row.costs.forward + row.costs.backward)[:, 0]
+    ends = row.ends[row.stage_of].sum(axis=1) @ pair
+    seconds = value_s / row.num_microbatches - ends
+    kind, count = usual_layers(row.job)
+    usual = np.floor(np.maximum(seconds / pair[kind] * (1 + ROUNDING), -1))
+    most = np.minimum(usual + (layers - count), layers).astype(np.int64)
+    least = np.maximum(np.maximum(0, vpp - row.may_be_empty), layers - (most.sum() - most))
+    number = np.arange(layers + 1)
+    return np.asarray((number >= least[:, None]) & (number <= most[:, None]))
+
+
+def _ends_of(allowed: BoolColumn) -> tuple[IntColumn, IntColumn]:
+    """First and last number of layers that each rank may hold."""
+    return np.argmax(allowed, axis=1), allowed.shape[1] - 1 - np.argmax(allowed[:, ::-1], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Sums over the layers of ranks, from below: `fixed` + sum over ranks of slope * layers."""
+
+    slope: FloatColumn
+    """Shape (row, rank)."""
+    fixed: FloatColumn
+    rounding: FloatColumn
+
+    @classmethod
+    def of(cls, row: Splittable, kinds: Kinds, costs: FloatColumn, fixed: FloatColumn) -> _Rows:
+        """From costs of shape (row, stage, kind).
+
+        The chunks of a rank differ by one layer, and the shorter ones may be the dearer ones.
+        """
+        slope, start = kinds.least(costs)
+        chunks = slope[:, row.stage_of]
+        mean = chunks.mean(axis=2)
+        uneven = (row.shape[1] - 1) * (mean - chunks.min(axis=2))
+        total = fixed + start.sum(axis=1) - uneven.sum(axis=1)
+        return cls(mean, total, np.abs(fixed) * ROUNDING)
+
+    def alone(self, number: IntMatrix) -> FloatColumn:
+        """Rows of one rank with so many layers; (row, rank, number)."""
+        return self.fixed[:, None, None] + self.slope[:, :, None] * number
+
+    def with_others(self, low: IntColumn, high: IntColumn, layers: int) -> FloatColumn:
+        """Every row with so many layers on one rank and the others elsewhere; (row, rank, number).
+
+        Source: fractional knapsack; the other layers go where a row grows least. Without one rank
+        they take as much as with it, or as with that rank full, less what is on it: whichever is
+        more.
+        """
+        room, left = high - low, layers - _numbers(low, high) - (low.sum() - low)[:, None]
+        order = np.argsort(self.slope, axis=1, kind="stable")
+        slope = np.take_along_axis(self.slope, order, axis=1)
+        each = np.repeat(slope.ravel(), room[order].ravel()).reshape(len(slope), -1)
+        filled = np.concatenate([np.zeros((len(each), 1)), np.cumsum(each, axis=1)], axis=1)
+        most = int(room.sum())
+        full = filled[:, (left + room[:, None]).clip(0, most)] - (self.slope * room)[:, :, None]
+        others = np.maximum(filled[:, left.clip(0, most)], full) + (self.slope @ low)[:, None, None]
+        own = self.slope[:, :, None] * (_numbers(low, high) - low[:, None])
+        possible = (left >= 0) & (left <= (most - room)[:, None])
+        return np.where(possible, self.fixed[:, None, None] + own + others, np.inf)
+
+
+ROUNDING = 1e-12
+"""Share of a sum of bytes that rounding may add."""
+
+
+@dataclass(frozen=True)
+class PathSeconds:
+    """Seconds of paths, as far as no window changes them."""
+
+    row: Splittable
+    paths: Paths
+
+    def rates(self, kinds: Kinds, most: IntColumn) -> _Rows:
+        """Seconds of paths on which every rank has so many layers at most.
+
+        Of the layers of a stage, min(N, n) are recomputed, which is bounded by its chord.
+        Source: derived.
+        """
+        row, paths, costs, fixed = self.row, self.paths, self.layers, self.ends
+        if row.recomputed:
+            stage = np.empty(row.num_stages)
+            stage[row.stage_of] = np.maximum(1, -(-most // row.shape[1]))[:, None]
+            slope, start = chord_of_min(np.array(row.recomputed), bounds_of_stages(row)[0], stage)
+            again = row.costs.again[[row.kinds[0], row.kinds[-1]], 0]
+            each = again if row.recomputes_all else np.full_like(again, again.min())
+            costs = costs + (paths.backward * slope)[:, :, None] * each
+            fixed = fixed + (paths.backward * start).sum(axis=1) * again.min()
+        return _Rows.of(row, kinds, costs, fixed + paths.hops * row.p2p)
+
+    @cached_property
+    def layers(self) -> FloatColumn:
+        """One layer on each stage, recomputation apart; (path, stage, kind). Source: derived."""
+        ways = [self.row.kinds[0], self.row.kinds[-1]]
+        return np.asarray(sum(c[:, :, None] * s[ways] for c, s in self._passes))
+
+    @cached_property
+    def ends(self) -> FloatColumn:
+        """Embedding, head and MTP modules; of each path. Source: derived."""
+        return np.asarray(sum((c @ self.row.ends * s).sum(axis=1) for c, s in self._passes))
+
+    @property
+    def _passes(self) -> list[tuple[IntMatrix, FloatColumn]]:
+        """How often paths cross each stage, and the seconds of one block by kind."""
+        one, paths = self.row.costs, self.paths
+        return [
+            (paths.forward, one.forward[:, 0]),
+            (paths.backward, one.backward[:, 0]),
+            (paths.weight, one.weight[:, 0]),
+        ]
+
+
+def _needs(row: Splittable, kinds: Kinds) -> _Rows:
+    """Bytes of ranks beyond what they may allocate."""
+    needs = row.memory_needs
+    return _Rows.of(row, kinds, needs.costs[:, :, [0, -1]], needs.constants)

@@ -1,0 +1,108 @@
+"""Parts that layers are made of, in torch: products, norms, activations, the MLP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.profiler.bench.inputs.tensors import Tensors
+from trainplan.profiler.bench.layers.norm import rms_norm
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Over how many ranks a layer is cut."""
+
+    tp: int = 1
+    ep: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Makes parameters and remembers them."""
+
+    tensors: Tensors
+    made: list[Tensor]
+
+    def matrix(self, *shape: int) -> Tensor:
+        """Random."""
+        self.made.append(self.tensors.weight(*shape))
+        return self.made[-1]
+
+    def vector(self, size: int, value: float) -> Tensor:
+        """One number everywhere: norm weights and biases."""
+        import torch  # noqa: PLC0415
+
+        made = torch.full((size,), value, device=self.tensors.device, dtype=self.tensors.dtype)
+        self.made.append(made.requires_grad_())
+        return made
+
+
+class Linear:
+    """A product with a weight stored as (out, in)."""
+
+    def __init__(self, weights: Weights, inputs: int, outputs: int, *, bias: bool = False) -> None:
+        self.weight = weights.matrix(outputs, inputs)
+        self.bias = weights.vector(outputs, 0.0) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Rows of `x` times the weight."""
+        import torch  # noqa: PLC0415
+
+        return torch.nn.functional.linear(x, self.weight, self.bias)
+
+
+class Norm:
+    """RMSNorm, or LayerNorm where the model has it and the size is that of the hidden state."""
+
+    def __init__(self, weights: Weights, model: ModelSpec, size: int, *, layer: bool) -> None:
+        self.weight, self.eps = weights.vector(size, 1.0), model.norm_eps
+        layer = layer and model.norm == "layernorm"
+        self.bias = weights.vector(size, 0.0) if layer else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Normed over the last dim."""
+        import torch  # noqa: PLC0415
+
+        if self.bias is None:
+            return rms_norm(x, self.weight, self.eps)
+        return torch.nn.functional.layer_norm(
+            x, self.weight.shape, self.weight, self.bias, self.eps
+        )
+
+
+def hidden_norm(weights: Weights, model: ModelSpec) -> Norm:
+    """A norm of the hidden state."""
+    return Norm(weights, model, model.hidden_size, layer=True)
+
+
+def activate(name: str, x: Tensor) -> Tensor:
+    """The activation function of a model."""
+    import torch  # noqa: PLC0415
+
+    functional = torch.nn.functional
+    if name == "silu":
+        return functional.silu(x)
+    if name.startswith("gelu"):
+        return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
+    return functional.relu(x).square() if name == "relu2" else functional.relu(x)
+
+
+class Mlp:
+    """Up, gate and down projection of some columns."""
+
+    def __init__(self, weights: Weights, model: ModelSpec, width: int, *, bias: bool) -> None:
+        h, self.activation = model.hidden_size, model.activation
+        self.gate = Linear(weights, h, width, bias=bias) if model.gated_mlp else None
+        self.up = Linear(weights, h, width, bias=bias)
+        self.down = Linear(weights, width, h, bias=bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The half of a layer behind its norm."""
+        if self.gate is None:
+            return self.down(activate(self.activation, self.up(x)))
+        return self.down(activate(self.activation, self.gate(x)) * self.up(x))

@@ -1,0 +1,126 @@
+"""One product of fixed size, timed again and again: does the machine still run as it did?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from pydantic import NonNegativeInt, PositiveFloat
+
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.evidence.profile import Flag
+from trainplan.profiler.host.nvml import driver
+from trainplan.profiler.task import Clock, Place
+
+PRODUCT_SIZE = {"cuda": 8192, "cpu": 512}
+"""Edge of the matrices: 1.1 TFLOP, some milliseconds of a GPU; 0.3 GFLOP on the CPU."""
+NOISE = "noisy neighbour or throttling:"
+"""How notes of it begin."""
+TOLERANCE_FRACTION = {"cuda": 0.03, "cpu": 0.10}
+"""A slower or faster product is remarked upon."""
+
+
+class State(Spec):
+    """How a rank runs compared with the start."""
+
+    rank: NonNegativeInt
+    host: str
+    ratio: PositiveFloat
+    """Seconds of the product over those at the start."""
+    slowed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The machine is not as it was."""
+
+    flag: Flag
+    note: str
+
+
+@dataclass(slots=True)
+class Canary:
+    """The fixed product on this rank, and how long it took at the start."""
+
+    place: Place
+    host: str
+    clock: Clock
+    product: Callable[[], object]
+    first_seconds: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first_seconds = self.clock.time(self.product).seconds
+
+    def state(self) -> State:
+        """How this rank runs now; a product that differs is timed once more, as chance would."""
+        ratio = self._ratio()
+        if abs(ratio - 1) > TOLERANCE_FRACTION[self.place.device]:
+            ratio = min(ratio, self._ratio(), key=lambda value: abs(value - 1))
+        slowed_by = _slowed_by(self.place)
+        return State(rank=self.place.rank, host=self.host, ratio=ratio, slowed_by=slowed_by)
+
+    def _ratio(self) -> float:
+        return self.clock.time(self.product).seconds / self.first_seconds
+
+
+def changes(states: Sequence[State], item: str, place: Place) -> Iterator[Change]:
+    """What differs from the start after an item, of all ranks in a sentence or two."""
+    tolerance = TOLERANCE_FRACTION[place.device]
+    odd = [state for state in states if abs(state.ratio - 1) > tolerance]
+    if odd:
+        most = max(odd, key=lambda state: abs(state.ratio - 1))
+        yield Change(
+            "drift",
+            f"{NOISE} after item {item} a fixed matrix product took "
+            f"{most.ratio:.2f} times as long as at the start on rank {most.rank} of {most.host}, "
+            f"and differed by more than {tolerance:.0%} on {len(odd)} of {len(states)} ranks",
+        )
+    for state in states:
+        for reason in state.slowed_by:
+            where = f"the GPU of rank {state.rank} on {state.host}"
+            yield Change("throttled", f"{where} was slowed down by {reason}")
+
+
+def canary(place: Place, host: str, clock: Clock) -> Canary:
+    """The canary of this rank, timed for the first time."""
+    import torch  # noqa: PLC0415
+
+    size = PRODUCT_SIZE[place.device]
+    dtype = torch.bfloat16 if place.device == "cuda" else torch.float32
+    left, right = (torch.randn(size, size, device=place.device, dtype=dtype) for _ in range(2))
+    return Canary(place, host, clock, lambda: left @ right)
+
+
+def crowd(used: float | None, cores: int, place: Place, host: str) -> str:
+    """A sentence where others leave a host less than is measured; else nothing.
+
+    Measurements on the CPU use all of its cores, those of a GPU one for each rank.
+    """
+    wanted = (
+        cores * (1 - TOLERANCE_FRACTION["cpu"])
+        if place.device == "cpu"
+        else float(min(cores, place.local_world_size))
+    )
+    if used is None or cores - used >= wanted:
+        return ""
+    return (
+        f"{NOISE} other programs used {used:.1f} of {cores} cores of {host} at the start: "
+        "what is measured may be several times too slow, measure again when they are done"
+    )
+
+
+def slow_ranks(first_seconds: tuple[float, ...], place: Place) -> Iterator[int]:
+    """Ranks that are slower than the others from the start on."""
+    usual = median(first_seconds)
+    for rank, seconds in enumerate(first_seconds):
+        if seconds > usual * (1 + TOLERANCE_FRACTION[place.device]):
+            yield rank
+
+
+def _slowed_by(place: Place) -> tuple[str, ...]:
+    nvidia = driver() if place.device == "cuda" else None
+    devices = nvidia.devices() if nvidia else ()
+    if nvidia is None or place.local_rank >= len(devices):
+        return ()
+    return nvidia.slowed_by(devices[place.local_rank])

@@ -1,0 +1,109 @@
+"""The journal on its drive: appended to by one process, and by one run at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.journal.records import AGAIN, JournalContent, Record, line_of, read_journal
+
+
+class JournalFile:
+    """Appends records; each one is on the drive when `append` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def content(self) -> JournalContent | None:
+        """What is there so far; null where nothing is.
+
+        Raises:
+            SpecError: The file is no journal.
+        """
+        content = self.path.read_bytes() if self.path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]  # a torn line may end inside a character
+        return read_journal(_text(whole)) if whole else None
+
+    def remove(self) -> None:
+        """Begin anew.
+
+        Raises:
+            ProfilerError: Its folder refuses it.
+        """
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ProfilerError(
+                f"{self.path}: cannot be removed ({error.strerror}): choose another --output"
+            ) from error
+
+    def append(self, record: Record) -> None:
+        """Write a record behind all others."""
+        with self.path.open("a+b") as file:
+            _drop_torn_line(file.fileno())
+            file.write(line_of(record).encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _text(lines: bytes) -> str:
+    try:
+        return lines.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = lines[: error.start].count(b"\n") + 1
+        raise SpecError(f"line {number} of the journal is no UTF-8 text: {AGAIN}") from error
+
+
+def _drop_torn_line(descriptor: int) -> None:
+    """Cut off what follows the last line break: a run was killed while it wrote."""
+    end = os.lseek(descriptor, 0, os.SEEK_END)
+    if end == 0 or os.pread(descriptor, 1, end - 1) == b"\n":
+        return
+    whole = os.pread(descriptor, end, 0)
+    os.ftruncate(descriptor, whole.rfind(b"\n") + 1)
+
+
+@contextmanager
+def only_run(path: Path) -> Iterator[None]:
+    """Hold the lock file while the body runs; the system frees it when the process ends.
+
+    Raises:
+        ProfilerError: Another run holds it.
+    """
+    descriptor = _locked(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    try:
+        from fcntl import LOCK_EX, LOCK_NB, flock  # noqa: PLC0415 (not on Windows)
+    except ImportError:
+        return os.open(path, os.O_RDWR | os.O_CREAT)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            flock(descriptor, LOCK_EX | LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise ProfilerError(
+                f"another run measures into this output and holds {path}: wait for it, stop it, or "
+                "choose another --output"
+            ) from error
+        if _still_there(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # the run before removed it just now
+
+
+def _still_there(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,119 @@
+"""The ranks of a run: how they find each other, tell each other things, and part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.watch.heartbeat import START_SECONDS
+from trainplan.profiler.task import Place
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+    from torch.distributed import ProcessGroup
+
+DATA_FRACTION = 0.5
+CONTROL_FRACTION = 0.8
+"""When a rank gives up waiting, of the time a task has: for data before it does for control."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """All processes of the run, seen by one of them."""
+
+    place: Place
+    control: ProcessGroup
+    """Of all ranks on the CPU, beside the groups whose traffic is measured."""
+
+    def gather(self, text: str) -> tuple[str, ...]:
+        """What every rank says, by rank, on every rank; waits for all of them."""
+        import torch.distributed as dist  # noqa: PLC0415
+
+        said = [""] * self.place.world_size
+        dist.all_gather_object(said, text, group=self.control)
+        return tuple(said)
+
+    def from_first(self, text: str) -> str:
+        """What rank 0 says, on every rank."""
+        import torch.distributed as dist  # noqa: PLC0415
+
+        said = [text]
+        dist.broadcast_object_list(said, src=0, group=self.control)
+        return said[0]
+
+
+def this_place() -> Place:
+    """Where torchrun put this process: a GPU for each one of the host, or the CPU.
+
+    Raises:
+        ProfilerError: More processes than GPUs.
+    """
+    import torch  # noqa: PLC0415
+
+    local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if 0 < num_gpus < local_world_size:
+        raise ProfilerError(
+            f"{local_world_size} processes but {num_gpus} GPUs that this process may use: ask for "
+            "fewer processes per node, or set CUDA_VISIBLE_DEVICES"
+        )
+    return Place(
+        device="cuda" if num_gpus else "cpu",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        local_rank=int(os.environ["LOCAL_RANK"]),
+        local_world_size=local_world_size,
+    )
+
+
+def join(place: Place, deadline_seconds: float) -> Ranks:
+    """Connect all ranks: NCCL for data on GPUs, gloo on the CPU and for control.
+
+    gloo gives up before a task's time is up, so that the ranks that wait for a rank that hangs can
+    be told from it. NCCL ends the process when it gives up, hence after that time; on GPUs the
+    clock gives up.
+    """
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+
+    backend, patience = "gloo", DATA_FRACTION * deadline_seconds
+    if place.device == "cuda":
+        torch.cuda.set_device(place.local_rank)
+        # not told the device, NCCL connects when first used: memory is measured without it
+        backend, patience = "nccl", 2 * deadline_seconds
+    dist.init_process_group(
+        backend,
+        store=_meet(place),
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=timedelta(seconds=patience),
+    )
+    control = dist.new_group(
+        backend="gloo", timeout=timedelta(seconds=CONTROL_FRACTION * deadline_seconds)
+    )
+    assert isinstance(control, dist.ProcessGroup), "this rank is in the group of all ranks"
+    return Ranks(place, control)
+
+
+def _meet(place: Place) -> Store:
+    """Wait for all ranks to be there, which takes longer than a group may wait for one of them."""
+    from torch._C._distributed_c10d import PrefixStore  # noqa: PLC0415
+    from torch.distributed.rendezvous import rendezvous  # noqa: PLC0415
+
+    patience = timedelta(seconds=START_SECONDS)
+    meet: Callable[..., Iterator[tuple[Store, int, int]]] = rendezvous
+    store, _, _ = next(meet("env://", timeout=patience))
+    store.set(f"trainplan/{place.rank}", "here")
+    store.wait([f"trainplan/{rank}" for rank in range(place.world_size)], patience)
+    return PrefixStore("trainplan", store)
+
+
+def leave() -> None:
+    """Disconnect from the other ranks."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    dist.destroy_process_group()

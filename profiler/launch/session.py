@@ -1,0 +1,149 @@
+"""What every rank runs: `python -m trainplan.profiler.launch.session`, started by `profiler.launch.launch`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.spec.evidence.profile import Host
+from trainplan.profiler.host.canary import canary, crowd, slow_ranks
+from trainplan.profiler.host.clock import DeviceClock
+from trainplan.profiler.host.cores import busy_cores, usable_cores
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.watch.heartbeat import Heart, leave_on_signal
+from trainplan.profiler.journal.records import Header
+from trainplan.profiler.journal.file import JournalFile
+from trainplan.profiler.host.machine import this_host, this_software
+from trainplan.profiler.watch.processes import die_with_parent
+from trainplan.profiler.launch.ranks import DATA_FRACTION, Ranks, join, leave, this_place
+from trainplan.profiler.task import Item, Place, Request
+from trainplan.profiler.launch.loop import Restart, Walk
+
+LISTEN_SECONDS = 0.5
+"""Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the supervisor tells each rank."""
+
+    request: Path
+    journal: Path
+    """Written by rank 0 alone."""
+    status: Path
+    """Folder of the heartbeats."""
+    deadline_seconds: float
+    """Of one task."""
+
+
+def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | None = None) -> int:
+    """Measure what the request asks for, as one of the ranks that torchrun started."""
+    die_with_parent(signal.SIGKILL)
+    options = _options(arguments)
+    heart = Heart(options.status, int(os.environ["RANK"]))
+    leave_on_signal(heart)
+    try:
+        _run(options, heart, _registry() if items is None else items)
+    except Restart:
+        heart.tell("restart")
+        os._exit(0)  # the groups are broken: to part in order would wait for ever
+    except PlanError as error:
+        heart.tell("refused", detail=str(error))
+        return 2
+    except RuntimeError:  # what torch raises where another rank is gone
+        heart.end("alone")
+        raise
+    heart.tell("finished")
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> Options:
+    # torchrun takes an option for its own where it is the beginning of one of its own
+    parser = argparse.ArgumentParser(
+        prog="python -m trainplan.profiler.launch.session", allow_abbrev=False
+    )
+    parser.add_argument("--request", type=Path, required=True)
+    parser.add_argument("--journal", type=Path, required=True)
+    parser.add_argument("--status", type=Path, required=True)
+    parser.add_argument("--deadline", type=float, required=True)
+    found = parser.parse_args(arguments)
+    return Options(found.request, found.journal, found.status, found.deadline)
+
+
+def _registry() -> Mapping[str, Item]:
+    from trainplan.profiler.bench import ITEMS  # noqa: PLC0415 (tests bring items of their own)
+
+    return ITEMS
+
+
+def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
+    request = Request.model_validate_json(options.request.read_text("utf-8"))
+    chosen = _chosen(request, items)
+    place = this_place()
+    ranks = join(place, options.deadline_seconds)
+    heart.tell("waiting")
+    _must_agree(ranks, request.model_dump_json())
+    clock = DeviceClock(
+        place, request.quick, ranks.control, DATA_FRACTION * options.deadline_seconds
+    )
+    hosts = tuple(Host.model_validate_json(text) for text in ranks.gather(_host(place)) if text)
+    header = Header(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        request=request,
+        software=this_software(place),
+        hosts=hosts,
+    )
+    crowds = ranks.gather(_crowd(place, heart.beat.host))
+    bird = canary(place, heart.beat.host, clock)
+    first_seconds = ranks.gather(repr(bird.first_seconds))
+    walk = Walk(ranks, clock, heart, bird, JournalFile(options.journal))
+    walk.open(header)
+    walk.plan(request, chosen)
+    for sentence in filter(None, crowds):
+        walk.note(sentence)
+    walk.note_slow(tuple(slow_ranks(tuple(map(float, first_seconds)), place)))
+    walk.run()
+    ranks.gather("")
+    leave()
+
+
+def _chosen(request: Request, items: Mapping[str, Item]) -> tuple[Item, ...]:
+    unknown = [name for name in request.only if name not in items]
+    if unknown:
+        raise ProfilerError(
+            f"nothing is measured under the name {unknown[0]!r}: choose of {', '.join(items)}"
+        )
+    return tuple(item for name, item in items.items() if not request.only or name in request.only)
+
+
+def _must_agree(ranks: Ranks, request: str) -> None:
+    requests = ranks.gather(request)
+    others = [rank for rank, text in enumerate(requests) if text != requests[0]]
+    if others:
+        raise ProfilerError(
+            f"rank {others[0]} was asked for other measurements than rank 0: "
+            "start the same command on every node"
+        )
+
+
+def _host(place: Place) -> str:
+    """This host as JSON, said by its first process alone."""
+    return "" if place.local_rank else this_host(place).model_dump_json()
+
+
+def _crowd(place: Place, host: str) -> str:
+    """What others do on this host, said by its first process while all others wait."""
+    return (
+        "" if place.local_rank else crowd(busy_cores(LISTEN_SECONDS), usable_cores(), place, host)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,301 @@
+"""Every kind of bad input: one line that says what to do, exit code 2, nothing written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import TINY, Outcome, plan, refused, with_value
+from trainplan.cli.files.disk import LARGEST_FILE_BYTES
+from trainplan.costmodel.catalog.models import preset_config
+
+
+def searched(option: str, value: str) -> Outcome:
+    return plan("search", *with_value(TINY, option, value))
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "nan", "", "1e400", "9" * 400])
+@pytest.mark.parametrize("option", ["--global-batch-size", "--seq-length"])
+def test_a_size_that_is_no_positive_whole_number_is_refused(option: str, value: str):
+    refused(searched(option, value), option)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--memory-margin", "nan"),
+        ("--memory-margin", "1"),
+        ("--memory-margin", "-0.1"),
+        ("--time-limit", "nan"),
+        ("--time-limit", "inf"),
+        ("--time-limit", "0"),
+        ("--tokens", "0"),
+        ("--tokens", "many"),
+        ("--tokens", "nan"),
+        ("--tokens", "9e99"),
+        ("--top", "0"),
+        ("--precision", "int4"),
+        ("--runtime", "megatron"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(option: str, value: str):
+    refused(plan("search", *TINY, option, value), option)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0x8:h100-sxm", ["no GPUs"]),
+        ("8x0:h100-sxm", ["no GPUs"]),
+        ("8x8:h100-smx", ["h100-sxm", "did you mean"]),
+        ("8x8", ["8x8:h100-sxm"]),
+        ("", ["8x8:h100-sxm"]),
+        ("9" * 5000 + "x8:h100-sxm", ["at most"]),
+        ("999999999x8:h100-sxm", ["at most"]),
+        ("missing.yaml", ["no such file"]),
+        ("a\0b", ["NODESxGPUS"]),
+        ("x" * 5000, ["NODESxGPUS"]),
+    ],
+)
+def test_a_cluster_that_is_none_is_refused(text: str, words: list[str]):
+    refused(searched("--cluster", text), *words)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("state-spaces/mamba-2.8b", ["state-space", "not modelled"]),
+        ("google/vit-large-patch16-224", ["vision", "not modelled"]),
+        ("google/flan-t5-xxl", ["encoder-decoder", "not modelled"]),
+        ("bert-large", ["encoder", "not modelled"]),
+        ("llama3-71b", ["did you mean 'llama3-70b'"]),
+        ("llama3-8B", ["unknown model 'llama3-8B'", "did you mean 'llama3-8b'"]),
+        ("mine/config.jsn", ["unknown model 'mine/config.jsn'"]),
+        ("meta-llama/Llama-3.1-70B", ["llama3.1-70b"]),
+        ("missing/config.json", ["no such file"]),
+        ("", ["unknown model"]),
+    ],
+)
+def test_a_model_that_is_none_is_refused(name: str, words: list[str]):
+    refused(searched("--model", name), *words)
+
+
+@pytest.mark.parametrize("option", ["--model", "--cluster"])
+def test_a_toml_file_is_refused_with_the_form_to_write(option: str, tmp_path: Path):
+    path = tmp_path / "mine.toml"
+    path.write_text('gpu = "h100-sxm"\n')
+    refused(searched(option, str(path)), "TOML", "YAML")
+
+
+def changed_config(folder: Path, **changes: object) -> Path:
+    """A valid config.json with some values changed; None removes one."""
+    config = {**preset_config("llama3-8b"), **changes}
+    path = folder / "config.json"
+    path.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"vocab_size": None}, ["lacks 'vocab_size'", "add it"]),
+        ({"num_attention_heads": 30, "head_dim": 128}, ["num_key_value_heads"]),
+        ({"hidden_size": -4096}, ["hidden_size", "positive"]),
+        ({"num_hidden_layers": 0}, ["num_hidden_layers"]),
+        ({"model_type": "mamba2"}, ["state-space"]),
+        ({"model_type": "vit"}, ["vision"]),
+        ({"model_type": "t5"}, ["encoder-decoder"]),
+        ({"model_type": "lama"}, ["llama"]),
+        ({"model_type": "bloom"}, ["'bloom'", "YAML file"]),
+        ({"is_encoder_decoder": True}, ["encoder-decoder"]),
+    ],
+)
+def test_a_config_that_makes_no_model_is_refused_with_its_path(
+    tmp_path: Path, changes: dict[str, object], words: list[str]
+):
+    path = changed_config(tmp_path, **changes)
+    refused(searched("--model", str(path)), str(path), *words)
+
+
+def test_more_experts_per_token_than_experts_is_refused(tmp_path: Path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**preset_config("mixtral-8x7b"), "num_experts_per_tok": 9}))
+    refused(searched("--model", str(path)), "num_experts_per_tok", "lower it")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"model_type": "llama", "hid', [":1:25: not JSON"]),
+        (b"", [":1:1: not JSON"]),
+        (b"PK\x03\x04\x00\x00", [":1: binary file"]),
+        (b"\x1f\x8b\x08\x08", ["compressed", "gunzip"]),
+        (b'{\n"model_type": "\xff"}', [":2:16: not UTF-8"]),
+        (b"[1, 2]", ["a list"]),
+        (b'{"hidden_size": NaN}', ["NaN"]),
+        (b'{"hidden_size": -Infinity}', ["Infinity"]),
+        (b'{"hidden_size": 1e999}', ["1e999"]),
+        (b'{"hidden_size": 1, "hidden_size": 2}', ["hidden_size", "twice"]),
+        (b'{"hidden_size": ' + b"9" * 5000 + b"}", [""]),
+        (b"[" * 100_000, ["nested"]),
+        (b"{}", ["model_type"]),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_with_its_place(
+    tmp_path: Path, content: bytes, words: list[str]
+):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    refused(searched("--model", str(path)), str(path), *words)
+
+
+def test_a_file_of_a_gigabyte_is_refused_without_reading_it(tmp_path: Path):
+    path = tmp_path / "weights.json"
+    with path.open("wb") as file:
+        file.truncate(10**9)
+    refused(searched("--model", str(path)), f"larger than {LARGEST_FILE_BYTES // 10**6} MB")
+
+
+def test_an_endless_file_is_refused():
+    refused(searched("--model", "/dev/zero"), "larger than")
+
+
+def test_a_folder_without_config_is_refused(tmp_path: Path):
+    refused(searched("--model", str(tmp_path)), "no config.json in this folder")
+
+
+GROUP = "groups:\n  - gpu: h100-sxm\n    num_nodes: 1\n    gpus_per_node: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GROUP.replace("num_nodes: 1", "num_nodes: 0"), [":3:", "'groups.0.num_nodes'"]),
+        (GROUP.replace("num_nodes: 1", "num_nodes: .nan"), [":3:", "'groups.0.num_nodes'"]),
+        (GROUP.replace("h100-sxm", "h100-smx"), [":2:", "did you mean"]),
+        (GROUP.replace("gpus_per_node", "gpu_per_node"), ["gpu", "node"]),
+        (GROUP + "    price_per_gpu_hour: .inf\n", [":5:", "price_per_gpu_hour"]),
+        (GROUP + "name: a\nname: b\n", [":6:1", "twice"]),
+        (GROUP + "a: &x [1]\nb: *x\n", [":6:", "aliases"]),
+        (GROUP + "\tname: x\n", [":5:"]),
+        (GROUP + "name: !!python/object/apply:os.system [id]\n", [":5:"]),
+        (GROUP + "? [a, b]\n: 1\n", [":5:3", "no key"]),
+        (GROUP + "? {a: b}\n: 1\n", [":5:3", "no key"]),
+        (GROUP + "name: !!bool x\n", [":5:7", "tags are refused"]),
+        (GROUP + 'name: !!int ""\n', [":5:7", "tags are refused"]),
+        (GROUP + 'name: !!timestamp "x"\n', [":5:7", "tags are refused"]),
+        (GROUP + "name: !own x\n", [":5:7", "tags are refused"]),
+        (GROUP + "name: 1" + ":0" * 400 + ".5\n", ["not YAML"]),
+        ("0x" + "f" * 5000 + ": 1\n", ["not YAML"]),
+        (GROUP.replace("num_nodes: 1", "num_nodes: true"), [":3:", "'groups.0.num_nodes'", "true"]),
+        (GROUP.replace("num_nodes: 1", "num_nodes: yes"), [":3:", "must be a number"]),
+        (GROUP + "    nic: {per_node: on, gb_per_s: 50}\n", [":5:", "'groups.0.nic.per_node'"]),
+        ("groups: []\n", [":1:", "'groups'", "an empty list"]),
+        ("", ["an empty file"]),
+        ("- 1\n", ["a list"]),
+        ("1: 2\n", ["not a word"]),
+        ("[" * 5000, ["nested"]),
+    ],
+)
+def test_a_cluster_file_is_refused_with_line_and_field(tmp_path: Path, text: str, words: list[str]):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    refused(searched("--cluster", str(path)), str(path), *words)
+
+
+def test_a_cluster_file_in_json_is_told_how_it_is_read(tmp_path: Path):
+    group = {"gpu": "h100-sxm", "num_nodes": 1, "gpus_per_node": 8}
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"groups": [group]}))
+    refused(searched("--cluster", str(path)), str(path), "cluster file is YAML", ".yaml")
+
+
+def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path):
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60)]
+    path = tmp_path / "cluster.yaml"
+    path.write_text("\n".join(lines))
+    refused(searched("--cluster", str(path)), "aliases")
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        ("tp=8,tq=1", ["unknown layout field 'tq'"]),
+        ("tensor=8", ["known: tp"]),
+        ("tp", ["FIELD=VALUE"]),
+        ("", ["FIELD=VALUE"]),
+        ("tp=0", ["at least 1"]),
+        ("tp=-2", ["whole number"]),
+        ("tp=" + "9" * 5000, ["at most 9 digits"]),
+        ("tp=" + "0" * 12 + "9" * 5000, ["whole number"]),
+        ("tp=" + "0" * 5000, ["at least 1"]),
+        ("tp=3", ["does not divide"]),
+        ("tp=2,tp=4", ["twice"]),
+        ("tp=2,dp=1", ["needs", "GPUs"]),
+        ("zero_stage=4", ["zero_stage"]),
+        ("schedule=zigzag", ["schedule"]),
+        ("recompute=some", ["recompute"]),
+        ("recompute_modules=mpl", ["mpl"]),
+        ("offload=2", ["offload"]),
+        ("offload=nan", ["offload"]),
+        ("sequence_parallel=maybe", ["true or false"]),
+        ("tp=8", ["rule"]),
+    ],
+)
+def test_a_layout_that_is_none_is_refused(layout: str, words: list[str]):
+    refused(plan("estimate", *TINY, "--layout", layout), *words)
+
+
+@pytest.mark.parametrize("text", ["tp", "tq=8", "tp=x", "recompute=some", "recompute_modules=x"])
+@pytest.mark.parametrize("option", ["--fix", "--exclude"])
+def test_a_choice_that_is_none_is_refused(option: str, text: str):
+    refused(plan("search", *TINY, option, text))
+
+
+def test_a_baseline_that_is_illegal_is_refused():
+    refused(plan("search", *TINY, "--baseline", "tp=8"), "--baseline")
+
+
+def test_an_unknown_command_is_refused_with_the_nearest():
+    refused(plan("serch"), "did you mean 'search'")
+
+
+def test_all_fields_that_are_missing_or_unknown_are_told_at_once(tmp_path: Path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text("groups:\n  - gpu: h100-sxm\n    nodes: 2\n")
+    refused(
+        searched("--cluster", str(path)),
+        "'groups.0.num_nodes': is missing: add it",
+        "also 'groups.0.gpus_per_node' is missing, 'groups.0.nodes' is unknown",
+    )
+
+
+@pytest.mark.parametrize("number", [999, 12])
+def test_the_last_layer_is_not_offloaded(number: int):
+    words = ("--option", f"offload_activation_layers={number}")
+    said = f"offload_activation_layers = {number} leaves none of the 12 layers"
+    refused(plan("search", *TINY, *words), said, "give 11 or fewer")
+
+
+def test_a_gpu_without_a_fused_core_cannot_be_told_to_have_one():
+    old = with_value(TINY, "--cluster", "1x8:v100-sxm-32gb")
+    words = ("--precision", "fp16", "--option", "attention=flash")
+    refused(plan("search", *old, *words), "no fused core runs on v100-sxm-32gb")
+    assert plan("search", *old, "--precision", "fp16", "--option", "attention=unfused").code == 0
+
+
+def test_a_setting_that_cannot_be_exported_is_told_when_it_is_searched():
+    done = plan("search", *TINY, "--option", "cross_entropy=fused")
+    assert done.code == 0, done.err
+    assert "`plan export` will refuse: megatron-lm does not run cross_entropy=fused" in " ".join(
+        done.out.split()
+    )
+    assert "will refuse" not in plan("search", *TINY, "--option", "cross_entropy=jit").out
+
+
+def test_an_option_for_experts_is_told_to_be_idle_in_a_dense_model():
+    done = plan("search", *TINY, "--option", "moe_dispatcher=deepep")
+    assert done.code == 0, done.err
+    assert "moe_dispatcher changes nothing" in done.out
+    assert "changes nothing" not in plan("search", *TINY).out

@@ -1,0 +1,108 @@
+"""Arguments become specs: models, clusters, layouts, tokens."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from trainplan.cli.files.inputs import load_cluster, load_model
+from trainplan.cli.options.layout_text import READERS, SHORT_NAMES, parse_layout
+from trainplan.cli.options.parameters import token_count
+from trainplan.cli.render.parts.terms import LABELS
+from trainplan.cli.render.parts.text import SHORT_MODULES, recompute_text
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.catalog.models import preset, preset_config
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, Layout, OffloadSpec
+from trainplan.costmodel.step.simulate import Terms
+
+CLUSTER = parse_cluster("8x8:h100-sxm")
+CONTEXT = click.Context(click.Command("plan"))
+OPTION = click.Option(["--tokens"])
+
+
+def test_a_config_its_folder_and_its_preset_are_one_model(tmp_path: Path):
+    folder = tmp_path / "my-llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(dict(preset_config("llama3-8b"))))
+    model = preset("llama3-8b").model_copy(update={"name": "my-llama"})
+    assert load_model(str(folder)) == model
+    assert load_model(str(folder / "config.json")) == model
+    assert load_model("llama3-8b") == preset("llama3-8b")
+
+
+def test_our_yaml_takes_the_fields_of_a_model(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    fields = preset("deepseek-v3").model_dump(mode="json", exclude={"name"})
+    path.write_text(json.dumps(fields))  # JSON is YAML
+    assert load_model(str(path)) == preset("deepseek-v3").model_copy(update={"name": "mine"})
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path):
+    path = tmp_path / "config.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(dict(preset_config("gpt2"))).encode())
+    assert load_model(str(path)).hidden_size == 768
+
+
+def test_a_cluster_file_and_its_short_form_are_one_cluster(tmp_path: Path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "name: 8x8:h100-sxm\ngroups:\n  - {gpu: h100-sxm, num_nodes: 8, gpus_per_node: 8}\n"
+    )
+    assert load_cluster(str(path)) == load_cluster("8x8:h100-sxm")
+
+
+def test_every_field_of_a_layout_has_a_reader():
+    assert set(READERS) == set(Layout.model_fields)
+    assert set(SHORT_NAMES.values()) <= set(READERS)
+
+
+def test_every_term_and_module_has_words():
+    assert set(LABELS) == set(Terms.__slots__)
+    assert set(SHORT_MODULES) == set(RECOMPUTE_MODULES)
+
+
+@pytest.mark.parametrize("module", RECOMPUTE_MODULES)
+def test_recomputed_modules_are_read_as_the_tables_write_them(module):
+    layout = Layout(dp=64, recompute="selective", recompute_modules=(module,))
+    short = recompute_text(layout)
+    for text in (f"recompute={short}", f"recompute_modules={short}", f"recompute={module}"):
+        assert parse_layout(text, CLUSTER) == layout
+    for wrong in (f"recompute={module}+full", f"recompute_num_layers={module}"):
+        with pytest.raises(SpecError, match="recompute"):
+            parse_layout(wrong, CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("tp=8,pp=4", Layout(tp=8, pp=4, dp=2)),
+        ("tp=8,pp=4,vpp=2", Layout(tp=8, pp=4, vpp=2, dp=2, schedule="interleaved")),
+        ("mbs=2,zero=3", Layout(dp=64, micro_batch_size=2, zero_stage=3)),
+        ("tp = 2 , sp = true", Layout(tp=2, dp=32, sequence_parallel=True)),
+        (
+            "recompute=full",
+            Layout(dp=64, recompute="full", recompute_method="uniform", recompute_num_layers=1),
+        ),
+        (
+            "recompute=selective",
+            Layout(dp=64, recompute="selective", recompute_modules=("core_attn",)),
+        ),
+        (
+            "recompute_modules=core_attn+mlp",
+            Layout(dp=64, recompute="selective", recompute_modules=("core_attn", "mlp")),
+        ),
+        ("offload=0.5", Layout(dp=64, offload=OffloadSpec(optimizer=0.5))),
+    ],
+)
+def test_what_a_layout_leaves_out_follows_from_the_rest(text: str, layout: Layout):
+    assert parse_layout(text, CLUSTER) == layout
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("15T", 15 * 10**12), ("1e12", 10**12), ("1.5B", 1_500_000_000), ("1_000", 1000), ("7", 7)],
+)
+def test_tokens_are_read_exactly(text: str, tokens: int):
+    assert token_count(CONTEXT, OPTION, text) == tokens

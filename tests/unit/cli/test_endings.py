@@ -1,0 +1,275 @@
+"""Plans, files to write and how a run ends: nothing half-written, never a traceback."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import LLAMA, PLAN, TINY, plan, plan_process, refused, with_value
+from trainplan.cli.main import ControlC, run
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.planner.exporters import EXPORTERS
+
+needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema": "trainplan/plan/v2"}, ["trainplan/plan/v2", "make the plan again"]),
+        ({"best": {}}, [""]),
+        ({"model": []}, [""]),
+        ({"cluster": {"groups": []}}, ["groups"]),
+    ],
+)
+def test_a_plan_that_is_none_is_refused(
+    tmp_path: Path, change: dict[str, object], words: list[str]
+):
+    made = tmp_path / "plan.json"
+    assert plan("search", *TINY, "--output", made).code == 0
+    made.write_text(json.dumps({**json.loads(made.read_text()), **change}))
+    refused(plan("export", made, "--output-dir", tmp_path / "launch"), str(made), *words)
+    assert not (tmp_path / "launch").exists()
+
+
+def test_a_plan_that_is_no_json_is_refused(tmp_path: Path):
+    made = tmp_path / "plan.json"
+    made.write_text('{"schema": ')
+    refused(plan("export", made, "--output-dir", tmp_path / "launch"), f"{made}:1:12")
+
+
+def test_an_edited_plan_with_an_illegal_layout_is_refused(tmp_path: Path):
+    made = tmp_path / "plan.json"
+    assert plan("search", *TINY, "--output", made).code == 0
+    document = json.loads(made.read_text())
+    document["best"]["layout"] |= {"tp": 8, "dp": 1, "cp": 1, "pp": 1}
+    derived = {
+        "dp_shard": 1,
+        "num_microbatches": 8 // document["best"]["layout"]["micro_batch_size"],
+    }
+    document["best"]["layout"] |= derived
+    made.write_text(json.dumps(document))
+    refused(plan("export", made, "--output-dir", tmp_path / "launch"), "rule")
+
+
+def test_nothing_is_replaced_without_force(tmp_path: Path):
+    made, launch = tmp_path / "plan.json", tmp_path / "launch"
+    assert plan("search", *TINY, "--output", made).code == 0
+    before = made.read_bytes()
+    refused(plan("search", *TINY, "--output", made), "--force")
+    assert made.read_bytes() == before
+    launch.mkdir()
+    (launch / "mine").write_text("keep")
+    refused(plan("export", made, "--output-dir", launch), "--force")
+    assert plan("export", made, "--output-dir", launch, "--force").code == 0
+    assert sorted(path.name for path in launch.iterdir()) == ["mine", "plan.json", "run.sh"]
+    assert plan("search", *TINY, "--output", made, "--force").code == 0
+
+
+def test_another_launcher_s_script_does_not_stay_beside_the_new_plan(tmp_path: Path):
+    made, launch = tmp_path / "plan.json", tmp_path / "launch"
+    assert plan("search", *TINY, "--output", made).code == 0
+    assert plan("export", made, "--output-dir", launch).code == 0
+    outcome = plan("export", made, "--launcher", "slurm", "--output-dir", launch, "--force")
+    assert outcome.code == 0
+    assert outcome.err == f"removed {launch / 'run.sh'}\n"
+    assert sorted(path.name for path in launch.iterdir()) == ["plan.json", "run.sbatch"]
+
+
+def test_a_plan_is_written_after_its_script_and_after_the_stale_one_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made, launch = tmp_path / "plan.json", tmp_path / "launch"
+    assert plan("search", *TINY, "--output", made).code == 0
+    assert plan("export", made, "--output-dir", launch).code == 0
+    seen: dict[str, list[str]] = {}
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        seen[target.name] = sorted(p.name for p in launch.iterdir() if p.name[0] != ".")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    arguments = ("--launcher", "slurm", "--output-dir", launch, "--force")
+    assert plan("export", made, *arguments).code == 0
+    assert list(seen) == ["run.sbatch", "plan.json"]
+    assert seen["plan.json"] == ["plan.json", "run.sbatch"]
+
+
+def test_a_writable_folder_in_a_read_only_one_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made, launch = tmp_path / "plan.json", tmp_path / "launch"
+    assert plan("search", *TINY, "--output", made).code == 0
+    launch.mkdir()
+    allowed = launch
+
+    def access(path: Path, mode: int) -> bool:
+        return not mode & os.W_OK or Path(path) == allowed
+
+    monkeypatch.setattr(os, "access", access)
+    assert plan("export", made, "--output-dir", launch, "--force").code == 0
+    assert (launch / "run.sh").exists()
+    allowed = tmp_path
+    refused(plan("export", made, "--output-dir", launch, "--force"), "read-only")
+
+
+def test_a_plan_is_exported_for_its_own_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made = tmp_path / "plan.json"
+    assert plan("search", *TINY, "--output", made).code == 0
+    made.write_text(made.read_text().replace('"runtime": "megatron-lm"', '"runtime": "other"'))
+    monkeypatch.setattr("trainplan.costmodel.runtimes.RUNTIMES", {"other": RUNTIMES["megatron-lm"]})
+    unknown = plan("export", made, "--output-dir", tmp_path / "launch")
+    refused(unknown, "unknown runtime 'other'", "megatron-lm")
+    exporters = {"other": EXPORTERS["megatron-lm"]}
+    monkeypatch.setattr("trainplan.cli.commands.export.EXPORTERS", exporters)
+    assert plan("export", made, "--output-dir", tmp_path / "launch").code == 0
+
+
+def test_a_runtime_without_launch_files_is_not_called_unknown(tmp_path: Path):
+    made = tmp_path / "plan.json"
+    assert plan("search", *TINY, "--runtime", "nemo", "--output", made).code == 0
+    outcome = plan("export", made, "--output-dir", tmp_path / "launch")
+    refused(outcome, "no launch files are written for nemo: `plan export` knows megatron-lm")
+
+
+def test_a_missing_output_folder_is_refused_before_the_search(tmp_path: Path):
+    refused(plan("search", *LLAMA, "--output", tmp_path / "a" / "plan.json"), "make it first")
+
+
+def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path):
+    made = tmp_path / "plan.json"
+    assert plan("search", *TINY, "--output", made).code == 0
+    refused(plan("export", made, "--output-dir", made, "--force"), "is a file")
+    refused(plan("search", *TINY, "--output", tmp_path, "--force"), "is a folder")
+
+
+@needs_user
+def test_a_read_only_folder_is_refused_and_stays_empty(tmp_path: Path):
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o555)
+    refused(plan("search", *TINY, "--output", folder / "plan.json"), "read-only")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_refuses_writing_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(self: Path, target: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    made = tmp_path / "plan.json"
+    monkeypatch.setattr(Path, "replace", fail)
+    refused(plan("search", *TINY, "--output", made), "Permission denied")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_control_c_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    made = tmp_path / "plan.json"
+    assert plan("search", *TINY, "--output", made).code == 0
+    monkeypatch.setattr(Path, "replace", interrupt)
+    outcome = plan("export", made, "--output-dir", tmp_path / "launch")
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "")
+    assert list(tmp_path.iterdir()) == [made]
+
+
+IN_A_TERMINAL = """\
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
+from trainplan.cli.main import main
+main()
+"""
+
+
+def test_control_c_in_the_middle_of_a_search_is_quiet():
+    job = with_value(with_value(LLAMA, "--model", "deepseek-v3"), "--cluster", "256x8:h100-sxm")
+    job = with_value(with_value(job, "--global-batch-size", "8192"), "--seq-length", "4096")
+    running = subprocess.Popen(
+        [sys.executable, "-c", IN_A_TERMINAL, "search", *job],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(1.2)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=30)
+    assert (running.returncode, out, err) == (130, "", "")
+
+
+def test_control_c_that_compiled_code_turned_into_another_error_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def interrupted(*arguments: object, **options: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise TypeError("addRow(): incompatible function arguments")
+
+    control_c, before = ControlC(), signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("trainplan.planner.questions.search.estimate", interrupted)
+    signal.signal(signal.SIGINT, control_c)
+    try:
+        code = run(["estimate", *TINY, "--layout", "tp=1"], control_c)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (code, *capsys.readouterr()) == (130, "", "")
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    running = subprocess.Popen(
+        [*PLAN, "catalog", "models"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.stderr is not None
+    err = running.stderr.read()
+    running.stderr.close()
+    assert (running.wait(timeout=30), err) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [("--help",), ("catalog", "gpus")])
+def test_a_full_disk_behind_stdout_is_said(arguments: tuple[str, ...]):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PLAN, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("plan: error: cannot write to standard output")
+
+
+def test_a_bug_is_one_line_with_the_way_to_its_traceback(monkeypatch: pytest.MonkeyPatch):
+    def broken(*arguments: object, **options: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("trainplan.planner.questions.search.estimate", broken)
+    outcome = plan("estimate", *TINY, "--layout", "tp=1")
+    assert outcome.code == 1
+    assert len(outcome.err.splitlines()) == 1
+    assert "this is a bug" in outcome.err
+    assert "PLAN_DEBUG=1" in outcome.err
+
+
+def test_a_bug_shows_its_traceback_on_demand(monkeypatch: pytest.MonkeyPatch):
+    def broken(*arguments: object, **options: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("trainplan.planner.questions.search.estimate", broken)
+    monkeypatch.setenv("PLAN_DEBUG", "1")
+    with pytest.raises(KeyError):
+        plan("estimate", *TINY, "--layout", "tp=1")
+
+
+def test_a_terminal_without_our_characters_is_no_error():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    outcome = plan_process("estimate", *TINY, "--layout", "tp=1", **environment)
+    assert outcome.code == 0
+    assert outcome.out.isascii()

@@ -1,0 +1,44 @@
+"""Layers in flight on a rank at least, against every way to place them."""
+
+from itertools import combinations, product
+
+import pytest
+
+from trainplan.costmodel.step.block_costs import MOE
+from trainplan.planner.stages.bounds.layer_capacity import Layers, held_layers
+from trainplan.planner.stages.problem.problem import fullest_moment
+
+SHAPES = [("1f1b", 3, 1, 6), ("interleaved", 2, 2, 4), ("interleaved", 3, 3, 6)]
+
+
+def chunks(layers, vpp):
+    """Layers of every chunk, the longer ones anywhere."""
+    base, more = divmod(layers, vpp)
+    return [
+        [base + (chunk in longer) for chunk in range(vpp)]
+        for longer in combinations(range(vpp), more)
+    ]
+
+
+def ways(number, others, vpp):
+    """Layers of one kind in every chunk, beside at most so many others."""
+    for beside in range(others + 1):
+        for sizes in chunks(number + beside, vpp):
+            for held in product(*(range(size + 1) for size in sizes)):
+                if sum(held) == number:
+                    yield held
+
+
+@pytest.mark.parametrize("others", [0, 1, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_way_to_place_layers_holds_fewer_in_flight(shape, others):
+    passes = fullest_moment(*shape)
+    held = held_layers(*shape, Layers(MOE, 5, others, others_first=False))
+    for rank, number in product(range(shape[1]), range(6)):
+        least = min(
+            sum(n * p for n, p in zip(way, passes[rank], strict=True))
+            for way in ways(number, others, shape[2])
+        )
+        assert held.layers[rank, number] <= least
+        if not others:
+            assert held.layers[rank, number] == least

@@ -1,0 +1,68 @@
+"""Recomputation that ends with the last tensor a layer's backward pass reads."""
+
+from dataclasses import replace
+
+import pytest
+
+from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.step.estimate import price
+
+FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+
+
+def given(model="llama3.1-8b", runtime="torchtitan", layout=FULL, **traits):
+    job = Job(
+        model=preset(model),
+        training=TrainingSpec(seq_length=4096, global_batch_size=8),
+        cluster=parse_cluster("1x8:h100-sxm"),
+        runtime=runtime,
+    )
+    machine = machine_of(job.cluster, job.training.precision)
+    table = LayoutTable.of([Layout(dp=8, zero_stage=3, **layout)])
+    return job, machine, replace(traits_of(job), **traits), table
+
+
+def step(**how):
+    return price(*given(**how)).step_seconds[0]
+
+
+def test_a_shorter_recomputation_makes_a_shorter_step():
+    assert step() < step(stops_recomputing_early=False)
+
+
+def test_nothing_changes_where_nothing_is_recomputed():
+    for layout in ({}, {"recompute": "selective", "recompute_modules": ("core_attn",)}):
+        assert step(layout=layout) == step(layout=layout, stops_recomputing_early=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["torchtitan", "llm-foundry-fsdp", "fms-fsdp", "torch-eager", "maxtext"]
+)
+def test_runtimes_on_checkpoints_of_torch_or_a_compiler_stop_early(name):
+    assert RUNTIMES[name].stops_recomputing_early
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "megatron-deepspeed", "nemo", "nanotron"])
+def test_runtimes_with_functions_of_their_own_repeat_whole_layers(name):
+    assert not RUNTIMES[name].stops_recomputing_early
+
+
+def test_the_down_projection_alone_does_not_run_again():
+    dense = row_blocks(*given()).kinds.dense
+    left_out = dense.forward - dense.again
+    assert 0.15 < left_out.gemm[0] / dense.forward.gemm[0] < 0.4
+    assert left_out.total[0] == left_out.gemm[0]
+
+
+@pytest.mark.parametrize("how", [{"dropout": True}, {"model": "olmo2-7b"}, {"model": "gemma2-9b"}])
+def test_what_a_mask_or_a_norm_behind_the_layer_needs_runs_again(how):
+    dense = row_blocks(*given(**how)).kinds.dense
+    assert (dense.forward - dense.again).total[0] == 0.0

@@ -1,0 +1,386 @@
+"""A machine as its profile says it is."""
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.residuals import NUGGET
+from trainplan.costmodel.measured.calibration import Measured, machine_for
+from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.evidence.profile import (
+    AttentionPoint,
+    CollectivePoint,
+    CopyPoint,
+    LayerPoint,
+    MemoryPoint,
+    OptimizerPoint,
+    Origin,
+    ProductPoint,
+    Profile,
+    Timing,
+)
+from trainplan.costmodel.spec.layout import Layout, OffloadSpec
+from trainplan.costmodel.spec.sourced import Sourced
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.questions.search import estimate, notes, search
+from trainplan.profiler.fit.points import fitted
+
+NODE = "1x8:h100-sxm"
+LAYOUT = Layout(tp=2, dp=4, sequence_parallel=True, zero_stage=1)
+OFFLOADED = Layout(tp=1, dp=8, zero_stage=1, offload=OffloadSpec(optimizer=1.0))
+SHAPES = [(m, n, k) for m in (2048, 8192) for n in (1024, 4096) for k in (1024, 4096)]
+PEAK = catalog.gpu("h100-sxm").peak_tflops["bf16"].value * 1e12
+
+
+def timing(seconds):
+    return Timing(seconds=seconds)
+
+
+def profile(*points, gpu="h100-sxm", **more):
+    bare = Profile(
+        gpu=gpu, gpus_per_node=8, origins=(Origin(source="a test"),), points=points, **more
+    )
+    return fitted(bare, catalog.gpu(gpu))
+
+
+def products(slowness=2.0, **more):
+    """Products at a share of the peak."""
+    groups = more.get("groups", 1)
+    return [
+        ProductPoint(
+            m=m, n=n, k=k, time=timing(slowness * 2 * groups * m * n * k / PEAK + 5e-6), **more
+        )
+        for m, n, k in SHAPES
+    ]
+
+
+def attentions(slowness=2.0, **more):
+    return [
+        AttentionPoint(
+            micro_batch_size=1,
+            seq_length=length,
+            num_heads=16,
+            num_key_value_heads=4,
+            head_dim=64,
+            value_dim=64,
+            forward=timing(slowness * 16 * length**2 * 128 / PEAK + 1e-5),
+            backward=timing(3 * slowness * 16 * length**2 * 128 / PEAK + 1e-5),
+            **more,
+        )
+        for length in (512, 1024, 2048, 4096, 8192)
+    ]
+
+
+def collectives(slowness=1.0, operation="all_gather", ranks=2):
+    return [
+        CollectivePoint(
+            operation=operation,
+            ranks=ranks,
+            per_node=ranks,
+            num_bytes=size,
+            time=timing(slowness * (2e-5 + size / 1e11)),
+        )
+        for size in (2**16, 2**20, 2**24, 2**28)
+    ]
+
+
+def layer(job, forward, backward=None, **more):
+    """A layer of the job's model, measured."""
+    fields = {
+        "model": job.model,
+        "runtime": "torch-eager",
+        "micro_batch_size": 1,
+        "seq_length": job.training.seq_length,
+        "forward": timing(forward) if forward else None,
+        "backward": timing(backward) if backward else None,
+    }
+    return LayerPoint(**fields | more)
+
+
+def steps(job, layout, *points):
+    """Step time with a profile of these points."""
+    return estimate(job, layout, Measured(profile=profile(*points))).step_time_s
+
+
+def dense(job, profile_, layout=None):
+    """Seconds of forward and backward of a dense layer, without traffic."""
+    machine = machine_for(job, Measured(profile=profile_))
+    table = LayoutTable.of([layout or Layout(micro_batch_size=1)])
+    block = blocks(job, machine, traits_of(job), table).dense
+    return [
+        float((one.total - one.tp_comm - one.cp_comm)[0]) for one in (block.forward, block.backward)
+    ]
+
+
+@pytest.fixture
+def job(make_job):
+    return make_job("small-dense", NODE)
+
+
+@pytest.fixture
+def moe_job(make_job):
+    return make_job("small-moe", NODE)
+
+
+@pytest.fixture
+def eager(job):
+    return job.model_copy(update={"runtime": "torch-eager"})
+
+
+@pytest.mark.parametrize("model", ["small-dense", "small-moe"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_an_empty_profile_prices_exactly_like_the_catalog(make_job, legal_table, model, precision):
+    job = make_job(model, NODE, precision=precision)
+    table = legal_table(job, 60, 5)
+    plain, empty = (machine_for(job, Measured(profile=one)) for one in (None, profile()))
+    assert empty.provenance == plain.provenance
+    before, after = (step_seconds(job, m, traits_of(job), table) for m in (plain, empty))
+    assert (before == after).all()
+    assert estimate(job, LAYOUT, Measured(profile=profile())) == estimate(job, LAYOUT)
+
+
+def test_what_was_measured_says_so(job):
+    points = [*products(), *attentions(), *collectives()]
+    machine = machine_for(job, Measured(profile=profile(*points)))
+    kinds = {one.quantity.removeprefix("h100-sxm "): one for one in machine.provenance}
+    for quantity in ("bf16 matrix products", "attention", "collectives"):
+        assert kinds[quantity].kind == "measured"
+        assert kinds[quantity].source.startswith("a test, ")
+    assert kinds["datasheet"].kind == "datasheet"
+    plain = {one.kind for one in machine_for(job).provenance}
+    assert "measured" not in plain
+
+
+def test_a_profile_of_another_gpu_is_refused(job, make_job):
+    of_a100 = Measured(profile=profile(gpu="a100-sxm-80gb"))
+    with pytest.raises(SpecError, match="profile was measured on a100-sxm-80gb"):
+        machine_for(job, of_a100)
+    with pytest.raises(SpecError, match="leave --profile out"):
+        search(make_job("small-dense", "1x8:h100-sxm+1x8:a100-sxm-80gb"), measured=of_a100)
+
+
+def test_notes_say_what_was_measured_and_what_was_not(job, make_job):
+    measured = profile(*products(), notes=("one node was slow",))
+    found = notes(job, Measured(profile=measured))
+    assert "measured: a test" in found
+    assert "one node was slow" in found
+    wide = profile_notes(make_job("small-dense", "4x8:h100-sxm", precision="fp8"), measured)
+    assert any("measured on 1 node, asked for 4: links between nodes" in note for note in wide)
+    assert any("no product was measured in fp8" in note for note in wide)
+    across = CollectivePoint(
+        operation="all_reduce", ranks=16, per_node=8, num_bytes=2**26, time=timing(0.01)
+    )
+    two = profile(across, num_nodes=2)
+    wide = profile_notes(make_job("small-dense", "4x8:h100-sxm"), two)
+    assert any("measured on 2 nodes, asked for 4: start times" in note for note in wide)
+
+
+def test_measured_products_set_the_speed_of_products(job):
+    plain, slow = estimate(job, LAYOUT), estimate(job, LAYOUT, Measured(profile(*products(4.0))))
+    assert slow.terms.gemm > 2 * plain.terms.gemm
+    assert slow.terms.attention == pytest.approx(
+        plain.terms.attention, rel=0.1
+    )  # the clock's share
+
+
+def test_grouped_products_change_only_mixtures_of_experts(job, moe_job):
+    grouped = products(200.0, groups=8)
+    assert steps(job, LAYOUT, *grouped) == estimate(job, LAYOUT).step_time_s
+    assert steps(moe_job, LAYOUT, *grouped) > 1.05 * estimate(moe_job, LAYOUT).step_time_s
+
+
+def test_measured_attention_sets_the_speed_of_attention(job):
+    plain = estimate(job, LAYOUT).terms
+    slow = estimate(job, LAYOUT, Measured(profile(*attentions(20.0)))).terms
+    assert slow.attention > 2 * plain.attention
+    assert slow.gemm == pytest.approx(plain.gemm, rel=0.05)
+
+
+def test_attention_of_another_precision_changes_nothing(job):
+    mine = attentions()
+    other = attentions(30.0, precision="tf32")
+    both = measured_machine(job.cluster, "bf16", profile(*mine, *other[:3]))
+    alone = measured_machine(job.cluster, "bf16", profile(*mine))
+    sizes = np.array([2048.0]), np.array([16.0]), np.array([128.0])
+    assert both.attention_residuals.factor(*sizes) == pytest.approx(
+        alone.attention_residuals.factor(*sizes)
+    )
+    plain = estimate(job, LAYOUT).step_time_s
+    assert steps(job, LAYOUT, *other[:2]) == plain
+
+
+def test_a_measured_layer_makes_that_layer_take_what_was_measured(eager):
+    one = profile(layer(eager, 0.003, 0.007))
+    assert dense(eager, one) == pytest.approx([0.003, 0.007], rel=1e-9)
+
+
+def test_a_measured_layer_at_an_eighth_sets_the_level_of_a_tensor_parallel_layer(eager):
+    point = layer(eager, 0.002, 0.004, tp=4)
+    found = dense(eager, profile(point), Layout(tp=4, micro_batch_size=1))
+    assert found == pytest.approx([0.002, 0.004], rel=1e-9)
+
+
+def test_several_measured_layers_are_met_within_the_nugget(eager):
+    times = {1: (0.003, 0.007), 2: (0.0045, 0.011), 4: (0.010, 0.022)}
+    points = [layer(eager, *pair, micro_batch_size=n) for n, pair in times.items()]
+    bare = [dense(eager, profile(), Layout(micro_batch_size=n)) for n in times]
+    ratios = np.log(np.array(list(times.values())) / np.array(bare))
+    widest = np.ptp(ratios, axis=0).max()
+    for n, pair in times.items():
+        found = dense(eager, profile(*points), Layout(micro_batch_size=n))
+        assert np.abs(np.log(np.array(found) / pair)).max() < NUGGET * widest
+
+
+def test_both_passes_measured_together_keep_the_share_of_each(eager):
+    before = dense(eager, profile())
+    together = layer(eager, None, both=timing(3 * sum(before)))
+    assert dense(eager, profile(together)) == pytest.approx([3 * one for one in before])
+
+
+def test_a_layer_of_which_only_the_forward_pass_is_known_sets_both(eager):
+    before = dense(eager, profile())
+    found = dense(eager, profile(layer(eager, 2 * before[0])))
+    assert found == pytest.approx([2 * one for one in before])
+
+
+def test_layers_measured_with_their_traffic_set_its_level_too(make_job):
+    job = make_job("small-dense", NODE).model_copy(update={"runtime": "megatron-deepspeed"})
+    table = LayoutTable.of([Layout(tp=4, micro_batch_size=1)])
+
+    def layer_seconds(measured):
+        machine = machine_for(job, Measured(profile=measured))
+        one = blocks(job, machine, traits_of(job), table).dense.forward
+        return float(one.total[0]), float(one.tp_comm[0])
+
+    total, traffic = layer_seconds(None)
+    point = layer(
+        job,
+        3 * total,
+        0.02,
+        runtime="megatron-deepspeed",
+        kernels="legacy",
+        attention="unfused",
+        tp=4,
+        collectives_inside=True,
+    )
+    assert layer_seconds(profile(point)) == pytest.approx((3 * total, 3 * traffic))
+
+
+@pytest.mark.parametrize("runtime", ["torch-eager", "megatron-deepspeed", "galvatron"])
+def test_layers_of_other_kernels_change_nothing(job, runtime):
+    assert job.runtime == "megatron-lm"
+    other = layer(job, 1.0, 2.0, runtime=runtime)
+    assert steps(job, LAYOUT, other) == estimate(job, LAYOUT).step_time_s
+
+
+def test_layers_of_another_precision_or_sort_change_nothing(eager):
+    before = dense(eager, profile())
+    for point in (
+        layer(eager, 1.0, 2.0, precision="fp16"),
+        layer(eager, 1.0, 2.0, moe=True),
+    ):
+        assert dense(eager, profile(point)) == before
+
+
+def test_a_layer_slower_than_the_same_on_a_larger_micro_batch_is_dropped(job):
+    good = [layer(job, 0.01 * n, 0.02 * n, micro_batch_size=n) for n in (1, 4)]
+    odd = layer(job, 0.05, 0.09, micro_batch_size=2)
+    others = [
+        layer(job, 0.5, 0.9, micro_batch_size=2, tp=2),
+        layer(job, 0.5, 0.9, micro_batch_size=2, runtime="megatron-lm"),
+        layer(job, 0.5, 0.9, micro_batch_size=2, seq_length=8192),
+    ]
+    assert plausible([good[0], odd, good[1], *others]) == (*good, *others)
+    assert plausible([]) == ()
+
+
+def test_the_measured_optimizer_reaches_the_step(job):
+    fast, slow = (
+        OptimizerPoint(num_params=10**8, time=timing(seconds)) for seconds in (0.001, 0.1)
+    )
+    terms = [estimate(job, LAYOUT, Measured(profile(one))).terms.optimizer for one in (fast, slow)]
+    assert terms[1] == pytest.approx(100 * terms[0], rel=1e-6)
+    small = OptimizerPoint(num_params=10**3, time=timing(1.0))
+    assert steps(job, LAYOUT, small, slow) == steps(job, LAYOUT, slow)
+
+
+def test_measured_copies_and_updates_on_the_host_reach_offloading(job):
+    plain = estimate(job, OFFLOADED).terms.offload
+
+    def offload(*points):
+        return estimate(job, OFFLOADED, Measured(profile(*points))).terms.offload
+
+    copies = [
+        CopyPoint(direction=way, num_bytes=2**30, concurrent=n, time=timing(n * seconds))
+        for way, seconds in (("host_to_device", 0.2), ("device_to_host", 0.4))
+        for n in (1, 8)
+    ]
+    assert offload(*copies) > 5 * plain
+    assert offload(*copies) > offload(copies[0]) > plain
+    reads = CopyPoint(direction="nvme_read", num_bytes=2**30, time=timing(9.0))
+    assert offload(reads) == plain
+    slow = OptimizerPoint(num_params=10**8, place="cpu", threads=8, time=timing(5.0))
+    assert offload(slow) > 5 * plain
+
+
+def test_measured_memory_outside_the_allocator_reaches_the_estimate(job):
+    gib = 2**30
+    context, communicators = (
+        MemoryPoint(name="context_bytes", value=3 * gib),
+        MemoryPoint(name="communicator_bytes", value=2 * gib),
+    )
+    plain, both = (
+        estimate(job, LAYOUT, Measured(profile(*points))).memory
+        for points in ((), (context, communicators))
+    )
+    assert both.peak_allocated_bytes == plain.peak_allocated_bytes
+    assert both != plain
+    outside = measured_machine(job.cluster, "bf16", profile(context, communicators)).outside_bytes
+    assert outside == 5 * gib
+    assert estimate(job, LAYOUT, Measured(profile(context))).memory == plain
+
+
+def test_constants_of_a_profile_replace_those_of_the_catalog(job):
+    constants = {"softmax_passes": Sourced(value=9.0, source="a test")}
+    slow = measured_machine(job.cluster, "bf16", profile(constants=constants))
+    assert slow.constants.softmax_passes == 9.0
+    kept = slow.constants.model_dump() | {"softmax_passes": catalog.constants().softmax_passes}
+    assert kept == catalog.constants().model_dump()
+
+
+def test_measured_collectives_count_inside_one_domain_only(make_job):
+    job = make_job("small-dense", "2x8:h100-sxm")
+    wide = Layout(tp=16, dp=1, sequence_parallel=True)
+    points = [
+        point
+        for operation in ("all_gather", "reduce_scatter")
+        for point in collectives(50.0, operation)
+    ]
+    assert steps(job, wide, *points) == pytest.approx(estimate(job, wide).step_time_s)
+    narrow = Layout(tp=2, dp=8, sequence_parallel=True, zero_stage=1)
+    found = estimate(job, narrow, Measured(profile(*points))).terms
+    assert found.tp_comm > 5 * estimate(job, narrow).terms.tp_comm
+
+
+def test_a_device_the_catalog_lacks_is_priced_by_its_own_numbers():
+    device = catalog.gpu("l4")
+    group = parse_cluster("1x4:l4").groups[0].model_copy(update={"gpu": "mine", "device": device})
+    cluster = parse_cluster("1x4:l4").model_copy(update={"groups": (group,)})
+    machine = measured_machine(cluster, "bf16")
+    assert machine.memory_bytes_per_second == device.memory_gb_per_s.value * 1e9
+    assert machine.provenance[0].kind == "measured"
+
+
+def test_the_model_of_a_layer_need_not_be_that_of_the_job(eager):
+    other = preset("gpt2")
+    point = layer(eager, 0.004, 0.009, model=other, seq_length=1024)
+    found = dense(eager, profile(point))
+    before = dense(eager, profile())
+    assert all(now != then for now, then in zip(found, before, strict=True))
+    assert np.isfinite(found).all()

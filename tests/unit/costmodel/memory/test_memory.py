@@ -1,0 +1,97 @@
+"""Bytes of one rank against hand-made sums and published formulas."""
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step.estimate import price
+
+
+def memory_of(job, layout):
+    machine = machine_of(job.cluster, job.training.precision)
+    table = LayoutTable.of([layout])
+    return price(job, machine, traits_of(job), table, merged=False).memory
+
+
+@pytest.fixture(scope="module")
+def llama(make_job):
+    return make_job("llama3-70b", "8x8:h100-sxm", seq_length=8192, global_batch_size=128)
+
+
+def test_states_of_llama3_70b_on_one_rank_are_sixteen_bytes_a_parameter(llama):
+    """Weights 2, gradients 4 (fp32), master weight and moments 12. Vocabulary needs no padding
+    at tp=1 (128256 = 128 x 1002)."""
+    memory = memory_of(llama, Layout(dp=64, zero_stage=0))
+    count = num_parameters(llama.model)
+    assert count == 70_553_706_496
+    for term, width in (("weights", 2), ("gradients", 4), ("optimizer", 12)):
+        assert getattr(memory, term)[0, 0] == pytest.approx(width * count, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "per_parameter"),
+    [
+        (0, (2, 4, 12)),
+        (1, (2, 4, 12 / 64)),
+        (2, (2, 4 / 64, 12 / 64)),
+        (3, (2 / 64, 4 / 64, 12 / 64)),
+    ],
+)
+def test_zero_shards_one_state_after_the_other(llama, zero_stage, per_parameter):
+    """Source: arXiv:1910.02054, figure 1, with fp32 gradients."""
+    memory = memory_of(llama, Layout(dp=64, zero_stage=zero_stage))
+    count = num_parameters(llama.model)
+    found = (memory.weights[0, 0], memory.gradients[0, 0], memory.optimizer[0, 0])
+    assert found == pytest.approx([width * count for width in per_parameter], rel=1e-12)
+
+
+def test_a_middle_rank_of_llama3_70b_holds_its_layers_over_tp(llama):
+    """One layer: 855,654,400 weights of which 16,384 (norms) are not cut; 20 layers, tp=8."""
+    layer = (855_654_400 - 16_384) / 8 + 16_384
+    memory = memory_of(llama, Layout(tp=8, pp=4, dp=2, sequence_parallel=True))
+    assert memory.weights[1, 0] == pytest.approx(2 * 20 * layer, rel=1e-9)
+    assert memory.optimizer[1, 0] == pytest.approx(12 * 20 * layer / 2, rel=1e-9)
+
+
+def test_activations_of_gpt3_follow_the_published_formula(make_job):
+    """s b h 34 / t a layer with sequence parallelism, less what flash attention and no dropout do
+    without: two 1-byte masks, and 4-byte log-sum-exp for each head and token comes back.
+
+    Source: Korthikanti et al., arXiv:2205.05198, table 2. That table keeps the input of GELU, its
+    output, both norm inputs and outputs, QKV and the core's output: 32 s b h bytes.
+    """
+    job = make_job("gpt3-175b", "8x8:a100-sxm-80gb", global_batch_size=8)
+    memory = memory_of(job, Layout(tp=8, pp=8, sequence_parallel=True))
+    model, tokens = job.model, 2048
+    layer = tokens * (32 * model.hidden_size + 4 * model.num_attention_heads) / 8
+    assert memory.activations[0, 0] == pytest.approx(8 * 12 * layer, rel=1e-9)
+
+
+def test_full_recomputation_keeps_one_input_a_layer(make_job):
+    """2 s b h a layer. Source: arXiv:2205.05198, table 2, last row."""
+    job = make_job("gpt3-175b", "8x8:a100-sxm-80gb", global_batch_size=8)
+    layout = Layout(
+        tp=8, pp=8, recompute="full", recompute_method="uniform", recompute_num_layers=1
+    )
+    memory = memory_of(job, layout)
+    assert memory.activations[0, 0] == 8 * 12 * 2 * 2048 * job.model.hidden_size
+
+
+def test_experts_are_sharded_over_their_own_data_parallelism(make_job):
+    """ep=8 of dp=16 leaves two replicas of every expert. Source: arXiv:2504.14960, section 3."""
+    job = make_job("mixtral-8x7b", "2x8:h100-sxm", global_batch_size=64)
+    memory = memory_of(job, Layout(dp=16, ep=8, zero_stage=1))
+    model = job.model
+    experts = 32 * 3 * model.hidden_size * model.moe.moe_intermediate_size
+    others = num_parameters(model) - 8 * experts
+    assert memory.optimizer[0, 0] == pytest.approx(12 * (experts / 2 + others / 16), rel=1e-9)
+
+
+def test_used_memory_is_the_fullest_rank_with_what_lies_outside_the_allocator(llama):
+    memory = memory_of(llama, Layout(tp=8, pp=4, dp=2))
+    assert memory.used[0] > memory.reserved.max() > memory.allocated.max()
+    assert np.isfinite(memory.used).all()

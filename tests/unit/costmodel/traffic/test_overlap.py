@@ -1,0 +1,91 @@
+"""What gathers and reductions of a step hide behind, against hand-made sums."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.memory.states import rank_params
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.traffic.data_parallel import step_traffic
+from trainplan.costmodel.traffic.overlap import Hiding
+
+
+@pytest.fixture(scope="module")
+def job_of(make_job):
+    def job(runtime="megatron-lm", cluster="8x8:h100-sxm", precision="bf16", **options):
+        made = make_job("llama3-8b", cluster, 512, 4096, precision=precision)
+        return made.model_copy(update={"runtime": runtime, "options": RuntimeOptions(**options)})
+
+    return job
+
+
+def priced_of(job, traits=None, **layout):
+    """The layout priced rank by rank, and its traffic on the wire."""
+    traits = traits or traits_of(job)
+    machine = machine_of(job.cluster, job.training.precision)
+    table = LayoutTable.of([Layout(zero_stage=1, **layout)])
+    priced = price(job, machine, traits, table, merged=False)
+    return priced, step_traffic(machine, traits, table, rank_params(priced.ranks, priced.params))
+
+
+@pytest.mark.parametrize("vpp", [2, 4])
+def test_the_first_virtual_stage_of_a_rank_hides_neither_its_gradients_nor_its_weights(job_of, vpp):
+    """Its gradients go when all passes have ended, its weights are there before any begins."""
+    priced, wire = priced_of(job_of(), pp=4, dp=16, vpp=vpp, schedule="interleaved")
+    assert priced.traffic == pytest.approx((wire.reduce + wire.gather) / vpp)
+
+
+def test_virtual_stages_hide_what_fits_between_two_of_them():
+    """Three stages of 4 s, 2 s apart: the first is sent at 0, ends at 4, the last one at 12."""
+    pp, vpp, chunk = 4, 3, 0.5
+    hiding = Hiding(np.array([1 / vpp]), np.array([pp * (1 - 1 / vpp)]))
+    between = pp * chunk
+    end = 0.0
+    for stage in range(vpp):
+        end = max(end, stage * between) + 4.0
+    assert hiding.exposed(np.array([12.0]), np.array([vpp * chunk])) == pytest.approx(
+        end - (vpp - 1) * between
+    )
+
+
+def test_without_virtual_stages_a_pipeline_gathers_once_where_it_is_exported_so(job_of):
+    job = job_of()
+    priced, wire = priced_of(job, pp=4, dp=16)
+    beside, _ = priced_of(job, replace(traits_of(job), overlaps_parameters=False), pp=4, dp=16)
+    assert (priced.traffic >= wire.gather).all()
+    assert priced.traffic == pytest.approx(beside.traffic)
+
+
+@pytest.mark.parametrize(
+    "job", [{"runtime": "megatron-bridge"}, {"overlap_param_gather": True}, {"runtime": "nemo"}]
+)
+def test_ranks_that_gather_when_the_first_micro_batch_comes_wait_for_each_other(job_of, job):
+    """Each further rank of the pipeline adds its gather; with one rank nearly all is hidden."""
+    waits, wire = priced_of(job_of(**job), pp=4, dp=16)
+    alone, whole = priced_of(job_of(**job), dp=64)
+    assert (waits.traffic >= 3 * wire.gather).all()
+    assert (alone.traffic < 0.2 * (whole.gather + whole.reduce)).all()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "share"),
+    [
+        ("megatron-bridge", "fp8", 0.5),
+        ("nemo", "fp8", 0.5),
+        ("megatron-bridge", "mxfp8", 1.0),  # gathered in 16 bits, then cast
+        ("megatron-lm", "fp8", 1.0),  # weights in 16 bits beside their copies
+    ],
+)
+def test_weights_that_exist_in_fp8_only_are_gathered_in_it(job_of, runtime, precision, share):
+    cluster = "8x8:b200" if precision == "mxfp8" else "8x8:h100-sxm"
+    low, half = (
+        priced_of(job_of(runtime, cluster, one), dp=64)[1].gather[0, 0]
+        for one in (precision, "bf16")
+    )
+    assert low / half == pytest.approx(share, rel=0.05)

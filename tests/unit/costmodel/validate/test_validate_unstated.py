@@ -1,0 +1,111 @@
+"""What a record leaves open, filled in from the defaults and recipes of its runtime."""
+
+import pytest
+
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.spec.layout import split
+from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
+from trainplan.costmodel.validate.cases.unstated import layers_by_cost
+
+MLA = {"kv_lora_rank": 64, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+
+
+def run_of(runtime="megatron-lm", **changed):
+    """A run of a small model on eight GPUs; `changed` replaces whole sections in part."""
+    sections = {
+        "model": {
+            "num_layers": 24,
+            "hidden_size": 2048,
+            "intermediate_size": 4096,
+            "num_attention_heads": 32,
+            "head_dim": 64,
+            "vocab_size": 50257,
+            "gated_mlp": True,
+        },
+        "training": {"seq_length": 1024, "global_batch_size": 64, "precision": "bf16"},
+        "cluster": {"gpu": "h100-sxm", "num_gpus": 8, "gpus_per_node": 8},
+        "layout": {"tp": 1, "pp": 1, "micro_batch_size": 1},
+    }
+    for name, values in changed.items():
+        sections[name] = {**sections[name], **values}
+    return MeasuredRun.model_validate({"id": "one", "runtime": runtime, **sections})
+
+
+def case(*args, **changed):
+    found = case_of(run_of(*args, **changed))
+    assert isinstance(found, Case)
+    return found
+
+
+def test_models_of_the_gpt_generation_drop_out_in_megatron_lm():
+    assert case(model={"gated_mlp": False}).job.options.dropout is True
+    assert case(model={"gated_mlp": True}).job.options.dropout is None
+    assert case("nanotron", model={"gated_mlp": False}).job.options.dropout is None
+
+
+@pytest.mark.parametrize(
+    ("name", "gated", "activation"),
+    [("OPT-350M", False, "relu"), ("GPT-Neo-2.7B", False, "gelu"), ("OPT-350M", True, "silu")],
+)
+def test_opt_has_relu_other_plain_models_gelu_and_gated_ones_silu(name, gated, activation):
+    model = case(model={"name": name, "gated_mlp": gated}).job.model
+    assert model.activation == activation
+
+
+def test_a_model_of_experts_alone_needs_no_dense_width():
+    moe = {"num_experts": 8, "top_k": 2, "expert_intermediate_size": 1024}
+    case(model={"intermediate_size": None, "moe": moe})
+    first = {"intermediate_size": None, "moe": moe | {"num_dense_layers": 1}}
+    assert case_of(run_of(model=first)).reason == "incomplete"
+
+
+def test_bridge_recipes_of_latent_attention_keep_moments_in_bf16():
+    assert case("megatron-bridge", model={"mla": MLA}).job.options.moment_dtype == "bf16"
+    assert case("megatron-bridge").job.options.moment_dtype is None
+    assert case("megatron-lm", model={"mla": MLA}).job.options.moment_dtype is None
+
+
+def test_offloaded_layers_are_read_from_the_words_of_the_record():
+    offload = {"offload": "activation cpu offload, 20 layers"}
+    assert case(layout=offload).job.options.offload_activation_layers == 20
+    assert case().job.options.offload_activation_layers is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"training": {"task": "lora"}},
+        {"layout": {"offload": "--rl-offload-optimizer-during-inference"}},
+    ],
+)
+def test_training_of_something_else_is_skipped_with_the_reason(changed):
+    found = case_of(run_of(**changed))
+    assert isinstance(found, Skipped)
+    assert found.reason == "other_task"
+
+
+def test_a_share_of_single_operations_is_the_attention_core():
+    shares = {"recompute": "partial", "recompute_fraction_per_stage": (0.3,)}
+    assert case(layout=shares).layout.recompute_modules == ("core_attn",)
+    nothing = {"recompute": "partial", "recompute_fraction_per_stage": (0.0,)}
+    assert case(layout=nothing).layout.recompute == "none"
+
+
+def test_torchtitan_knows_operations_only_whatever_the_record_calls_them():
+    layout = {"recompute": "selective", "recompute_modules": ("core_attn",)}
+    assert case("torchtitan", layout=layout).layout.recompute_modules == (
+        "torchtitan_selective_op",
+    )
+
+
+def test_nanotron_gives_every_rank_an_equal_share_of_the_weights_in_products():
+    """A layer weighs 41.9 million, the output projection 102.9: 26.45 layers on two ranks.
+
+    The layer in which a rank's share ends is its own, so the first of two ranks has 14.
+    """
+    model = case("nanotron").job.model
+    assert layers_by_cost(model, 1) == (24,)
+    assert layers_by_cost(model, 2) == (14, 10)
+    assert layers_by_cost(model, 4) == (7, 7, 6, 4)
+    assert layers_by_cost(model, 8) == (4, 3, 3, 4, 3, 3, 4, 0)
+    assert case("nanotron", layout={"pp": 2}).layout.stages == split((14, 10))

@@ -1,0 +1,114 @@
+"""Money and the fewest GPUs are searched with uneven stages too, on every size of the cluster."""
+
+import json
+
+import pytest
+
+from tests.budgets import Steps
+from trainplan.cli.render.plan import certificate_text
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.units import SECONDS_PER_DAY
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.planner.goals.cluster_sizes import part_jobs, scale_of
+from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.space.choices import parse_choice
+
+PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))
+EVEN = (*PIPELINE, parse_choice("stages=even", excluded=False))
+
+
+@pytest.fixture
+def job(make_job):
+    """On one to three nodes: six layers, and a head that makes the second half of them longer."""
+    job = make_job("small-dense", "3x4:h100-sxm", 24, tokens=10**9)
+    model = job.model.model_copy(update={"vocab_size": 512_000, "num_hidden_layers": 6})
+    group = job.cluster.groups[0].model_copy(update={"price_per_gpu_hour": 2.0})
+    cluster = job.cluster.model_copy(update={"groups": (group,)})
+    return job.model_copy(update={"model": model, "cluster": cluster})
+
+
+def money(job, fix):
+    """Of the fastest layout, searched for its time on every size."""
+    plans = [(one, search(one, SearchOptions(fix=fix))) for one in part_jobs(job)]
+    return {
+        one.cluster.num_gpus: plan.best.estimate.step_time_s * scale_of(one, "cost")
+        for one, plan in plans
+    }
+
+
+def test_no_size_is_cheaper_with_stages_of_any_kind(job):
+    plan = search(job, SearchOptions(fix=PIPELINE, objective="cost"))
+    even = search(job, SearchOptions(fix=EVEN, objective="cost"))
+    sizes = money(job, PIPELINE)
+    target = plan.certificate.objective
+    assert target.value == pytest.approx(min(sizes.values()))
+    assert target.lower_bound == pytest.approx(target.value)
+    assert target.value < even.certificate.objective.value
+    assert plan.best.layout.stages is not None
+    for one in target.tried:
+        assert one.bound <= sizes[one.num_gpus] * (1 + 1e-9)
+
+
+def test_the_page_says_that_all_splits_were_searched(job):
+    plan = search(job, SearchOptions(fix=PIPELINE, objective="cost"))
+    even = search(job, SearchOptions(fix=EVEN, objective="cost"))
+    assert "Proved cheapest of" in certificate_text(plan)
+    assert "all splits of their layers into stages" in certificate_text(plan)
+    assert "splits" not in certificate_text(even)
+    assert even.certificate.uneven_stages is None
+    assert chosen_from_json(json.dumps(plan_json(plan)))[1] == plan.best.layout
+
+
+def days_of_run(job, step_s):
+    steps = -(-job.training.tokens // job.training.tokens_per_step)
+    return step_s * steps / SECONDS_PER_DAY
+
+
+@pytest.fixture
+def steps_of_small(job):
+    """Seconds of the fastest layout on one node, with stages of any kind and with even ones."""
+    small = part_jobs(job)[0]
+    plans = (search(small, SearchOptions(fix=fix)) for fix in (PIPELINE, EVEN))
+    return tuple(plan.best.estimate.step_time_s for plan in plans)
+
+
+def test_a_deadline_that_only_uneven_stages_meet_is_met(job, steps_of_small):
+    small, (free, even) = part_jobs(job)[0], steps_of_small
+    days = days_of_run(job, (free + even) / 2)
+    plan = search(small, SearchOptions(fix=PIPELINE, deadline_days=days))
+    assert plan.best.estimate.step_time_s == pytest.approx(free)
+    with pytest.raises(SpecError, match=r"on all 4 GPUs takes [0-9.]+ hours"):
+        search(small, SearchOptions(fix=EVEN, deadline_days=days))
+    with pytest.raises(SpecError, match=r"the fastest on all 4 GPUs takes"):
+        search(small, SearchOptions(fix=PIPELINE, deadline_days=days_of_run(job, free * 0.99)))
+
+
+def test_uneven_stages_meet_a_deadline_that_even_ones_miss(job, steps_of_small):
+    free, even = steps_of_small
+    days = days_of_run(job, (free + even) / 2)
+    asked = {"objective": "gpus", "deadline_days": days}
+    plan = search(job, SearchOptions(fix=PIPELINE, **asked))
+    more = search(job, SearchOptions(fix=EVEN, **asked))
+    assert plan.job.cluster.num_gpus == 4 < more.job.cluster.num_gpus
+    assert plan.best.estimate.step_time_s == pytest.approx(free)
+    assert plan.certificate.objective.gap_fraction == 0
+    assert {one.layout.stages is None for one in plan.candidates} == {False}
+
+
+def test_the_fewest_gpus_run_the_fastest_layout_they_can(job):
+    days = 365.0
+    plan = search(job, SearchOptions(fix=PIPELINE, objective="gpus", deadline_days=days))
+    fastest = search(plan.job, SearchOptions(fix=PIPELINE))
+    assert plan.best.estimate.step_time_s == pytest.approx(fastest.best.estimate.step_time_s)
+    assert plan.certificate.uneven_stages is not None
+
+
+def test_a_search_cut_short_gives_the_layout_it_has_and_claims_no_proof(job):
+    whole = search(job, SearchOptions(fix=PIPELINE, objective="cost")).certificate.objective
+    for steps in range(0, 60, 6):
+        plan = search(job, SearchOptions(fix=PIPELINE, objective="cost"), Steps(steps))
+        target = plan.certificate.objective
+        assert isinstance(plan.best.layout, Layout)
+        assert target.lower_bound <= whole.value * (1 + 1e-9)
+        assert target.value >= whole.value * (1 - 1e-9)

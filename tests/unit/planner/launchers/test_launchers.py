@@ -1,0 +1,216 @@
+"""Launch scripts: valid bash, values stay data, missing variables stop with a sentence."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.planner.exporters.test_megatron_export import DENSE
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters.config import Argument, UserVariable
+from trainplan.planner.launchers import LAUNCHERS
+
+HOSTILE = 'it\'s "quoted" $(touch pwned) `touch pwned`\n#SBATCH --account=x\ttab \\ ünï *'
+USER = ("MEGATRON_PATH", "TOKENIZER_MODEL", "DATA_PATH", "CHECKPOINT_PATH")
+RECORDER = """#!/usr/bin/env bash
+printf '%s\\0' "$@" > "$RECORD/argv.${SLURM_PROCID:-0}"
+env -0 > "$RECORD/env.${SLURM_PROCID:-0}"
+"""
+SRUN = """#!/usr/bin/env bash
+while [[ "$1" == --* ]]; do shift; done
+for task in 0 1; do SLURM_PROCID=$task "$@"; done
+"""
+SCONTROL = "#!/usr/bin/env bash\nprintf 'first-node\\nsecond-node\\n'\n"
+
+
+def config_of(cluster: str, name: str = HOSTILE):
+    clusters = parse_cluster(cluster)
+    job = Job(
+        model=DENSE.model_copy(update={"name": name}),
+        training=TrainingSpec(seq_length=2048, global_batch_size=64),
+        cluster=clusters,
+    )
+    layout = Layout(tp=2, pp=2, dp=clusters.num_gpus // 4, sequence_parallel=True)
+    return EXPORTERS["megatron-lm"](job, layout), clusters
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> dict[str, str]:
+    """Environment of a machine that records what would run, with hostile folder names."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, text in {"torchrun": RECORDER, "srun": SRUN, "scontrol": SCONTROL}.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    checkout = tmp_path / "megatron $(touch pwned) 'x'"
+    checkout.mkdir()
+    (checkout / "pretrain_gpt.py").touch()
+    return {
+        "PATH": f"{tools}{os.pathsep}{os.defpath}",
+        "RECORD": str(tmp_path),
+        "MEGATRON_PATH": str(checkout),
+        "TOKENIZER_MODEL": HOSTILE,
+        "DATA_PATH": "/data/with space/$(touch pwned)",
+        "CHECKPOINT_PATH": "/checkpoints/*",
+        "SLURM_JOB_NODELIST": "node[1-2]",
+    }
+
+
+def run(launcher: str, cluster: str, environment: dict[str, str], folder: Path):
+    config, clusters = config_of(cluster)
+    file = LAUNCHERS[launcher](config, clusters)
+    path = folder / file.name
+    path.write_text(file.text, encoding="utf-8")
+    return subprocess.run(
+        ["bash", str(path)],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def argv(folder: Path, task: int = 0) -> list[str]:
+    return (folder / f"argv.{task}").read_text(encoding="utf-8").split("\0")[:-1]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("cluster", ["1x8:h100-sxm", "2x8:h100-sxm"])
+def test_scripts_are_valid_bash(launcher, cluster, tmp_path):
+    config, clusters = config_of(cluster)
+    file = LAUNCHERS[launcher](config, clusters)
+    checked = subprocess.run(
+        ["bash", "-n"], input=file.text, text=True, capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_files_have_the_names_of_the_contract():
+    config, clusters = config_of("1x8:h100-sxm")
+    files = {name: launcher(config, clusters) for name, launcher in LAUNCHERS.items()}
+    assert {name: (f.name, f.executable) for name, f in files.items()} == {
+        "torchrun": ("run.sh", True),
+        "slurm": ("run.sbatch", False),
+    }
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_hostile_names_never_leave_their_comment(launcher):
+    config, clusters = config_of("1x8:h100-sxm")
+    text = LAUNCHERS[launcher](config, clusters).text
+    assert all(line.startswith("#") for line in text.splitlines() if "pwned" in line)
+    assert "\n#SBATCH --account" not in text
+
+
+def test_one_node_starts_torchrun_with_every_argument_as_written(machine, tmp_path):
+    done = run("torchrun", "1x8:h100-sxm", machine, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    entry = f"{machine['MEGATRON_PATH']}/pretrain_gpt.py"
+    head = ["--nnodes", "1", "--nproc_per_node", "8", "--standalone", entry]
+    seen = argv(tmp_path)
+    assert seen[: len(head)] == head
+    assert sorted(seen[len(head) :]) == sorted(expected_arguments("1x8:h100-sxm", machine))
+    assert not list(tmp_path.glob("**/pwned"))
+
+
+def expected_arguments(cluster: str, machine: dict[str, str]) -> list[str]:
+    config, _ = config_of(cluster)
+    words = []
+    for argument in config.arguments:
+        words.append(argument.flag)
+        words += [machine[v.name] if isinstance(v, UserVariable) else v for v in argument.values]
+    return words
+
+
+def test_several_nodes_meet_at_the_given_address(machine, tmp_path):
+    several = machine | {"MASTER_ADDR": "node-1", "NODE_RANK": "1"}
+    done = run("torchrun", "2x8:h100-sxm", several, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert argv(tmp_path)[:10] == shlex.split(
+        "--nnodes 2 --nproc_per_node 8 --node_rank 1 --master_addr node-1 --master_port 6000"
+    )
+
+
+def test_slurm_gives_every_task_its_own_rank(machine, tmp_path):
+    done = run("slurm", "2x8:h100-sxm", machine, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for task in (0, 1):
+        assert argv(tmp_path, task)[:10] == shlex.split(
+            f"--nnodes 2 --nproc_per_node 8 --node_rank {task} "
+            "--master_addr first-node --master_port 6000"
+        )
+        assert sorted(argv(tmp_path, task)[11:]) == sorted(
+            expected_arguments("2x8:h100-sxm", machine)
+        )
+    assert not list(tmp_path.glob("**/pwned"))
+
+
+def test_slurm_asks_for_one_task_and_all_gpus_of_every_node():
+    config, clusters = config_of("2x8:h100-sxm")
+    text = LAUNCHERS["slurm"](config, clusters).text
+    directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert {"#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1", "#SBATCH --gpus-per-node=8"} <= set(
+        directives
+    )
+    assert text.splitlines()[1 : 1 + len(directives)] == directives
+
+
+def test_variables_of_the_runtime_are_exported(machine, tmp_path):
+    run("torchrun", "1x8:h100-sxm", machine, tmp_path)
+    exported = (tmp_path / "env.0").read_text(encoding="utf-8").split("\0")
+    assert "CUDA_DEVICE_MAX_CONNECTIONS=1" in exported
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("name", USER)
+def test_a_missing_variable_stops_with_its_sentence(launcher, name, machine, tmp_path):
+    del machine[name]
+    done = run(launcher, "1x8:h100-sxm", machine, tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Set {name}: the ") or done.stderr.startswith(f"Set {name}: a ")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("argv*"))
+
+
+@pytest.mark.parametrize("name", ["MASTER_ADDR", "NODE_RANK"])
+def test_several_nodes_need_an_address_and_a_rank(name, machine, tmp_path):
+    machine |= {"MASTER_ADDR": "node-1", "NODE_RANK": "0"}
+    del machine[name]
+    done = run("torchrun", "2x8:h100-sxm", machine, tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Set {name}: ")
+
+
+def test_a_folder_without_the_runtime_stops_with_a_sentence(machine, tmp_path):
+    machine["MEGATRON_PATH"] = str(tmp_path)
+    done = run("torchrun", "1x8:h100-sxm", machine, tmp_path)
+    assert done.returncode == 2
+    assert "there is no pretrain_gpt.py in it" in done.stderr
+
+
+def test_nodes_with_different_numbers_of_gpus_are_refused():
+    config, _ = config_of("1x8:h100-sxm")
+    with pytest.raises(UnsupportedError, match="mixes nodes"):
+        LAUNCHERS["torchrun"](config, parse_cluster("1x8:h100-sxm+1x4:a100-sxm-80gb"))
+
+
+def test_values_with_shell_meaning_are_quoted(machine, tmp_path):
+    config, clusters = config_of("1x8:h100-sxm")
+    hostile = Argument("--split", (HOSTILE,), "data")
+    changed = type(config)(
+        **{n: getattr(config, n) for n in config.__slots__ if n != "arguments"},
+        arguments=(hostile,),
+    )
+    path = tmp_path / "run.sh"
+    path.write_text(LAUNCHERS["torchrun"](changed, clusters).text, encoding="utf-8")
+    subprocess.run(["bash", str(path)], env=machine, cwd=tmp_path, check=True)
+    assert argv(tmp_path)[-2:] == ["--split", HOSTILE]
+    assert not list(tmp_path.glob("**/pwned"))

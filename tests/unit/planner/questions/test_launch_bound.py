@@ -1,0 +1,33 @@
+"""What is said of layer passes that wait for the host."""
+
+import pytest
+
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.planner.questions.launch_bound import GRAPHS
+from trainplan.planner.questions.search import notes
+
+
+@pytest.fixture(name="said")
+def _said(make_job):
+    def said(model="small-moe", runtime="megatron-lm", **options):
+        job = make_job(model, "1x8:h100-sxm", 16)
+        changes = {"runtime": runtime, "options": RuntimeOptions(**options)}
+        found = notes(job.model_copy(update=changes))
+        return [note for note in found if "eager launches" in note]
+
+    return said
+
+
+def test_graphs_are_named_where_the_runtime_has_them(said):
+    assert GRAPHS in said()[0]
+    assert not said("small-dense")
+
+
+def test_graphs_that_are_set_are_not_recommended(said):
+    assert said(cuda_graph="partial") == []
+
+
+@pytest.mark.parametrize("runtime", ["torchtitan", "nanotron"])
+def test_a_switch_of_another_runtime_is_not_recommended(said, runtime):
+    (note,) = said(runtime=runtime)
+    assert GRAPHS not in note

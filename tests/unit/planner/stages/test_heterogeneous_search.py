@@ -1,0 +1,142 @@
+"""The search of clusters with unlike node groups."""
+
+import numpy as np
+import pytest
+
+from tests.budgets import Steps
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.questions.search import SearchOptions, estimate, search
+from trainplan.planner.space.choices import legality_rules, parse_choice
+from trainplan.planner.stages.heterogeneous import splits as mixed_splits
+from trainplan.planner.stages.heterogeneous.search import MixedSearch
+from trainplan.planner.work.budget import Unlimited
+
+
+@pytest.fixture(scope="module")
+def job(make_job):
+    text = "1x4:h100-sxm+1x4:a100-sxm-80gb"
+    cluster = parse_cluster(text).model_copy(
+        update={"between_groups": BetweenGroups(gb_per_s=3.125)}
+    )
+    return make_job("small-dense", text).model_copy(update={"cluster": cluster})
+
+
+@pytest.fixture(scope="module")
+def plan(job):
+    return search(job, SearchOptions(only_answer=True, top=3))
+
+
+@pytest.fixture(scope="module")
+def found(job):
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    return MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Unlimited(), 3)
+
+
+def test_a_model_of_fewer_layers_than_ranks_is_planned(job):
+    few = job.model.model_copy(update={"num_hidden_layers": 3})
+    plan = search(job.model_copy(update={"model": few}), SearchOptions(only_answer=True, top=1))
+    assert plan.best.estimate.memory.fits
+
+
+def every_split(job):
+    """All splits over both groups, in both orders, of two pipeline ranks."""
+    for layers in range(job.model.num_hidden_layers + 1):
+        for order in ((0, 1), (1, 0)):
+            counts = (layers, job.model.num_hidden_layers - layers)
+            pairs = zip(counts, order, strict=True)
+            yield tuple(StageSpec(layers=count, group=group) for count, group in pairs)
+
+
+def test_no_split_of_two_ranks_is_faster_than_the_bound(job, found):
+    degrees = ({"dp": 4}, {"tp": 2, "dp": 2, "sequence_parallel": True}, {"cp": 2, "dp": 2})
+    layouts = [
+        Layout(**some, pp=2, micro_batch_size=size, stages=stages)
+        for some in degrees
+        for size in (1, 2, 4)
+        for stages in every_split(job)
+    ]
+    table = LayoutTable.of(layouts)
+    seconds = step_seconds(job, machine_for(job), traits_of(job), table)
+    assert found.lower_bound_s <= seconds.min() * (1 + 1e-9)
+
+
+def test_the_search_is_no_worse_than_even_stages_in_groups(job, plan):
+    stages = (StageSpec(layers=3, group=0), StageSpec(layers=3, group=1))
+    even = estimate(job, Layout(dp=4, pp=2, micro_batch_size=2, stages=stages))
+    assert plan.best.estimate.step_time_s <= even.step_time_s
+
+
+def test_a_search_without_time_runs_one_schedule_and_keeps_a_bound(job, found):
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    late = MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(0), 3)
+    assert (late.judged, len(late.layouts), late.complete) == (1, 1, False)
+    assert 0 < late.lower_bound_s <= found.lower_bound_s * (1 + 1e-9)
+
+
+def test_even_stages_in_groups_are_tried_where_stages_are_held_even(job):
+    held = (parse_choice("stages=even", excluded=False), parse_choice("vpp=1", excluded=False))
+    rules = [*(choice.rule() for choice in held), *legality_rules(job)]
+    search = MixedSearch(job, machine_for(job), rules, 0.05, np.inf)
+    search.run(Steps(0), 3)
+    assert search.splits.found, "the first layouts tried are even ones"
+    for _, table in search.splits.found.values():
+        counts = {stage.layers for stage in table.stages[0]}
+        assert max(counts) - min(counts) <= 1
+
+
+def test_the_plan_is_worth_its_estimate(job, plan):
+    again = estimate(job, plan.best.layout, memory_margin=plan.memory_margin)
+    assert again == plan.best.estimate
+    assert again.memory.fits
+    proof = plan.certificate
+    assert proof.lower_bound_s <= again.step_time_s
+    assert proof.optimal == (proof.lower_bound_s >= again.step_time_s)
+
+
+def test_naming_the_groups_in_another_order_finds_the_same_step(job, plan):
+    groups = job.cluster.groups[::-1]
+    cluster = job.cluster.model_copy(update={"groups": groups})
+    other = search(
+        job.model_copy(update={"cluster": cluster}), SearchOptions(only_answer=True, top=3)
+    )
+    assert other.best.estimate.step_time_s == pytest.approx(
+        plan.best.estimate.step_time_s, rel=1e-3
+    )
+
+
+def test_even_stages_can_be_asked_for(job):
+    choice = parse_choice("stages=even", excluded=False)
+    plan = search(job, SearchOptions(only_answer=True, top=1, fix=(choice,)))
+    layers = [stage.layers for stage in plan.best.layout.stages or ()]
+    assert np.ptp(layers or [0]) <= 1
+
+
+def test_splits_that_are_listed_are_closed_like_those_of_the_integer_program(job):
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    table = LayoutTable.of([Layout(dp=4, pp=2, micro_batch_size=2)])
+    bests = []
+    for most in (mixed_splits.MOST_STAGES, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mixed_splits, "MOST_STAGES", most)
+            search = MixedSearch(job, machine_for(job), rules, 0.05, np.inf)
+            bound = search.splits.split(table, (0, 1), Unlimited())
+            assert bound * (1 + mixed_splits.CLOSE) >= search.best_s
+            bests.append(search.best_s)
+    assert bests[0] <= bests[1] * (1 + mixed_splits.CLOSE)
+    assert bests[1] <= bests[0] * (1 + mixed_splits.CLOSE)
+
+
+def test_a_layout_that_runs_is_never_below_the_bound_of_a_search_cut_short(job, found):
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    bounds = []
+    for steps in (1, 3, 6):
+        cut = MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(steps), 3)
+        assert cut.lower_bound_s <= found.layouts[0][0] * (1 + 1e-9)
+        assert cut.layouts[0][0] >= found.lower_bound_s * (1 - 1e-9)
+        bounds.append(cut.lower_bound_s)
+    assert bounds == sorted(bounds)

@@ -1,0 +1,140 @@
+"""Medians, their certainty, and when the clock stops repeating."""
+
+from itertools import count
+
+import pytest
+
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.host.clock import DeviceClock
+from trainplan.profiler.journal.timing import (
+    Effort,
+    Repeat,
+    drift,
+    half_width_fraction,
+    repeat_until_known,
+    timing_of,
+)
+from trainplan.profiler.task import Place
+
+QUIET = [0.0201, 0.0200, 0.0202, 0.0199, 0.0200, 0.0201, 0.0200, 0.0199, 0.0201]
+"""Milliseconds-scale product on an idle machine."""
+BUSY = [0.020, 0.031, 0.020, 0.044, 0.021, 0.029, 0.020, 0.038, 0.022]
+"""The same beside another program."""
+ONE_CORE = Place(device="cpu", rank=0, world_size=1, local_rank=0, local_world_size=1)
+
+
+class FakeTime:
+    """A clock that goes on only when something is done."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def now(self):
+        return self.seconds
+
+    def work(self, seconds):
+        def call():
+            self.seconds += seconds if isinstance(seconds, float) else next(seconds)
+
+        return call
+
+
+def test_the_median_of_quiet_samples_is_known_and_not_flagged():
+    timing = timing_of(QUIET)
+    assert timing.seconds == 0.0200
+    assert timing.repeats == 9
+    assert timing.half_width_fraction == pytest.approx(0.005)
+    assert timing.flags == ()
+
+
+def test_samples_beside_another_program_are_noisy():
+    assert "noisy" in timing_of(BUSY).flags
+
+
+def test_one_sample_far_off_is_an_outlier_and_leaves_the_median():
+    timing = timing_of([*QUIET, 0.05])
+    assert timing.seconds == pytest.approx(0.02005)
+    assert timing.flags == ("outliers",)
+
+
+def test_samples_that_grow_are_a_drift():
+    samples = [0.020, 0.020, 0.020, 0.020, 0.022, 0.022, 0.022, 0.022]
+    assert drift(samples) == pytest.approx(1.1)
+    assert "drift" in timing_of(samples).flags
+
+
+def test_the_slowest_rank_is_the_one_that_was_it_most_often():
+    assert timing_of([1.0, 1.0, 1.0], [2, 0, 2]).slowest_rank == 2
+
+
+@pytest.mark.parametrize(("samples", "first"), [(5, 0), (8, 0), (9, 1), (12, 2), (20, 5)])
+def test_the_interval_is_that_of_the_tables_of_order_statistics(samples, first):
+    values = [float(value) for value in range(1, samples + 1)]
+    width = values[-1 - first] - values[first]
+    middle = (samples + 1) / 2
+    assert half_width_fraction(values) == pytest.approx(width / 2 / middle)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_time_that_cannot_be_is_refused(bad):
+    with pytest.raises(ProfilerError, match="cannot be"):
+        timing_of([0.1, bad])
+
+
+def test_no_sample_is_refused():
+    with pytest.raises(ProfilerError, match="no sample"):
+        timing_of([])
+
+
+def repeats_of(samples, **effort):
+    limits = {"half_width_fraction": 0.01, "cap_seconds": 1.0, "most_repeats": 25, **effort}
+    elapsed = 0.0
+
+    def repeat():
+        nonlocal elapsed
+        seconds = next(samples)
+        elapsed += seconds
+        return Repeat(seconds, elapsed)
+
+    return len(repeat_until_known(repeat, Effort(**limits)))
+
+
+def test_equal_samples_are_repeated_five_times():
+    assert repeats_of(iter([0.01] * 30)) == 5
+
+
+def test_samples_that_scatter_are_repeated_until_the_cap_of_repeats():
+    assert repeats_of(0.01 + 0.01 * (n % 2) for n in count()) == 25
+
+
+def test_repeating_stops_when_the_time_is_up():
+    assert repeats_of(0.1 + 0.1 * (n % 2) for n in count()) == 7
+
+
+def test_a_call_far_beyond_the_cap_is_not_repeated():
+    assert repeats_of(iter([30.0, 30.0])) == 1
+
+
+def test_samples_of_zero_end_and_are_refused_later():
+    assert repeats_of(iter([0.0] * 30), most_repeats=6) == 6
+
+
+def test_the_clock_gives_the_time_of_one_call_of_a_block():
+    fake = FakeTime()
+    timing = DeviceClock(ONE_CORE, quick=True, now=fake.now).time(fake.work(20e-6))
+    assert timing.seconds == pytest.approx(20e-6)
+    assert timing.repeats == 5
+
+
+def test_the_clock_warms_up_before_it_measures():
+    fake = FakeTime()
+    slow_first = iter([5.0, *[0.004] * 100])
+    timing = DeviceClock(ONE_CORE, quick=False, now=fake.now).time(fake.work(slow_first))
+    assert timing.seconds == pytest.approx(0.004)
+    assert timing.flags == ()
+
+
+def test_alone_the_only_rank_is_the_slowest():
+    fake = FakeTime()
+    timing = DeviceClock(ONE_CORE, quick=True, now=fake.now).time_together(fake.work(0.01))
+    assert timing.slowest_rank == 0
