@@ -13,14 +13,13 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
 import click
 
-from trainplan.cli import commands
+from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
 from trainplan.cli.terminal.text import escaped
 from trainplan.costmodel.base.errors import PlanError, unknown_name
@@ -37,10 +36,6 @@ DEBUG = "PLAN_DEBUG"
 COLLECTED_EVERY = 100_000
 """Objects made before Python looks for cycles among them; a command lives for seconds. Source:
 measured; a search takes a tenth less time than at Python's 700."""
-BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-"""Environment variable that numpy's library of products reads when it is loaded. Ours are small:
-threads of it that wait for each other take the cores from the processes of a search. Source:
-measured on two cores; a search of DeepSeek-V3 takes a twentieth less time on one thread."""
 
 START = """\
 plan finds the fastest parallel layout for training a large model, proves it and writes the
@@ -60,12 +55,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
+        """Import its options and help page."""
         if cmd_name not in COMMANDS:
             return None
-        with one_blas_thread():
-            module = f"{commands.__name__}.{COMMANDS[cmd_name].module}"
-            command = importlib.import_module(module).command
+        module = f"{usage.__name__}.{COMMANDS[cmd_name].module}"
+        command = importlib.import_module(module).command
         assert isinstance(command, click.Command)
         return command
 
@@ -95,22 +89,6 @@ def plan(context: click.Context) -> None:
     """Find the fastest parallel layout for training a large model, and prove it."""
     if context.invoked_subcommand is None:
         click.echo(START, nl=False)
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Load numpy here with one thread for products, unless the user says how many.
-
-    Processes that are started later, such as those of `plan profile`, are told nothing.
-    """
-    if BLAS_THREADS in os.environ:
-        yield
-        return
-    os.environ[BLAS_THREADS] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[BLAS_THREADS]
 
 
 class ControlC:

@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code, and what the commands in README and docs really print.
+"""Writes docs/reference and cli/names.py, and what the commands in README and docs really print.
 
 python docs/generate.py            write the files
 python docs/generate.py --check    say which are out of date, exit code 1 if any is
@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
+from names import NAMES_FILE, names_text
 from page_parts import QUESTIONS, Lines, documented, table
 from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
@@ -47,8 +48,7 @@ def cli_page() -> Lines:
     yield from ("# Commands", "")
     yield "What `plan --help` and `plan COMMAND --help` say. Exit codes: 0 an answer, 2 nothing"
     yield "fits or bad input, 1 a bug of ours, 130 Ctrl-C. Results go to stdout, remarks to stderr."
-    yield ""
-    yield from _commands(click.Context(plan, info_name="plan"), plan)
+    yield from ("", *_commands(click.Context(plan, info_name="plan"), plan))
 
 
 def _commands(context: click.Context, group: click.Group) -> Lines:
@@ -87,8 +87,7 @@ def rules_page() -> Lines:
     yield from ("# Rules", "")
     yield "A layout is legal when it breaks none of these. `plan search` counts refused layouts by"
     yield "the first rule they break; `--fix` and `--exclude` add rules of your own, and `memory`"
-    yield "stands for layouts that do not fit."
-    yield ""
+    yield from ("stands for layouts that do not fit.", "")
     for axis, rules in AXES.items():
         yield from (f"## {axis}", "", *_rules(rules))
     for name, traits in RUNTIMES.items():
@@ -272,7 +271,7 @@ def rendered() -> dict[Path, str]:
         REFERENCE / name: "\n".join((HEAD, *page())).rstrip() + "\n" for name, page in PAGES.items()
     }
     examples = (path for path in EXAMPLES if path not in pages)
-    pages[REFERENCE / "profile.schema.json"] = schema_text()
+    pages |= {REFERENCE / "profile.schema.json": schema_text(), NAMES_FILE: names_text()}
     return {**pages, **{path: replayed(path.read_text(encoding="utf-8")) for path in examples}}
 
 
@@ -292,6 +291,7 @@ def main(arguments: Sequence[str]) -> int:
         for path in stale:
             sys.stderr.write(f"{path} is out of date: run `make docs`\n")
         return 1 if stale else 0
+    NAMES_FILE.write_text(names_text(), encoding="utf-8")  # help pages, rendered below, read it
     for path, text in rendered().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -1,7 +1,8 @@
-"""Commands, one file each. To add one: write its file, add one line to `COMMANDS`.
+"""Commands, one file each, and what each does.
 
-A module is imported only when its command is typed, so the summaries stand here: `plan --help`
-must not wait for numpy.
+To add one: write its file, its options and help page in `cli.usage`, and one line in `COMMANDS`.
+`cli.usage.x` is imported when `plan x` is typed, `cli.commands.x` when it answers, so the
+summaries stand here: `plan --help` waits for no command, `plan x --help` not for numpy.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ COMPLETE = "_PLAN_COMPLETE"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a command lives and what `plan --help` says of it."""
+    """Where the options of a command are and what `plan --help` says of it."""
 
     module: str
-    """Name of its module in this package."""
+    """Its module in this package, what it does, and in `cli.usage`, its options and help page."""
     summary: str
 
 

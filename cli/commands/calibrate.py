@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 import click
 
@@ -14,27 +13,23 @@ from trainplan.cli.files.disk import read_log
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.files.runs import InvalidRun, read_runs
-from trainplan.cli.options.help import example
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.options.runtime import OPTION
-from trainplan.cli.options.shared import FORCE, JSON, Destination, gathered
 from trainplan.cli.render.calibration import calibration_page, log_line
 from trainplan.cli.render.parts.text import gib
+from trainplan.cli.stated import Destination
 from trainplan.cli.terminal.output import json_text, remark, show, write
+from trainplan.cli.usage.calibrate import DEFAULT_PRECISION, DEFAULT_RUNTIME
 from trainplan.costmodel.base.errors import PlanError, SpecError
 from trainplan.costmodel.catalog import gpu_names
 from trainplan.costmodel.measured.calibration import Measured
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate, kind_of, kinds_of
-from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
+from trainplan.costmodel.spec.training import Precision, TrainingSpec
 from trainplan.costmodel.validate.observations import observation_of
 from trainplan.planner.questions.search import estimate
 from trainplan.profiler.logs.observe import Asked, observe
 
-DEFAULT_PRECISION: Precision = "bf16"
-DEFAULT_RUNTIME = "megatron-lm"
 LISTED = 5
 """Runs left out that are named."""
 
@@ -66,79 +61,6 @@ class Chosen:
     runtime: str | None
 
 
-logged_options = gathered(
-    "logged",
-    Logged,
-    (
-        click.option(
-            "--log",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            help="A training log of Megatron-LM or torchtitan; with the options below. Repeat it "
-            "with another --layout for another run of the same job.",
-        ),
-        click.option(
-            "--layout", multiple=True, metavar="LAYOUT", help="Layout of the log (`plan estimate`)."
-        ),
-        click.option("--model", metavar="MODEL", help="As in `plan search`."),
-        click.option("--cluster", metavar="CLUSTER", help="As in `plan search`."),
-        click.option(
-            "--global-batch-size",
-            type=click.IntRange(1, LARGEST_SIZE),
-            help="Sequences per optimizer step, over all replicas.",
-        ),
-        click.option(
-            "--seq-length", type=click.IntRange(1, LARGEST_SIZE), help="Tokens per sequence."
-        ),
-        OPTION,
-    ),
-)
-chosen_options = gathered(
-    "chosen",
-    Chosen,
-    (
-        click.option("--gpu", metavar="GPU", help="Take only runs on this GPU."),
-        click.option(
-            "--precision",
-            type=click.Choice(get_args(Precision)),
-            help=f"Of the log ({DEFAULT_PRECISION}); of a file of runs, take only those.",
-        ),
-        click.option(
-            "--runtime",
-            type=click.Choice(tuple(RUNTIMES)),
-            metavar="RUNTIME",
-            help=f"Of the log ({DEFAULT_RUNTIME}); of a file of runs, take only those.",
-        ),
-    ),
-)
-PROFILE = click.option(
-    "--profile",
-    "profiles",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Correct these measurements instead of the catalog: a file of `plan profile` (several "
-    "merge). Give them again wherever the calibration is used.",
-)
-OUTPUT = click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Write the calibration here (`--profile` of other commands reads it).",
-)
-
-
-@click.command(
-    "calibrate",
-    epilog=example(
-        "plan calibrate --log train.log --model llama3-8b --cluster 1x8:h100-sxm \\",
-        "  --global-batch-size 128 --seq-length 8192 --layout tp=2,sp=true \\",
-        "  --output calibration.json",
-    ),
-)
-@click.argument("files", nargs=-1, metavar="[RUNS.jsonl]...", type=click.Path(path_type=Path))
-@logged_options
-@chosen_options
-@PROFILE
-@gathered("destination", Destination, (OUTPUT, FORCE, JSON))
 def command(
     files: tuple[Path, ...],
     profiles: tuple[Path, ...],
@@ -146,12 +68,7 @@ def command(
     chosen: Chosen,
     destination: Destination,
 ) -> None:
-    """Correct the estimate by measured steps.
-
-    Give either files of measured runs, one JSON object a line (`plan validate` reads them too), or
-    the log of a training run and what ran. One step tells how fast the machine is; several, of
-    unlike layouts, may tell network and fixed overhead apart.
-    """
+    """Write the calibration of the runs and print it."""
     destination.check()
     output = destination.output
     if output and any(output.resolve() == one.resolve() for one in (*files, *logged.log)):

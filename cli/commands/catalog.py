@@ -6,8 +6,6 @@ from importlib.resources import files
 
 import click
 
-from trainplan.cli.options.help import example
-from trainplan.cli.options.shared import JSON
 from trainplan.cli.render.catalog import (
     cluster_entries,
     clusters_page,
@@ -26,16 +24,8 @@ from trainplan.costmodel.spec.cluster import ClusterSpec
 TEMPLATE = "cluster.yaml"
 
 
-@click.group("catalog", epilog=example("plan catalog models llama3-70b"))
-def command() -> None:
-    """Show known GPUs, models and clusters."""
-
-
-@command.command(epilog=example("plan catalog gpus h100-sxm"))
-@click.argument("name", required=False)
-@JSON
 def gpus(name: str | None, *, as_json: bool) -> None:
-    """List GPUs, or every number of one GPU with its source."""
+    """Print all GPUs, or one."""
     if name is None:
         names = gpu_names()
         if as_json:
@@ -48,11 +38,8 @@ def gpus(name: str | None, *, as_json: bool) -> None:
         show(*gpu_page(name))
 
 
-@command.command(epilog=example("plan catalog models deepseek-v3"))
-@click.argument("name", required=False)
-@JSON
 def models(name: str | None, *, as_json: bool) -> None:
-    """List model presets, or one with its exact parameter counts."""
+    """Print all presets, or one."""
     if name is None:
         presets = [preset(known) for known in preset_names()]
         if as_json:
@@ -65,12 +52,8 @@ def models(name: str | None, *, as_json: bool) -> None:
         show(*model_page(preset(name)))
 
 
-@command.command(epilog=example("plan catalog clusters --template > cluster.yaml"))
-@click.option("--template", is_flag=True, help="Print a commented cluster file to fill in.")
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of the cluster file.")
-@JSON
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
-    """Show how to describe a cluster: short forms, template, schema."""
+    """Print the short forms, the template or the schema."""
     if template and schema:
         raise click.UsageError("--template and --schema exclude each other")
     if template:

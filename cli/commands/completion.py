@@ -6,19 +6,11 @@ import click
 from click.shell_completion import get_completion_class
 
 from trainplan.cli.commands import COMPLETE
-from trainplan.cli.options.help import example
 from trainplan.cli.terminal.output import write
 
-SHELLS = ("bash", "zsh", "fish")
 
-
-@click.command(
-    "completion",
-    epilog=example('eval "$(plan completion bash)"', "# put it into ~/.bashrc to keep it"),
-)
-@click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    """Print the completion script of a shell."""
+    """Print the script."""
     kind = get_completion_class(shell)
     assert kind is not None
     plan = click.get_current_context().find_root().command

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.options.help import example
-from trainplan.cli.options.shared import JSON, PROFILE
-from trainplan.cli.options.written_plans import (
-    load_written,
-    remark_change,
-    remark_objective,
-    time_limit,
-)
+from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
 from trainplan.cli.render.explain import explain_document, explain_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
-from trainplan.cli.terminal.processes import WORKERS, Processes
+from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain
 
 
-@click.command("explain", epilog=example("plan explain plan.json"))
-@click.argument("plan", type=click.Path(path_type=Path))
-@PROFILE
-@time_limit(30.0, "Price changes of the job until then; those left are said to be untried.")
-@WORKERS
-@JSON
 def command(
     plan: Path,
     profiles: tuple[Path, ...],
@@ -38,11 +23,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Say what limits a plan, what more would buy.
-
-    PLAN is a file written by `plan search --output`. Prints where the step goes, what binds, what
-    changes of the job would buy, each by a search of its own, and how sure the choice is.
-    """
+    """Print what limits a plan."""
     measured = load_measured(profiles)
     found = load_written(plan)
     case = Case(found.job, found.options, measured)

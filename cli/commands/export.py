@@ -6,13 +6,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import click
 from rich.console import RenderableType
 
 from trainplan.cli.files.disk import NewFile, refuse_folder, write_folder
 from trainplan.cli.files.documents import read_json
-from trainplan.cli.options.help import example
-from trainplan.cli.options.shared import CANDIDATE, FORCE
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import remark, section, show
 from trainplan.costmodel.base.errors import PlanError, UnsupportedError, unknown_name
@@ -29,31 +26,6 @@ from trainplan.planner.questions.search import NO_FILES, check
 PLAN_FILE = "plan.json"
 
 
-@click.command(
-    "export", epilog=example("plan export plan.json --launcher slurm --output-dir launch")
-)
-@click.argument("plan", type=click.Path(path_type=Path))
-@CANDIDATE
-@click.option(
-    "--runtime",
-    type=click.Choice(tuple(EXPORTERS)),
-    show_default="the plan's own",
-    help="Training runtime whose options are written.",
-)
-@click.option(
-    "--launcher",
-    type=click.Choice(tuple(LAUNCHERS)),
-    default="torchrun",
-    show_default=True,
-    help="torchrun writes run.sh for every node, slurm writes run.sbatch.",
-)
-@click.option(
-    "--output-dir",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="New folder for the script and a copy of the plan.",
-)
-@FORCE
 def command(
     plan: Path,
     candidate: int | None,
@@ -63,11 +35,7 @@ def command(
     *,
     force: bool,
 ) -> None:
-    """Write the launch script of a plan.
-
-    PLAN is a file written by `plan search --output`. The script asks for MEGATRON_PATH,
-    TOKENIZER_MODEL, DATA_PATH and CHECKPOINT_PATH when it runs.
-    """
+    """Write the launch script and say what to set."""
     refuse_folder(output_dir, force=force)
     text, job, layout, order = _read(plan, candidate)
     config = _exporter(runtime or job.runtime)(job, layout)

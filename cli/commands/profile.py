@@ -6,22 +6,16 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
-
-import click
 
 from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import profile_document, profile_text
-from trainplan.cli.options.help import example
-from trainplan.cli.options.shared import FORCE, JSON, gathered
 from trainplan.cli.render.profile import profile_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.spec.evidence.profile import Origin
-from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
-from trainplan.profiler.bench import ITEMS
+from trainplan.costmodel.spec.training import Precision
 from trainplan.profiler.fit.assemble import profile_of
 from trainplan.profiler.journal.records import JournalContent
 from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus, run
@@ -29,7 +23,6 @@ from trainplan.profiler.launch.requests import Device, notes, request_for
 from trainplan.profiler.launch.script import Kind, launch_script
 from trainplan.profiler.task import Place, Request
 
-LOCAL = Path("profile.json")
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
 )
@@ -56,40 +49,6 @@ class Wanted:
         stated |= {"scratch": str(self.scratch)} if self.scratch else {}
         model = load_model(self.model) if self.model else None
         return request_for(model, device, nproc, quick=self.quick, stated=stated)
-
-
-WANTED = (
-    click.option(
-        "--model",
-        metavar="MODEL",
-        help="Measure the shapes of this model: a preset, a config.json, its folder or our YAML. "
-        "Left out: llama3-8b on GPUs, a tiny one on a CPU.",
-    ),
-    click.option("--seq-length", type=click.IntRange(1, LARGEST_SIZE), help="Tokens per sequence."),
-    click.option(
-        "--precision",
-        type=click.Choice(get_args(Precision)),
-        help="Number format of the products. [default: bf16, on a CPU fp32]",
-    ),
-    click.option("--quick", is_flag=True, help="One minute: fewer sizes, fewer repeats."),
-    click.option(
-        "--only",
-        multiple=True,
-        type=click.Choice(tuple(ITEMS)),
-        metavar="ITEM",
-        help=f"Measure this alone; may be repeated: {', '.join(ITEMS)}.",
-    ),
-    click.option(
-        "--all-links",
-        is_flag=True,
-        help="Time all pairs of GPUs and nodes, not five random rounds.",
-    ),
-    click.option(
-        "--scratch",
-        type=click.Path(path_type=Path, file_okay=False, exists=True),
-        help="Folder on the drive to measure; files in it are removed again.",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,52 +84,6 @@ class Nodes:
         )
 
 
-NODES = (
-    click.option(
-        "--nproc-per-node",
-        type=click.IntRange(1, 1024),
-        help="Processes of one node. [default: its GPUs, or two on a CPU]",
-    ),
-    click.option(
-        "--nnodes", type=click.IntRange(1, 1 << 16), default=1, show_default=True, help="Nodes."
-    ),
-    click.option("--node-rank", type=click.IntRange(0), help="Number of this node, from 0."),
-    click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where node 0 is found."),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(1, 3600),
-        default=60.0,
-        show_default=True,
-        help="Seconds after which a rank that does not go on ends the run.",
-    ),
-)
-
-
-@click.command(
-    "profile",
-    epilog=example(
-        "plan profile --model llama3-8b --output profile.json",
-        "plan search --model llama3-8b --cluster profile.json \\",
-        "  --global-batch-size 64 --seq-length 4096",
-    ),
-)
-@gathered("wanted", Wanted, WANTED)
-@gathered("nodes", Nodes, NODES)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=LOCAL,
-    show_default=True,
-    help="The profile; every sample also goes into OUTPUT.journal.jsonl at once.",
-)
-@click.option("--restart", is_flag=True, help="Drop the journal of an earlier run.")
-@click.option(
-    "--print-launch",
-    type=click.Choice(get_args(Kind)),
-    help="Print a script that measures --nnodes nodes, and end.",
-)
-@FORCE
-@JSON
 def command(
     wanted: Wanted,
     nodes: Nodes,
@@ -181,11 +94,7 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Measure this machine: compute, memory, links.
-
-    All GPUs of the machine, or its CPU over gloo where it has none. A run that was interrupted goes
-    on where it stopped. Other commands take the file as --profile, or as --cluster.
-    """
+    """Measure, write the profile and print it."""
     if print_launch:
         gpus = nodes.nproc_per_node or default_nproc(num_gpus())
         write(launch_script(print_launch, _command_line(), nodes.nnodes, gpus))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import RenderableType
 
 from trainplan.cli.files.profiles import cluster_of, load_measured
 from trainplan.cli.render.profile import coverage_page
+from trainplan.cli.terminal.output import show
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts.table import LayoutTable
@@ -26,8 +25,8 @@ from trainplan.profiler.launch.requests import DEFAULT_GPU_MODEL
 DEFAULT_SEQ_LENGTH = 4096
 
 
-def profile_findings(paths: Sequence[Path]) -> Iterator[RenderableType]:
-    """The page of `plan doctor PROFILE.json`.
+def show_findings(paths: Sequence[Path]) -> None:
+    """Print the page of `plan doctor PROFILE.json`.
 
     Raises:
         PlanError: The files are no profiles, or of a GPU nothing is known of.
@@ -41,7 +40,7 @@ def profile_findings(paths: Sequence[Path]) -> Iterator[RenderableType]:
     (estimate,) = explicit(job, machine, traits_of(job), LayoutTable.of([layout]))
     known = coverage(profile, machine.provenance, estimate.terms, estimate.step_time_s)
     degrees = f"{job.model.name}, tp={layout.tp}, dp={layout.dp}"
-    yield from coverage_page(profile, known, degrees)
+    show(*coverage_page(profile, known, degrees))
 
 
 def _step(profile: Profile) -> tuple[Job, Layout]:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from trainplan.cli.files.disk import read_text
-from trainplan.cli.options.help import example
-from trainplan.cli.options.parameters import finite
 from trainplan.cli.options.schedule import (
     ALL,
     Durations,
     Sizes,
     Way,
-    duration_options,
-    size_options,
-    way_options,
 )
 from trainplan.cli.options.schedule_effects import (
     refuse_idle,
     refuse_no_export,
     refuse_nothing_to_split,
 )
-from trainplan.cli.options.schedule_outputs import Outputs, output_options
+from trainplan.cli.options.schedule_outputs import Outputs
 from trainplan.cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
 from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import WIDTH, remark, show, show_json
+from trainplan.cli.terminal.output import remark, show, show_json
+from trainplan.cli.terminal.text import WIDTH
 from trainplan.costmodel.base.errors import PlanError, SpecError, UnsupportedError
 from trainplan.costmodel.schedules.program import Program, Shape
 from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
@@ -34,39 +28,11 @@ from trainplan.planner.schedules.compare import Ranking, imported, ranked, sched
 from trainplan.planner.schedules.pipelines import Pipeline
 from trainplan.planner.schedules.scored import HoldsTooMuchError, Scored, vpp_of
 
-SYNTHESIS_SECONDS = 30.0
 
-
-@click.command(
-    "schedule",
-    epilog=example(
-        "plan schedule --kind zb-h1 --pp 4 --num-microbatches 8 \\",
-        "  --forward 3 --input-grad 4 --weight-grad 2",
-    ),
-)
-@way_options
-@size_options
-@duration_options
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    callback=finite,
-    default=SYNTHESIS_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Of --synthesise: answer with what is found by then.",
-)
-@output_options("; a unit of time is a second")
 def command(
     way: Way, sizes: Sizes, durations: Durations, outputs: Outputs, time_limit: float
 ) -> None:
-    """Time and proof of a pipeline schedule.
-
-    Durations are those of one micro batch through one virtual stage, in any unit. Prints the
-    makespan, how far it is from the best possible, the timeline and the activations held. With
-    `--kind all` the schedules that run with this vpp are ranked, and files hold the fastest, with
-    `--csv` the fastest that torch runs.
-    """
+    """Print a schedule on the clock, or a ranking of all."""
     outputs.check()
     refuse_idle(way, sizes, durations)
     if outputs.csv:

@@ -7,24 +7,15 @@ from dataclasses import dataclass
 
 import click
 
-from trainplan.cli.options.help import example
 from trainplan.cli.options.layout_text import parse_layout, spelled_out
-from trainplan.cli.options.objective import DEADLINE, OBJECTIVE, PARETO, SLACK, pair_of, slack_of
-from trainplan.cli.options.parameters import finite
-from trainplan.cli.options.shared import (
-    Destination,
-    Question,
-    destination_options,
-    gathered,
-    job_options,
-    memory_margin,
-)
+from trainplan.cli.options.objective import pair_of, slack_of
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from trainplan.cli.render.pareto import pareto_page
 from trainplan.cli.render.plan import baseline_text, next_part, plan_page
+from trainplan.cli.stated import Destination, Question
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import json_text, remark, show, show_json, write
-from trainplan.cli.terminal.processes import WORKERS, Processes
+from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base.errors import PlanError, SpecError
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.step.simulate import Estimate
@@ -39,7 +30,7 @@ from trainplan.planner.space.choices import parse_choice
 NOTHING_FITS = 2
 
 
-def _options(
+def search_options(
     *,
     objective: Name,
     slack: float | None,
@@ -49,6 +40,11 @@ def _options(
     memory_margin: float,
     top: int,
 ) -> SearchOptions:
+    """What the options of the search state.
+
+    Raises:
+        PlanError: A slack without its objective, or no field or value to hold or exclude.
+    """
     return SearchOptions(
         objective=objective,
         slack=slack_of(objective, slack),
@@ -60,32 +56,6 @@ def _options(
     )
 
 
-search_options = gathered(
-    "options",
-    _options,
-    (
-        OBJECTIVE,
-        SLACK,
-        DEADLINE,
-        click.option("--fix", multiple=True, metavar="FIELD=VALUE", help="Hold a field: tp=8."),
-        click.option(
-            "--exclude",
-            multiple=True,
-            metavar="FIELD=VALUE",
-            help="Keep a field from a value: recompute=full.",
-        ),
-        memory_margin(0.05),
-        click.option(
-            "--top",
-            type=click.IntRange(1, 100),
-            default=10,
-            show_default=True,
-            help="Alternatives to list.",
-        ),
-    ),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The user's own layout, priced."""
@@ -94,26 +64,6 @@ class Baseline:
     estimate: Estimate
 
 
-@click.command(
-    "search",
-    epilog=example(
-        "plan search --model llama3-70b --cluster 8x8:h100-sxm \\",
-        "  --global-batch-size 128 --seq-length 8192 --output plan.json",
-    ),
-)
-@job_options
-@search_options
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    callback=finite,
-    metavar="SECONDS",
-    help="Answer with what is found by then.",
-)
-@WORKERS
-@click.option("--baseline", metavar="LAYOUT", help="Your layout (see `plan estimate`), to compare.")
-@PARETO
-@destination_options
 def command(
     question: Question,
     options: SearchOptions,
@@ -124,10 +74,7 @@ def command(
     baseline: str | None,
     pareto: str | None,
 ) -> None:
-    """Find the fastest layout that fits, with proof.
-
-    Prints the layout, where its step time goes, the alternatives, its memory and what was refused.
-    """
+    """Search, and print the plan or why there is none."""
     destination.check()
     if pareto:
         _alone(options, destination, baseline)

@@ -4,37 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.options.help import example
-from trainplan.cli.options.schedule_outputs import Outputs, output_options
-from trainplan.cli.options.shared import CANDIDATE, PROFILE
+from trainplan.cli.options.schedule_outputs import Outputs
 from trainplan.cli.options.written_plans import remark_change
 from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
-from trainplan.cli.terminal.output import WIDTH, show, show_json
+from trainplan.cli.terminal.output import show, show_json
+from trainplan.cli.terminal.text import WIDTH
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.planner.plan.candidates import with_candidate, written_step_time
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.simulate import simulate
 
 
-@click.command(
-    "simulate", epilog=example("plan simulate plan.json --trace trace.json --csv schedule.csv")
-)
-@click.argument("plan", type=click.Path(path_type=Path))
-@CANDIDATE
-@PROFILE
-@output_options()
 def command(
     plan: Path, candidate: int | None, profiles: tuple[Path, ...], outputs: Outputs
 ) -> None:
-    """Run the schedule of a plan on a clock.
-
-    PLAN is a file written by `plan search --output`. Prints the pipeline's makespan, its timeline
-    and what every rank does; `--trace` writes every pass, message and the end of the step.
-    """
+    """Print the schedule of a plan on the clock."""
     outputs.check()
     measured = load_measured(profiles)
     text, _ = read_json(plan)

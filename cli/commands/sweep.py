@@ -7,15 +7,13 @@ from pathlib import Path
 import click
 
 from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.options.help import example
 from trainplan.cli.options.layout_text import spelled_out
-from trainplan.cli.options.shared import JSON, PROFILE
-from trainplan.cli.options.written_plans import load_written, remark_objective, time_limit
+from trainplan.cli.options.written_plans import load_written, remark_objective
 from trainplan.cli.render.sweep import sweep_document, sweep_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
-from trainplan.cli.terminal.processes import WORKERS, Processes
-from trainplan.planner.questions.changes.parameters import KNOBS, parse_varied
+from trainplan.cli.terminal.processes import Processes
+from trainplan.planner.questions.changes.parameters import parse_varied
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.sweep import sweep
 
@@ -23,28 +21,6 @@ NO_PLAN = 2
 """Exit code: no point has a plan."""
 
 
-@click.command(
-    "sweep",
-    epilog=example(
-        "plan sweep plan.json --vary gpus=64..4096",
-        "plan sweep plan.json --vary nic=1..8 --vary memory_gib=40,80",
-    ),
-)
-@click.argument("plan", type=click.Path(path_type=Path))
-@click.option(
-    "--vary",
-    multiple=True,
-    required=True,
-    metavar="KNOB=VALUES",
-    help="gpus=64..4096 doubles, gpus=64,96,128 lists. Knobs: "
-    f"{', '.join(KNOBS)} (nic multiplies), and the fields of --fix, such as tp=1,2,4. The first "
-    "is the curve; more give one curve for each of their values.",
-)
-@click.option("--weak", is_flag=True, help="Grow the batch with the GPUs: weak scaling.")
-@PROFILE
-@time_limit(120.0, "Search points until then; those left are said to be untried.")
-@WORKERS
-@JSON
 def command(
     plan: Path,
     vary: tuple[str, ...],
@@ -55,11 +31,7 @@ def command(
     weak: bool,
     as_json: bool,
 ) -> None:
-    """Vary the job of a plan; search every point.
-
-    PLAN is a file written by `plan search --output`; its model, batch, memory margin and choices
-    hold. Prints the best layout of each point, its speed and the scaling efficiency.
-    """
+    """Print the best plan of every point."""
     varied = [parse_varied(spelled_out(text)) for text in vary]
     measured = load_measured(profiles)
     found = load_written(plan)

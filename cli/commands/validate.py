@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import click
-
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.files.runs import InvalidRun, read_runs
-from trainplan.cli.options.help import example
-from trainplan.cli.options.shared import JSON, PROFILE
-from trainplan.cli.options.shared import memory_margin as with_memory_margin
 from trainplan.cli.render.validate import Shown, validate_document, validate_page
 from trainplan.cli.terminal.output import remark, show, show_json
 from trainplan.cli.terminal.progress import watched
@@ -21,36 +16,6 @@ from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
 from trainplan.costmodel.validate.scores import scores
 
 
-@click.command(
-    "validate",
-    epilog=example("plan validate runs.jsonl fits.jsonl --worst 5"),
-)
-@click.argument(
-    "files", nargs=-1, required=True, metavar="RUNS.jsonl...", type=click.Path(path_type=Path)
-)
-@click.option(
-    "--strict/--all",
-    "strict",
-    default=True,
-    show_default=True,
-    help="Score only runs whose record is complete, or every run that can be priced.",
-)
-@click.option(
-    "--calibrate",
-    is_flag=True,
-    help="Also: the error after one measured step of another layout on the same machine.",
-)
-@click.option(
-    "--worst",
-    type=click.IntRange(0, 1000),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="List the N runs that are most off, term by term.",
-)
-@PROFILE
-@with_memory_margin(0.05)
-@JSON
 def command(
     files: tuple[Path, ...],
     profiles: tuple[Path, ...],
@@ -61,11 +26,7 @@ def command(
     worst: int,
     as_json: bool,
 ) -> None:
-    """Compare predictions with measured runs.
-
-    Files hold one run a line, as JSON: what was trained, where, how it was laid out, and its step
-    time, its peak memory or whether it fitted.
-    """
+    """Print predictions beside what was measured."""
     records = [record for path in files for record in read_runs(path)]
     measured = load_measured(profiles)
     predictions = tuple(_predictions(records, measured, memory_margin))

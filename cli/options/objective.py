@@ -1,44 +1,14 @@
-"""What `plan search` calls best: options, and what they may be combined with."""
+"""What `plan search` calls best, and what it may be combined with."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-import click
-
-from trainplan.cli.options.parameters import day_count, percentage
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.target import Name
 
 NAMES: tuple[Name, ...] = get_args(Name)
-OBJECTIVE = click.option(
-    "--objective",
-    type=click.Choice(NAMES),
-    default="time",
-    show_default=True,
-    help="What is best: the fastest step, the most free memory near it, the least money or energy, "
-    "or the fewest GPUs that meet the deadline. The last three may leave nodes unused.",
-)
-SLACK = click.option(
-    "--slack",
-    callback=percentage,
-    metavar="PERCENT",
-    help="With --objective memory: how much longer than the fastest a step may take.  "
-    "[default: 2%]",
-)
-DEADLINE = click.option(
-    "--deadline",
-    callback=day_count,
-    metavar="DURATION",
-    help="The run of --tokens must end by then: 30d, 36h, 2w.",
-)
-PARETO = click.option(
-    "--pareto",
-    metavar="A,B",
-    help="Instead of one answer, every layout that no other beats in both objectives: time,memory "
-    "or cost,time.",
-)
 
 
 def slack_of(objective: str, slack: float | None) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import get_args
 
-import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
@@ -13,9 +12,9 @@ from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec.options import RuntimeOptions
 
 
-def _listed() -> str:
+def listed() -> tuple[str, ...]:
     """Every setting with its values."""
-    return ", ".join(f"{name}={_values(field)}" for name, field in FIELDS.items())
+    return tuple(f"{name}={_values(field)}" for name, field in FIELDS.items())
 
 
 def _values(field: FieldInfo) -> str:
@@ -27,14 +26,6 @@ def _values(field: FieldInfo) -> str:
 
 
 FIELDS = RuntimeOptions.model_fields
-OPTION = click.option(
-    "--option",
-    "runtime_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=lambda _, __, values: parse_options(values),
-    help=f"Setting of the runtime, again for more: {_listed()}.",
-)
 
 
 def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from trainplan.cli.files.disk import FileError, refuse_existing, write_text
-from trainplan.cli.options.shared import FORCE, JSON, Command, gathered
 from trainplan.cli.render.parts.chrome_trace import Extra, trace_text
-from trainplan.cli.terminal.output import WIDTH, remark
+from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.schedules.timeline.clock import Timeline
 from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
 
@@ -56,32 +53,3 @@ class Outputs:
         for path, text in made:
             write_text(path, text, force=self.force)
             remark(f"wrote {path}")
-
-
-def output_options(unit: str = "") -> Callable[[Command], Command]:
-    """`--csv --trace --force --width --json`, as `outputs`; `unit` ends the help of `--trace`."""
-    return gathered(
-        "outputs",
-        Outputs,
-        (
-            click.option(
-                "--csv",
-                type=click.Path(path_type=Path),
-                help="Write the schedule as torch's pipeline runtime loads it.",
-            ),
-            click.option(
-                "--trace",
-                type=click.Path(path_type=Path),
-                help=f"Write a trace for ui.perfetto.dev{unit}.",
-            ),
-            FORCE,
-            click.option(
-                "--width",
-                type=click.IntRange(40, 1000),
-                default=WIDTH,
-                show_default=True,
-                help="Columns of the timeline.",
-            ),
-            JSON,
-        ),
-    )

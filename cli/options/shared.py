@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import click
 
-from trainplan.cli.files.disk import refuse_existing, write_text
-from trainplan.cli.files.inputs import load_model
-from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.lazily import call
+from trainplan.cli.names import LARGEST_SIZE, PRECISIONS, RUNTIME_OPTIONS, RUNTIMES
 from trainplan.cli.options.parameters import finite, token_count
-from trainplan.cli.options.runtime import OPTION
-from trainplan.cli.terminal.output import remark
-from trainplan.costmodel.measured.calibration import Measured
-from trainplan.costmodel.runtimes import RUNTIMES, runtime
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision, TrainingSpec
+from trainplan.cli.terminal.text import WIDTH
 
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -53,7 +43,7 @@ SEQ_LENGTH = click.option(
 )
 PRECISION = click.option(
     "--precision",
-    type=click.Choice(get_args(Precision)),
+    type=click.Choice(PRECISIONS),
     default="bf16",
     show_default=True,
     help="Number format of the matrix products.",
@@ -66,7 +56,7 @@ TOKENS = click.option(
 )
 RUNTIME = click.option(
     "--runtime",
-    type=click.Choice(tuple(RUNTIMES)),
+    type=click.Choice(RUNTIMES),
     metavar="RUNTIME",
     default="megatron-lm",
     show_default=True,
@@ -76,6 +66,14 @@ RUNTIME_VERSION = click.option(
     "--runtime-version",
     metavar="VERSION",
     help="Version you run; a note tells if the rules were checked against another.",
+)
+RUNTIME_OPTION = click.option(
+    "--option",
+    "runtime_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=lambda _, __, texts: call("trainplan.cli.options.runtime:parse_options", texts=texts),
+    help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
 )
 PROFILE = click.option(
     "--profile",
@@ -95,6 +93,11 @@ CANDIDATE = click.option(
     help="Rank of another layout of the plan's table.  [default: the best]",
 )
 FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
+WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Processes that share the work; by default one for each core, at most 8.",
+)
 
 
 def memory_margin(default: float) -> Decorator:
@@ -109,77 +112,52 @@ def memory_margin(default: float) -> Decorator:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The job, and what the user said about the runtime and the machine."""
+def time_limit(default: float, what: str) -> Decorator:
+    """`--time-limit` with its default."""
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(0, min_open=True),
+        callback=finite,
+        metavar="SECONDS",
+        default=default,
+        show_default=True,
+        help=what,
+    )
 
-    job: Job
-    notes: tuple[str, ...]
-    measured: Measured
 
+def gathered(name: str, build: str, options: Sequence[Decorator]) -> Decorator:
+    """Add `options` to a command and pass it what `build` makes of them under one name.
 
-def gathered(name: str, build: Callable[..., object], options: Sequence[Decorator]) -> Decorator:
-    """Add `options` to a command and pass it `build(**values)` under one name."""
-    taken = tuple(inspect.signature(build).parameters)
+    `build` is `package.module:name`, imported when the command answers.
+    """
+    taken = _names(options)
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**values: object) -> None:
             own = {key: values.pop(key) for key in taken}
-            command(**values, **{name: build(**own)})
+            command(**values, **{name: call(build, **own)})
 
-        wrapped: Command = run
-        for option in reversed(options):
-            wrapped = option(wrapped)
-        return wrapped
+        return _with(run, options)
 
     return decorate
 
 
-def _question(
-    *,
-    model: str,
-    cluster: str,
-    global_batch_size: int,
-    seq_length: int,
-    precision: Precision,
-    tokens: int | None,
-    runtime: str,
-    runtime_version: str | None,
-    runtime_options: RuntimeOptions,
-    profiles: tuple[Path, ...],
-) -> Question:
-    machines, whole = machines_of(cluster, load_measured(profiles, alone=False))
-    training = TrainingSpec(
-        seq_length=seq_length,
-        global_batch_size=global_batch_size,
-        precision=precision,
-        tokens=tokens,
-    )
-    job = Job(
-        model=load_model(model),
-        training=training,
-        cluster=machines,
-        runtime=runtime,
-        options=runtime_options,
-    )
-    return Question(job, _version_notes(runtime, runtime_version), whole)
+def _with(command: Command, options: Sequence[Decorator]) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
-def _version_notes(name: str, version: str | None) -> tuple[str, ...]:
-    checked = runtime(name).version
-    if version is None or version == checked or version == checked.split()[0]:
-        return ()
-    shown = "".join(filter(str.isprintable, version))
-    return (
-        f"rules and options were checked against {name} {checked}, you run {shown}: "
-        "`plan doctor --runtime-path` compares the options",
-    )
+def _names(options: Sequence[Decorator]) -> tuple[str, ...]:
+    """Under which click passes the values."""
+    bare = click.command()(_with(lambda **_: None, options))
+    return tuple(str(option.name) for option in bare.params)
 
 
 job_options = gathered(
     "question",
-    _question,
+    "trainplan.cli.stated:question",
     (
         MODEL,
         CLUSTER,
@@ -189,39 +167,11 @@ job_options = gathered(
         TOKENS,
         RUNTIME,
         RUNTIME_VERSION,
-        OPTION,
+        RUNTIME_OPTION,
         PROFILE,
     ),
 )
 """`--model` to `--profile`, as `question`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Where the answer goes."""
-
-    as_json: bool
-    output: Path | None
-    force: bool
-
-    def check(self) -> None:
-        """Refuse early what could not be written later.
-
-        Raises:
-            FileError: The file exists or its folder refuses it.
-        """
-        if self.output:
-            refuse_existing(self.output, force=self.force)
-
-    def write(self, text: str) -> None:
-        """Write the file that was asked for.
-
-        Raises:
-            FileError: It exists by now, or its folder refuses it.
-        """
-        if self.output:
-            write_text(self.output, text, force=self.force)
-            remark(f"wrote {self.output}")
 
 
 OUTPUT = click.option(
@@ -229,5 +179,36 @@ OUTPUT = click.option(
     type=click.Path(path_type=Path),
     help="Also write the plan here (`plan export` reads it).",
 )
-destination_options = gathered("destination", Destination, (OUTPUT, FORCE, JSON))
+destination_options = gathered(
+    "destination", "trainplan.cli.stated:Destination", (OUTPUT, FORCE, JSON)
+)
 """`--output --force --json`, as `destination`."""
+
+
+def output_options(unit: str = "") -> Decorator:
+    """`--csv --trace --force --width --json`, as `outputs`; `unit` ends the help of `--trace`."""
+    return gathered(
+        "outputs",
+        "trainplan.cli.options.schedule_outputs:Outputs",
+        (
+            click.option(
+                "--csv",
+                type=click.Path(path_type=Path),
+                help="Write the schedule as torch's pipeline runtime loads it.",
+            ),
+            click.option(
+                "--trace",
+                type=click.Path(path_type=Path),
+                help=f"Write a trace for ui.perfetto.dev{unit}.",
+            ),
+            FORCE,
+            click.option(
+                "--width",
+                type=click.IntRange(40, 1000),
+                default=WIDTH,
+                show_default=True,
+                help="Columns of the timeline.",
+            ),
+            JSON,
+        ),
+    )

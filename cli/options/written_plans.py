@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from trainplan.cli.files.documents import read_json
-from trainplan.cli.options.parameters import finite
-from trainplan.cli.options.shared import Decorator
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.planner.plan.candidates import made_otherwise
@@ -44,16 +40,3 @@ def remark_objective(path: Path, plan: Written) -> None:
             f"{path} was made for --objective {plan.objective}: changed jobs are searched for the "
             "shortest step, and gains are against the plan's own"
         )
-
-
-def time_limit(default: float, what: str) -> Decorator:
-    """`--time-limit` with its default."""
-    return click.option(
-        "--time-limit",
-        type=click.FloatRange(0, min_open=True),
-        callback=finite,
-        metavar="SECONDS",
-        default=default,
-        show_default=True,
-        help=what,
-    )

@@ -11,10 +11,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from trainplan.cli.terminal.text import escaped
-
-WIDTH = 100
-"""Columns of every table and paragraph, on a terminal and in a pipe alike."""
+from trainplan.cli.terminal.text import WIDTH, escaped
 
 
 def write(text: str) -> None:

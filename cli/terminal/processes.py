@@ -11,8 +11,6 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
-import click
-
 from trainplan.cli.terminal.process import START, Answer, Process, follow_search, tried
 from trainplan.planner.solvers import linear
 from trainplan.planner.work.budget import Deadline
@@ -30,11 +28,6 @@ NICENESS = 19
 """Of work beside all other: it takes what that leaves of the processors."""
 LEAST_SHARE = 2
 """Pieces that are worth a process of their own. Source: measured; one takes 45 ms, a fork 10."""
-WORKERS = click.option(
-    "--workers",
-    type=click.IntRange(1, 64),
-    help="Processes that share the work; by default one for each core, at most 8.",
-)
 
 
 class _Worker(Process):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+WIDTH = 100
+"""Columns of every table and paragraph, on a terminal and in a pipe alike."""
+
 
 def escaped(text: str) -> str:
     """What users or files contain may not steer the terminal: other characters are escaped."""

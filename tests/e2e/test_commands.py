@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ from trainplan.profiler.host.cores import usable_cores
 
 KEYS = Path(__file__).parent / "json_keys.json"
 UNEVEN = (".best.layout.stages", ".candidates[].layout.stages", ".least_memory_layout.stages")
-HEAVY = ("torch", "ortools", "pulp", "numpy", "pydantic", "rich", "yaml")
+OURS = ("planner", "profiler")
+HEAVY = ("torch", "ortools", "pulp", "highspy", "numpy", "scipy", "pydantic", "rich", "yaml")
 
 
 def commands(parent: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -54,15 +56,40 @@ def test_the_summary_of_the_registry_is_the_command_s_own(name: str):
     assert command.name == name
 
 
-def test_help_imports_nothing_heavy():
+def imported_by(*arguments: str) -> set[str]:
+    """Modules that a process of its own has imported when `plan` has answered."""
     program = (
-        "import sys; from trainplan.cli.main import run; run(['--help']); "
-        f"sys.exit(', '.join(set({HEAVY}) & set(sys.modules)) or 0)"
+        "import sys; from trainplan.cli.main import run; code = run(sys.argv[1:]); "
+        "print(*sys.modules, file=sys.stderr); sys.exit(code)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("path", [(), *commands(group)], ids=" ".join)
+def test_a_help_page_imports_nothing_that_answers(path: tuple[str, ...]):
+    found = imported_by(*path, "--help")
+    assert not found & {*HEAVY, *OURS}
+    assert {name for name in found if name.startswith("costmodel.")} == {
+        "trainplan.costmodel.base.errors"
+    }
+
+
+def test_the_doctor_imports_no_planner():
+    found = imported_by("doctor")
+    assert not found & ({*HEAVY, *OURS} - {"rich"})
+    assert {name for name in found if name.startswith("costmodel.")} == {
+        "trainplan.costmodel.base.errors"
+    }
+
+
+def test_names_of_help_pages_are_those_of_the_registries():
+    """`make docs` writes them."""
+    written = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "names.py"))
+    assert written["NAMES_FILE"].read_text() == written["names_text"]()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system lists no threads")
@@ -71,8 +98,8 @@ def test_products_of_numpy_take_no_cores_from_a_search_unless_the_user_says_so(
     chosen: str | None, threads: int
 ):
     program = (
-        "import os; from trainplan.cli.main import plan; import click; "
-        "plan.get_command(click.Context(plan), 'search'); "
+        "import os; from trainplan.cli.lazily import call; "
+        "call('trainplan.cli.commands.search:pair_of', text='cost,time'); "
         "print(os.environ.get('OPENBLAS_NUM_THREADS'), len(os.listdir('/proc/self/task')))"
     )
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}

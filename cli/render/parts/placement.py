@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from trainplan.cli.render.parts.text import percent, seconds_like
-from trainplan.cli.terminal.output import WIDTH
+from trainplan.cli.terminal.text import WIDTH
 from trainplan.costmodel.spec.links import Placement
 from trainplan.planner.plan.plan import Plan
 

@@ -1,0 +1,119 @@
+"""Names that help pages list, and nothing that must be imported for them.
+
+Written by docs/generate.py (`make docs`) from the registries: edit those, not this file.
+"""
+
+from __future__ import annotations
+
+LARGEST_SIZE = 1073741824
+PRECISIONS = (
+    "bf16",
+    "fp16",
+    "fp32",
+    "tf32",
+    "fp8",
+    "mxfp8",
+    "nvfp4",
+)
+RUNTIMES = (
+    "megatron-lm",
+    "megatron-bridge",
+    "nemo",
+    "megatron-deepspeed",
+    "megatron-zero-bubble",
+    "torchtitan",
+    "llm-foundry-fsdp",
+    "fms-fsdp",
+    "maxtext",
+    "nanotron",
+    "torch-eager",
+)
+RUNTIME_OPTIONS = (
+    "attention=flash|unfused",
+    "dropout=true|false",
+    "cross_entropy=unfused|jit|fused",
+    "compile=true|false",
+    "cuda_graph=none|partial|full_iteration",
+    "overlap_grad_reduce=true|false",
+    "overlap_param_gather=true|false",
+    "overlap_tp_comm=true|false",
+    "overlap_moe_a2a=true|false",
+    "moe_dispatcher=alltoall|deepep|hybridep",
+    "gradient_dtype=fp32|bf16",
+    "moment_dtype=fp32|bf16",
+    "offload_activation_layers=N",
+    "cp_comm_type=p2p|a2a|all_gather",
+)
+SCHEDULES = (
+    "1f1b",
+    "interleaved",
+    "zb-1p",
+    "zb-2p",
+    "zb-h1",
+    "zb-h2",
+    "zb-auto",
+    "zb-v",
+    "v-half",
+    "v-min",
+    "dualpipe-v",
+    "hanayo",
+    "gpipe",
+    "breadth-first",
+    "grouped-interleaved",
+    "2bp",
+    "chimera",
+    "seq-1f1b",
+    "vocab-1f1b",
+    "vocab-1f1b-2",
+)
+OBJECTIVES = (
+    "time",
+    "memory",
+    "cost",
+    "energy",
+    "gpus",
+)
+KNOBS = (
+    "gpus",
+    "global_batch_size",
+    "seq_length",
+    "nic",
+    "gpu",
+    "precision",
+    "memory_gib",
+)
+EXPORTERS = ("megatron-lm",)
+LAUNCHERS = (
+    "torchrun",
+    "slurm",
+)
+MEASUREMENTS = (
+    "memory",
+    "layer",
+    "gemm",
+    "attention",
+    "embedding",
+    "head",
+    "optimizer",
+    "stream",
+    "collectives",
+    "p2p",
+    "overlap",
+    "links",
+    "copies",
+    "cpu_adam",
+    "drive",
+    "power",
+)
+LAUNCH_KINDS = (
+    "slurm",
+    "torchrun",
+)
+PROFILE_FORMATS = (
+    "aceso",
+    "galvatron",
+    "metis",
+    "nccl-tests",
+    "sailor",
+    "simumax",
+)

@@ -1,0 +1,79 @@
+"""Does a checkout of a runtime know the options we write?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainplan.cli.files.disk import FileError, read_text
+from trainplan.cli.render.findings import Finding
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout, OffloadSpec
+from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters.compare import flags_in_sources
+
+
+def runtime_finding(folder: Path) -> Finding:
+    """Compare all options we can write with those the checkout defines."""
+    name = "Megatron-LM"
+    try:
+        texts = [read_text(path) for path in _sources(folder)]
+        known = flags_in_sources(texts)
+    except (PlanError, SyntaxError) as error:
+        return Finding(name, good=False, detail=f"{error}")
+    flags = _emitted_flags()
+    absent = sorted(flag for flag in flags if flag not in known)
+    if absent:
+        return Finding(name, good=False, detail=f"does not know {', '.join(absent)}")
+    return Finding(name, good=True, detail=f"knows all {len(flags)} options we write")
+
+
+def _sources(folder: Path) -> list[Path]:
+    patterns = EXPORTERS["megatron-lm"].source_patterns
+    if not (folder / patterns[0]).is_file():
+        raise FileError(f"{folder}: no {patterns[0]} in it; give a Megatron-LM checkout")
+    return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+
+
+def _emitted_flags() -> frozenset[str]:
+    """Options of every preset under layouts that use every part of an exporter."""
+    flags: set[str] = set()
+    for job, layout in _samples():
+        try:
+            config = EXPORTERS[job.runtime](job, layout)
+        except PlanError:  # this preset and this layout exclude each other
+            continue
+        flags |= {argument.flag for argument in config.arguments}
+    return frozenset(flags)
+
+
+def _samples() -> Iterator[tuple[Job, Layout]]:
+    cluster = parse_cluster("1x8:h100-sxm")
+    layouts = (
+        Layout(
+            tp=2,
+            pp=2,
+            dp=2,
+            sequence_parallel=True,
+            recompute="selective",
+            recompute_modules=("core_attn",),
+        ),
+        Layout(pp=2, vpp=2, cp=2, dp=2, schedule="interleaved"),
+        Layout(dp=8, recompute="full", recompute_method="uniform", recompute_num_layers=1),
+        Layout(dp=8, offload=OffloadSpec(optimizer=0.5)),
+        Layout(dp=8, zero_stage=3),
+        Layout(dp=8, dp_replicate=2, zero_stage=2),
+        Layout(dp=8, zero_stage=0),
+        Layout(dp=8, ep=4, etp=2),
+    )
+    for name in preset_names():
+        for precision in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4"):
+            training = TrainingSpec.model_validate(
+                {"seq_length": 4096, "global_batch_size": 64, "precision": precision}
+            )
+            job = Job(model=preset(name), training=training, cluster=cluster)
+            yield from ((job, layout) for layout in layouts)

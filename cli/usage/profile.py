@@ -1,0 +1,101 @@
+"""`plan profile`: its options and help page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainplan.cli.lazily import call
+from trainplan.cli.names import LARGEST_SIZE, LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
+from trainplan.cli.options.help import example
+from trainplan.cli.options.shared import FORCE, JSON, gathered
+
+LOCAL = Path("profile.json")
+
+WANTED = (
+    click.option(
+        "--model",
+        metavar="MODEL",
+        help="Measure the shapes of this model: a preset, a config.json, its folder or our YAML. "
+        "Left out: llama3-8b on GPUs, a tiny one on a CPU.",
+    ),
+    click.option("--seq-length", type=click.IntRange(1, LARGEST_SIZE), help="Tokens per sequence."),
+    click.option(
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        help="Number format of the products. [default: bf16, on a CPU fp32]",
+    ),
+    click.option("--quick", is_flag=True, help="One minute: fewer sizes, fewer repeats."),
+    click.option(
+        "--only",
+        multiple=True,
+        type=click.Choice(MEASUREMENTS),
+        metavar="ITEM",
+        help=f"Measure this alone; may be repeated: {', '.join(MEASUREMENTS)}.",
+    ),
+    click.option(
+        "--all-links",
+        is_flag=True,
+        help="Time all pairs of GPUs and nodes, not five random rounds.",
+    ),
+    click.option(
+        "--scratch",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        help="Folder on the drive to measure; files in it are removed again.",
+    ),
+)
+
+NODES = (
+    click.option(
+        "--nproc-per-node",
+        type=click.IntRange(1, 1024),
+        help="Processes of one node. [default: its GPUs, or two on a CPU]",
+    ),
+    click.option(
+        "--nnodes", type=click.IntRange(1, 1 << 16), default=1, show_default=True, help="Nodes."
+    ),
+    click.option("--node-rank", type=click.IntRange(0), help="Number of this node, from 0."),
+    click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where node 0 is found."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(1, 3600),
+        default=60.0,
+        show_default=True,
+        help="Seconds after which a rank that does not go on ends the run.",
+    ),
+)
+
+
+@click.command(
+    "profile",
+    epilog=example(
+        "plan profile --model llama3-8b --output profile.json",
+        "plan search --model llama3-8b --cluster profile.json \\",
+        "  --global-batch-size 64 --seq-length 4096",
+    ),
+)
+@gathered("wanted", "trainplan.cli.commands.profile:Wanted", WANTED)
+@gathered("nodes", "trainplan.cli.commands.profile:Nodes", NODES)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=LOCAL,
+    show_default=True,
+    help="The profile; every sample also goes into OUTPUT.journal.jsonl at once.",
+)
+@click.option("--restart", is_flag=True, help="Drop the journal of an earlier run.")
+@click.option(
+    "--print-launch",
+    type=click.Choice(LAUNCH_KINDS),
+    help="Print a script that measures --nnodes nodes, and end.",
+)
+@FORCE
+@JSON
+def command(**values: object) -> None:
+    """Measure this machine: compute, memory, links.
+
+    All GPUs of the machine, or its CPU over gloo where it has none. A run that was interrupted goes
+    on where it stopped. Other commands take the file as --profile, or as --cluster.
+    """
+    call("trainplan.cli.commands.profile:command", **values)

@@ -1,0 +1,98 @@
+"""`plan search`: its options and help page."""
+
+from __future__ import annotations
+
+import click
+
+from trainplan.cli.lazily import call
+from trainplan.cli.names import OBJECTIVES
+from trainplan.cli.options.help import example
+from trainplan.cli.options.parameters import day_count, finite, percentage
+from trainplan.cli.options.shared import (
+    WORKERS,
+    destination_options,
+    gathered,
+    job_options,
+    memory_margin,
+)
+
+OBJECTIVE = click.option(
+    "--objective",
+    type=click.Choice(OBJECTIVES),
+    default="time",
+    show_default=True,
+    help="What is best: the fastest step, the most free memory near it, the least money or energy, "
+    "or the fewest GPUs that meet the deadline. The last three may leave nodes unused.",
+)
+SLACK = click.option(
+    "--slack",
+    callback=percentage,
+    metavar="PERCENT",
+    help="With --objective memory: how much longer than the fastest a step may take.  "
+    "[default: 2%]",
+)
+DEADLINE = click.option(
+    "--deadline",
+    callback=day_count,
+    metavar="DURATION",
+    help="The run of --tokens must end by then: 30d, 36h, 2w.",
+)
+PARETO = click.option(
+    "--pareto",
+    metavar="A,B",
+    help="Instead of one answer, every layout that no other beats in both objectives: time,memory "
+    "or cost,time.",
+)
+
+search_options = gathered(
+    "options",
+    "trainplan.cli.commands.search:search_options",
+    (
+        OBJECTIVE,
+        SLACK,
+        DEADLINE,
+        click.option("--fix", multiple=True, metavar="FIELD=VALUE", help="Hold a field: tp=8."),
+        click.option(
+            "--exclude",
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help="Keep a field from a value: recompute=full.",
+        ),
+        memory_margin(0.05),
+        click.option(
+            "--top",
+            type=click.IntRange(1, 100),
+            default=10,
+            show_default=True,
+            help="Alternatives to list.",
+        ),
+    ),
+)
+
+
+@click.command(
+    "search",
+    epilog=example(
+        "plan search --model llama3-70b --cluster 8x8:h100-sxm \\",
+        "  --global-batch-size 128 --seq-length 8192 --output plan.json",
+    ),
+)
+@job_options
+@search_options
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    callback=finite,
+    metavar="SECONDS",
+    help="Answer with what is found by then.",
+)
+@WORKERS
+@click.option("--baseline", metavar="LAYOUT", help="Your layout (see `plan estimate`), to compare.")
+@PARETO
+@destination_options
+def command(**values: object) -> None:
+    """Find the fastest layout that fits, with proof.
+
+    Prints the layout, where its step time goes, the alternatives, its memory and what was refused.
+    """
+    call("trainplan.cli.commands.search:command", **values)

@@ -1,0 +1,55 @@
+"""The names that help pages list, out of the registries, as the module `cli.names`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import get_args
+
+from trainplan.cli.options.runtime import listed
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.plan.target import Name
+from trainplan.planner.questions.changes.parameters import KNOBS
+from trainplan.profiler.bench import ITEMS
+from trainplan.profiler.importers import IMPORTERS
+from trainplan.profiler.launch.script import Kind
+
+NAMES_FILE = Path(__file__).parent.parent / "cli" / "names.py"
+HEAD = '''"""Names that help pages list, and nothing that must be imported for them.
+
+Written by docs/generate.py (`make docs`) from the registries: edit those, not this file.
+"""
+
+from __future__ import annotations
+'''
+NAMES: Mapping[str, Iterable[str]] = {
+    "PRECISIONS": get_args(Precision),
+    "RUNTIMES": RUNTIMES,
+    "RUNTIME_OPTIONS": listed(),
+    "SCHEDULES": SCHEDULES,
+    "OBJECTIVES": get_args(Name),
+    "KNOBS": KNOBS,
+    "EXPORTERS": EXPORTERS,
+    "LAUNCHERS": LAUNCHERS,
+    "MEASUREMENTS": ITEMS,
+    "LAUNCH_KINDS": get_args(Kind),
+    "PROFILE_FORMATS": IMPORTERS,
+}
+
+
+def names_text() -> str:
+    """Source of `cli.names`."""
+    return "\n".join((HEAD, f"LARGEST_SIZE = {LARGEST_SIZE}", *_lines())) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    for constant, names in NAMES.items():
+        quoted = [f'"{name}",' for name in names]
+        if len(quoted) == 1:
+            yield f"{constant} = ({quoted[0]})"
+        else:
+            yield from (f"{constant} = (", *(f"    {name}" for name in quoted), ")")
