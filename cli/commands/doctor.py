@@ -18,7 +18,6 @@ from trainplan.cli.render.findings import Finding, findings_page
 from trainplan.cli.terminal.output import show
 
 DISTRIBUTION = "trainplan"
-PACKAGE = "trainplan"
 LIBRARIES = ("click", "numpy", "pydantic", "pyyaml", "rich")
 MISSING = 2
 
@@ -42,26 +41,9 @@ def _installation() -> Iterator[Finding]:
     yield Finding("python", good=True, detail=platform.python_version())
     for library in (DISTRIBUTION, *LIBRARIES):
         try:
-            version = importlib.metadata.version(library)
-            yield Finding(library, good=True, detail=version)
+            yield Finding(library, good=True, detail=importlib.metadata.version(library))
         except importlib.metadata.PackageNotFoundError:
             yield Finding(library, good=False, detail=f"not installed: pip install {library}")
-    owners = importlib.metadata.packages_distributions().get(PACKAGE, [])
-    yield _ownership(sorted({name.lower() for name in owners}))
-
-
-def _ownership(owners: list[str]) -> Finding:
-    """Top-level names are shared by all distributions: another may have put modules below ours."""
-    name = f"package {PACKAGE}"
-    others = [owner for owner in owners if owner != DISTRIBUTION]
-    if others:
-        detail = (
-            f"also belongs to {', '.join(others)}, which may have replaced it: "
-            "install trainplan into an environment of its own"
-        )
-        return Finding(name, good=False, detail=detail)
-    detail = "belongs to trainplan" if owners else "runs from a checkout"
-    return Finding(name, good=True, detail=detail)
 
 
 def _torch() -> Finding:
