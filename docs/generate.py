@@ -1,4 +1,4 @@
-"""Writes docs/reference and cli/names.py, and what the commands in README and docs really print.
+"""Writes docs/reference, cli/options/names.py, and what the commands in README and docs print.
 
 python docs/generate.py            write the files
 python docs/generate.py --check    say which are out of date, exit code 1 if any is

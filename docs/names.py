@@ -1,4 +1,4 @@
-"""The names that help pages list, out of the registries, as the module `cli.names`."""
+"""The names that help pages list, out of the registries, as the module `cli.options.names`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import Kind
 
-NAMES_FILE = Path(__file__).parent.parent / "cli" / "names.py"
+NAMES_FILE = Path(__file__).parent.parent / "cli" / "options" / "names.py"
 HEAD = '''"""Names that help pages list, and nothing that must be imported for them.
 
 Written by docs/generate.py (`make docs`) from the registries: edit those, not this file.
@@ -42,7 +42,7 @@ NAMES: Mapping[str, Iterable[str]] = {
 
 
 def names_text() -> str:
-    """Source of `cli.names`."""
+    """Source of `cli.options.names`."""
     return "\n".join((HEAD, f"LARGEST_SIZE = {LARGEST_SIZE}", *_lines())) + "\n"
 
 

@@ -14,9 +14,9 @@ from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.options.stated import Destination
 from trainplan.cli.render.calibration import calibration_page, log_line
 from trainplan.cli.render.parts.text import gib
-from trainplan.cli.stated import Destination
 from trainplan.cli.terminal.output import json_text, remark, show, write
 from trainplan.cli.usage.calibrate import DEFAULT_PRECISION, DEFAULT_RUNTIME
 from trainplan.costmodel.base.errors import PlanError, SpecError

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
 from trainplan.cli.render.findings import Finding, findings_page
+from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.output import show
 
 DISTRIBUTION = "trainplan"
@@ -29,7 +29,7 @@ def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
         return
     findings = [*_installation(), _torch()]
     if runtime_path is not None:
-        runtime = call("trainplan.cli.runtime_doctor:runtime_finding", folder=runtime_path)
+        runtime = call("trainplan.cli.commands.runtime_doctor:runtime_finding", folder=runtime_path)
         assert isinstance(runtime, Finding)
         findings.append(runtime)
     show(findings_page(findings))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.options.stated import Question
 from trainplan.cli.render.estimate import estimate_document, estimate_page
-from trainplan.cli.stated import Question
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.planner.plan.options import SearchOptions

@@ -9,10 +9,10 @@ import click
 
 from trainplan.cli.options.layout_text import parse_layout, spelled_out
 from trainplan.cli.options.objective import pair_of, slack_of
+from trainplan.cli.options.stated import Destination, Question
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from trainplan.cli.render.pareto import pareto_page
 from trainplan.cli.render.plan import baseline_text, next_part, plan_page
-from trainplan.cli.stated import Destination, Question
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import json_text, remark, show, show_json, write
 from trainplan.cli.terminal.processes import Processes

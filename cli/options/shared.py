@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
-from trainplan.cli.names import LARGEST_SIZE, PRECISIONS, RUNTIME_OPTIONS, RUNTIMES
+from trainplan.cli.options.names import LARGEST_SIZE, PRECISIONS, RUNTIME_OPTIONS, RUNTIMES
 from trainplan.cli.options.parameters import finite, token_count
+from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.text import WIDTH
 
 Command = Callable[..., None]
@@ -157,7 +157,7 @@ def _names(options: Sequence[Decorator]) -> tuple[str, ...]:
 
 job_options = gathered(
     "question",
-    "trainplan.cli.stated:question",
+    "trainplan.cli.options.stated:question",
     (
         MODEL,
         CLUSTER,
@@ -180,7 +180,7 @@ OUTPUT = click.option(
     help="Also write the plan here (`plan export` reads it).",
 )
 destination_options = gathered(
-    "destination", "trainplan.cli.stated:Destination", (OUTPUT, FORCE, JSON)
+    "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON)
 )
 """`--output --force --json`, as `destination`."""
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import click
 
-from trainplan.cli.lazily import call
-from trainplan.cli.names import LARGEST_SIZE, PRECISIONS, RUNTIMES
 from trainplan.cli.options.help import example
+from trainplan.cli.options.names import LARGEST_SIZE, PRECISIONS, RUNTIMES
 from trainplan.cli.options.shared import FORCE, JSON, RUNTIME_OPTION, gathered
+from trainplan.cli.terminal.lazily import call
 
 DEFAULT_PRECISION: Final = "bf16"
 DEFAULT_RUNTIME = "megatron-lm"
@@ -86,7 +86,7 @@ OUTPUT = click.option(
 @logged_options
 @chosen_options
 @PROFILE
-@gathered("destination", "trainplan.cli.stated:Destination", (OUTPUT, FORCE, JSON))
+@gathered("destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON))
 def command(**values: object) -> None:
     """Correct the estimate by measured steps.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.lazily import call
 from trainplan.cli.options.help import example
 from trainplan.cli.options.shared import JSON
+from trainplan.cli.terminal.lazily import call
 
 
 @click.group("catalog", epilog=example("plan catalog models llama3-70b"))

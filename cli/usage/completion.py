@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.lazily import call
 from trainplan.cli.options.help import example
+from trainplan.cli.terminal.lazily import call
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
 from trainplan.cli.options.help import example
+from trainplan.cli.terminal.lazily import call
 
 
 @click.command(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.lazily import call
 from trainplan.cli.options.help import example
 from trainplan.cli.options.shared import JSON, job_options, memory_margin
+from trainplan.cli.terminal.lazily import call
 
 
 @click.command(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
-from trainplan.cli.names import LARGEST_SIZE, PRECISIONS, PROFILE_FORMATS
 from trainplan.cli.options.help import example
+from trainplan.cli.options.names import LARGEST_SIZE, PRECISIONS, PROFILE_FORMATS
 from trainplan.cli.options.shared import FORCE, JSON, gathered
+from trainplan.cli.terminal.lazily import call
 
 ASKED = (
     click.option("--gpu", required=True, help="What it was measured on (`plan catalog gpus`)."),

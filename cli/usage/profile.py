@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
-from trainplan.cli.names import LARGEST_SIZE, LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
 from trainplan.cli.options.help import example
+from trainplan.cli.options.names import LARGEST_SIZE, LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
 from trainplan.cli.options.shared import FORCE, JSON, gathered
+from trainplan.cli.terminal.lazily import call
 
 LOCAL = Path("profile.json")
 

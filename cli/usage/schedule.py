@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
-from trainplan.cli.names import SCHEDULES
 from trainplan.cli.options.help import example
+from trainplan.cli.options.names import SCHEDULES
 from trainplan.cli.options.parameters import finite
 from trainplan.cli.options.shared import Decorator, gathered, output_options
+from trainplan.cli.terminal.lazily import call
 
 SYNTHESIS_SECONDS = 30.0
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.lazily import call
-from trainplan.cli.names import OBJECTIVES
 from trainplan.cli.options.help import example
+from trainplan.cli.options.names import OBJECTIVES
 from trainplan.cli.options.parameters import day_count, finite, percentage
 from trainplan.cli.options.shared import (
     WORKERS,
@@ -15,6 +14,7 @@ from trainplan.cli.options.shared import (
     job_options,
     memory_margin,
 )
+from trainplan.cli.terminal.lazily import call
 
 OBJECTIVE = click.option(
     "--objective",

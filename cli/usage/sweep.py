@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
-from trainplan.cli.names import KNOBS
 from trainplan.cli.options.help import example
+from trainplan.cli.options.names import KNOBS
 from trainplan.cli.options.shared import JSON, PROFILE, WORKERS, time_limit
+from trainplan.cli.terminal.lazily import call
 
 
 @click.command(

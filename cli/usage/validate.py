@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
 from trainplan.cli.options.help import example
 from trainplan.cli.options.shared import JSON, PROFILE, memory_margin
+from trainplan.cli.terminal.lazily import call
 
 
 @click.command(

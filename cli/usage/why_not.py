@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.lazily import call
 from trainplan.cli.options.help import example
 from trainplan.cli.options.shared import JSON, PROFILE, time_limit
+from trainplan.cli.terminal.lazily import call
 
 
 @click.command("why-not", epilog=example("plan why-not plan.json --layout tp=8,pp=4,vpp=2"))
