@@ -223,13 +223,14 @@ def test_no_process_outlives_the_search(number, tmp_path):
     main = tmp_path / "main.py"
     main.write_text("if __name__ == '__main__':\n    " + ENDLESS.replace("\n", "\n    "))
     command = [sys.executable, str(main)]
+    paths = os.pathsep.join((str(Path.cwd() / ".editable"), str(Path.cwd())))
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd() / ".editable")},
+        env={**os.environ, "PYTHONPATH": paths},
     ) as search:
         assert search.stdout.readline() == "working\n"
         (os.killpg if number == signal.SIGINT else os.kill)(search.pid, number)
