@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 from page_parts import Lines, documented, table
 
@@ -13,11 +13,9 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.costmodel.spec.sourced import Sourced
+from trainplan.planner.exporters import EXPORTERS
 
-NOT_SHOWN = (
-    *("name", "version", "recompute_subsets", "offloads", "rules", "refuses", "footprint"),
-    "autograd",
-)
+NOT_SHOWN = ("name", "version", "rules", "refuses", "footprint", "autograd")
 """Traits that are no single word: code, and what has pages or modules of its own."""
 
 
@@ -109,14 +107,24 @@ def runtimes_page() -> Lines:
     """What each runtime does by default."""
     yield from ("# Runtimes", "")
     yield "Names for `--runtime`, and what each does unless a run says otherwise"
-    yield "(`--option`). `plan search` knows all of them, `plan export` megatron-lm."
+    yield f"(`--option`). `plan search` knows all of them, `plan export` {', '.join(EXPORTERS)}."
     yield ""
-    meaning = dict(documented(RuntimeTraits))
-    shown = [f.name for f in fields(RuntimeTraits) if f.name not in NOT_SHOWN]
     for name, traits in RUNTIMES.items():
         yield from (f"## {name}", "", f"Checked against {traits.version}.", "")
-        rows = ((f"`{one}`", _value(getattr(traits, one)), meaning[one]) for one in shown)
-        yield from table(("trait", "value", "meaning"), rows)
+        yield from table(("trait", "value", "meaning"), _trait_rows(traits))
+
+
+def _trait_rows(traits: RuntimeTraits) -> Iterator[Sequence[str]]:
+    for group in (one.name for one in fields(RuntimeTraits) if one.name not in NOT_SHOWN):
+        of_group = getattr(traits, group)
+        if not is_dataclass(of_group):
+            yield f"`{group}`", _value(of_group), dict(documented(RuntimeTraits))[group]
+            continue
+        meaning = dict(documented(type(of_group)))
+        for one in (f.name for f in fields(of_group)):
+            value = getattr(of_group, one)
+            if not callable(value):
+                yield f"`{group}.{one}`", _value(value), meaning[one]
 
 
 def _value(value: object) -> str:

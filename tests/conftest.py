@@ -85,9 +85,10 @@ def random_rows(job, size, rng):
     pp = pick([d for d in divisors if d <= layers])
     vpp = np.where(pp > 1, pick([1, 1, 2, 3, 4]), 1)
     kind = pick(["none", "selective", "selective", "full", "full"])
-    subsets = [module_bits(s) for s in traits_of(job).recompute_subsets(job.model)]
+    subsets = [module_bits(s) for s in traits_of(job).recompute.subsets(job.model)]
     offloaded = [
-        module_bits(one.modules, OFFLOAD_MODULES) for one in traits_of(job).offloads(job.model)
+        module_bits(one.modules, OFFLOAD_MODULES)
+        for one in traits_of(job).offloading.choices(job.model)
     ]
     number = 1 + rng.integers(0, 1000, size) % np.maximum(1, -(-layers // (pp * vpp)))
     columns = {

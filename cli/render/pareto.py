@@ -49,7 +49,7 @@ def _proof(pareto: Pareto) -> str:
     if not pareto.complete:
         return "The time limit struck: points may be missing."
     sizes = plural(len(pareto.sizes), "size") + " of the cluster"
-    kind = " with even stages" if traits_of(pareto.job).splits_freely else ""
+    kind = " with even stages" if traits_of(pareto.job).pipeline.splits_freely else ""
     return f"Proved under the cost model: no point{kind} is missing, over {sizes}."
 
 

@@ -196,7 +196,7 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     part = under_power_limit(columns.machine, part, host.sync_seconds)
     wait = host.waiting_forward(part.forward.total)
     wait_back = host.waiting_backward(part.backward.total)
-    again = part.forward - part.tail if columns.traits.stops_recomputing_early else part.forward
+    again = part.forward - part.tail if columns.traits.recompute.stops_early else part.forward
     return Block(
         forward=part.forward + pass_seconds(size, host=wait),
         backward=part.backward + pass_seconds(size, host=wait_back),

@@ -25,12 +25,12 @@ from trainplan.costmodel.spec.model import ModelSpec
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:
     """Bytes of one weight gradient as its product writes it. Source: `adds_weight_gradients`."""
-    return job.training.storage_bytes if traits.adds_weight_gradients else BYTES_FP32
+    return job.training.storage_bytes if traits.gradients.added_apart else BYTES_FP32
 
 
 def counted_microbatches(job: Job, traits: RuntimeTraits, table: LayoutTable) -> IntColumn:
     """Micro batches of a step, at least 1, where `added_bytes` depends on them; else 0."""
-    return np.maximum(1, num_microbatches(job, table)) * traits.adds_weight_gradients
+    return np.maximum(1, num_microbatches(job, table)) * traits.gradients.added_apart
 
 
 def added_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
@@ -43,7 +43,7 @@ def added_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatCol
     writes the first gradient into it).
     """
     gradient = job.training.storage_bytes
-    accumulated = max(traits.gradient_bytes, gradient)
+    accumulated = max(traits.gradients.accumulated_bytes, gradient)
     moved = (2 * accumulated + gradient) * adds_whole(traits, table)
     first = np.maximum(1, counted_microbatches(job, traits, table))
     return moved * (1 - (accumulated == gradient) / first)
@@ -57,17 +57,19 @@ def table_added_bytes(job: Job, traits: RuntimeTraits) -> int:
     (F.embedding), and `core/distributed/distributed_data_parallel.py:578`, param.main_grad.add_.
     """
     gradient = job.training.storage_bytes
-    accumulated = max(traits.gradient_bytes, gradient)
-    return (2 * accumulated + gradient) * traits.products_accumulate
+    accumulated = max(traits.gradients.accumulated_bytes, gradient)
+    return (2 * accumulated + gradient) * traits.gradients.products_accumulate
 
 
 def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Is the gradient of every weight a tensor of its own, added whole to the accumulated one?
 
-    Source: `RuntimeTraits.adds_weight_gradients`; under a pipeline `whole_under_pipeline`, and
+    Source: `Gradients.added_apart`; under a pipeline `whole_under_pipeline`, and
     autograd adds where nothing is sharded.
     """
-    return np.asarray(traits.adds_weight_gradients | (traits.whole_under_pipeline & (table.pp > 1)))
+    return np.asarray(
+        traits.gradients.added_apart | (traits.sharding.whole_under_pipeline & (table.pp > 1))
+    )
 
 
 def dense_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:

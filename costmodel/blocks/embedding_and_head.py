@@ -104,7 +104,7 @@ def _loss_seconds(shapes: Shapes, logit_bytes: FloatColumn) -> FloatColumn:
     Source: LOSS_PASSES and UNFUSED_LOSS_PASSES.
     """
     machine = shapes.machine
-    if shapes.traits.kernels != "fused":
+    if shapes.traits.kernels.elementwise != "fused":
         return elementwise_seconds(machine, UNFUSED_LOSS_PASSES * logit_bytes)
     speed = machine.loss_bytes_per_second or streaming_bytes_per_second(machine)
     return LOSS_PASSES * logit_bytes / speed

@@ -34,7 +34,7 @@ class Launches:
 def dense_launches(shapes: Shapes) -> Launches:
     """Host time of a dense layer: none where a graph holds the whole step."""
     constants, traits = shapes.machine.constants, shapes.traits
-    if traits.cuda_graph == "full_iteration":
+    if traits.host.cuda_graph == "full_iteration":
         return _none(shapes)
     by_host = {
         "fused": constants.host_dense,
@@ -42,16 +42,16 @@ def dense_launches(shapes: Shapes) -> Launches:
         "fsdp": constants.host_fsdp,
     }
     collectives = np.where(shapes.table.tp > 1, constants.host_tp, 0.0)
-    forward = shapes.machine.host_factor * (by_host[traits.host] + collectives)
+    forward = shapes.machine.host_factor * (by_host[traits.host.layer] + collectives)
     return Launches(forward, forward * constants.host_backward_dense, 0.0)
 
 
 def moe_launches(shapes: Shapes) -> Launches:
     """Host time of a mixture-of-experts layer; dropless dispatch also waits for its split sizes."""
     constants, traits = shapes.machine.constants, shapes.traits
-    if traits.cuda_graph == "full_iteration":
+    if traits.host.cuda_graph == "full_iteration":
         return _none(shapes)
-    partial = traits.cuda_graph == "partial"
+    partial = traits.host.cuda_graph == "partial"
     layer = constants.host_moe_graph if partial else constants.host_moe
     forward = np.full(shapes.size, shapes.machine.host_factor * layer)
     return Launches(forward, forward * constants.host_backward_moe, constants.dispatch_sync_seconds)

@@ -72,7 +72,7 @@ def end_levels(
 ) -> Levels | None:
     """As `levels`, of the embedding or of the head with the loss."""
     kind = "head" if head else "embedding"
-    mine = [p for p in machine.ends if p.kind == kind and p.kernels == traits.kernels]
+    mine = [p for p in machine.ends if p.kind == kind and p.kernels == traits.kernels.elementwise]
     found: list[tuple[Sizes, float, float]] = []
     for (hidden, vocab), points in _grouped(mine, lambda p: (p.hidden_size, p.vocab_size)).items():
         model = job.model.model_copy(update={"hidden_size": hidden, "vocab_size": vocab})
@@ -160,8 +160,8 @@ def _tells(point: LayerPoint, *, moe: bool) -> bool:
 
 def _alike(point: LayerPoint, traits: RuntimeTraits) -> bool:
     """Did kernels like those of the job run?"""
-    unfused = point.attention == "unfused", traits.attention == "unfused"
-    return point.kernels == traits.kernels and unfused[0] == unfused[1]
+    unfused = point.attention == "unfused", traits.kernels.attention == "unfused"
+    return point.kernels == traits.kernels.elementwise and unfused[0] == unfused[1]
 
 
 def _layout(point: LayerPoint) -> Layout:

@@ -134,7 +134,7 @@ def rotation_bytes(storage: int) -> Moved:
 
 def separates_rotation(shapes: Shapes) -> bool:
     """Does the runtime rotate queries and keys by operations of their own?"""
-    return shapes.traits.separate_operations and scales_rotation(shapes.job.model)
+    return shapes.traits.kernels.separate_operations and scales_rotation(shapes.job.model)
 
 
 def scales_rotation(model: ModelSpec) -> bool:
@@ -156,7 +156,10 @@ def separates_experts(shapes: Shapes) -> bool:
     the fused operations. Source: Megatron Core @d98e8a64 `moe/experts.py`, remarks in _apply_bias;
     Megatron-Bridge @067f987d `perf_recipes/gpt_oss/common.py`, use_transformer_engine_op_fuser.
     """
-    return shapes.traits.separate_operations and shapes.traits.cuda_graph != "full_iteration"
+    return (
+        shapes.traits.kernels.separate_operations
+        and shapes.traits.host.cuda_graph != "full_iteration"
+    )
 
 
 def _weight_bytes(shapes: Shapes) -> FloatColumn:
@@ -166,8 +169,11 @@ def _weight_bytes(shapes: Shapes) -> FloatColumn:
     """
     traits = shapes.traits
     nodes = group(shapes.machine, shapes.table.ep, shapes.table.etp).nodes
-    plain = np.where(nodes > 1, traits.moe_dispatcher_across, traits.moe_dispatcher) == "alltoall"
-    return np.where(plain, traits.routing_weight_bytes, BYTES_FP32).astype(np.float64)
+    plain = (
+        np.where(nodes > 1, traits.experts.dispatcher_across, traits.experts.dispatcher)
+        == "alltoall"
+    )
+    return np.where(plain, traits.experts.routing_weight_bytes, BYTES_FP32).astype(np.float64)
 
 
 def _operations(

@@ -135,7 +135,11 @@ class Shapes:
     @property
     def eager(self) -> float:
         """Bytes moved by elementwise kernels over those of fused ones."""
-        return self.machine.constants.eager_elementwise if self.traits.kernels == "eager" else 1.0
+        return (
+            self.machine.constants.eager_elementwise
+            if self.traits.kernels.elementwise == "eager"
+            else 1.0
+        )
 
     @property
     def storage(self) -> int:
@@ -159,8 +163,8 @@ class Shapes:
         Source: derived; PyTorch `torch/csrc/autograd/FunctionsManual.cpp` and Megatron-LM
         `tensor_parallel/layers.py`, grad_bias; Transformer Engine, epilogue BGRADB.
         """
-        legacy = self.traits.kernels == "legacy" and not self.job.model.gated_mlp
-        summed = self.traits.kernels != "fused" and (stated or legacy)
+        legacy = self.traits.kernels.elementwise == "legacy" and not self.job.model.gated_mlp
+        summed = self.traits.kernels.elementwise != "fused" and (stated or legacy)
         return elementwise_seconds(self.machine, summed * self.storage * self.tokens * columns)
 
     @property
@@ -175,7 +179,7 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
     Source: Korthikanti et al., arXiv:2205.05198, section 4.2.2: an all-reduce becomes an
     all-gather and a reduce-scatter of the same tensor under sequence parallelism. The gathered
     tensor is cast first where products run in low precision (Transformer Engine `_gather_along_
-    first_dim` of quantized tensors). Copies: `RuntimeTraits.reorders_sequences`; PyTorch
+    first_dim` of quantized tensors). Copies: `Communication.reorders_sequences`; PyTorch
     `_functional_collectives.py`, torch.cat around collectives along another dimension than the
     first (tests/oracles/test_sequence_parallel.py), which overlapped kernels do without.
     """
@@ -188,11 +192,11 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
     scatter = collective_seconds(machine, "reduce_scatter", tensor, links)
     reduce = collective_seconds(machine, "all_reduce", tensor, links)
     parallel = table.sequence_parallel == 1
-    overlapped = parallel & traits.overlaps_tensor_parallel
+    overlapped = parallel & traits.communication.overlaps_tensor_parallel
     exposed = np.where(overlapped, machine.constants.tp_overlap_exposed, 1.0)
     again = parallel & (not traits.footprint.keeps_gathered_inputs)
     copied = (tensor + gathered * (table.micro_batch_size > 1)) * (parallel & (table.tp > 1))
-    copies = elementwise_seconds(machine, 2.0 * copied * traits.reorders_sequences)
+    copies = elementwise_seconds(machine, 2.0 * copied * traits.communication.reorders_sequences)
     copies = np.where(overlapped, 0.0, copies)
     return Shapes(
         job=job,

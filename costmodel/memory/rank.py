@@ -225,7 +225,7 @@ def weight_buffer_bytes(
     """
     whole = table.zero_stage < 2
     buffers = np.zeros(held.shared.shape) + added_gradient_bytes(job, traits, table, params)
-    if traits.caches_dummy_weight_gradients:
+    if traits.gradients.caches_dummies:
         head = whole * job.training.storage_bytes * params.head
         buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head
     buffers += ~whole * job.training.storage_bytes * traits.footprint.reduce_bucket_elements

@@ -173,23 +173,23 @@ def gradient_bytes_per_param(
 ) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight.
 
-    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `RuntimeTraits.whole_under_pipeline`:
+    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Sharding.whole_under_pipeline`:
     whole sums of the virtual stages that run backward, beside their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
     """
-    gradient = max(traits.gradient_bytes, job.training.storage_bytes)
+    gradient = max(traits.gradients.accumulated_bytes, job.training.storage_bytes)
     sharded = gradient / shards
     usual = np.where(table.zero_stage >= 2, sharded, gradient)
-    if not traits.whole_under_pipeline:
+    if not traits.sharding.whole_under_pipeline:
         return usual
     whole = gradient / stages_one_by_one(job, table) + sharded
     return np.where(sums_whole(traits, table, shards), whole, usual)
 
 
 def sums_whole(traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn) -> BoolColumn:
-    """Are sharded gradients summed whole? Source: `RuntimeTraits.whole_under_pipeline`."""
+    """Are sharded gradients summed whole? Source: `Sharding.whole_under_pipeline`."""
     sharded = (table.zero_stage >= 1) & (shards > 1)
-    return np.asarray(sharded & (table.pp > 1) & traits.whole_under_pipeline)
+    return np.asarray(sharded & (table.pp > 1) & traits.sharding.whole_under_pipeline)
 
 
 def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:

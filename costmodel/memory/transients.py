@@ -48,7 +48,7 @@ def head_bytes(
     """
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.training.storage_bytes * tokens * job.model.hidden_size
-    loss = traits.head_bytes_per_logit * tokens * vocab + hidden
+    loss = traits.kernels.head_bytes_per_logit * tokens * vocab + hidden
     if traits.autograd.weight_gradients:
         loss = np.maximum(loss, head_gradient_bytes(job, table, tokens))
     return np.asarray(loss + final_norm_bytes(job, traits, tokens))
@@ -74,9 +74,11 @@ def layer_backward_bytes(
         expert = rows * (ups * moe.moe_intermediate_size / table.etp + model.hidden_size)
         widest = np.maximum(widest, expert)
     gathered = np.where(table.sequence_parallel == 1, model.hidden_size, 0)
-    if traits.attention == "unfused":
+    if traits.kernels.attention == "unfused":
         heads = model.num_attention_heads / table.tp
-        score_gradients = 1 + traits.dropout  # softmax runs backward in place, dropout does not
+        score_gradients = (
+            1 + traits.kernels.dropout
+        )  # softmax runs backward in place, dropout does not
         widest = np.maximum(widest, score_gradients * heads * job.training.seq_length)
     ring = ring_columns(job, traits, table) - mlp_columns(job, table)
     columns: FloatColumn = np.maximum(widest + gathered, ring) + model.hidden_size
@@ -91,7 +93,7 @@ def ring_columns(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatCo
     """
     width = query_columns(job.model) / table.tp
     tensors = (RING_TENSORS + 2 * table.cp) * (table.cp > 1)
-    return np.asarray(tensors * width * traits.gathers_query_heads)
+    return np.asarray(tensors * width * traits.communication.gathers_query_heads)
 
 
 def mlp_columns(job: Job, table: LayoutTable) -> FloatColumn:
@@ -158,7 +160,7 @@ def sharded_unit_bytes(
         params.dense_layer * shared, params.moe_layer * shared + params.expert_layer * expert
     )
     most = held.weighted(shared.astype(np.float64), expert.astype(np.float64))
-    gradients = traits.gradient_bytes * np.minimum(layer, most)
+    gradients = traits.gradients.accumulated_bytes * np.minimum(layer, most)
     weights = job.training.storage_bytes * np.minimum(GATHERED_UNITS * layer + ends * shared, most)
     return np.where(table.zero_stage >= 2, gradients, 0.0) + np.where(
         table.zero_stage == 3, weights, 0.0

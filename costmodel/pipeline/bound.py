@@ -103,7 +103,7 @@ def table_sum_seconds(
     stride = np.where(whole <= domain, stage, np.maximum(domain, whole // 2))
     links = group(machine, np.full(len(table), 2), stride)
     weights = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
-    size = max(traits.gradient_bytes, job.training.storage_bytes)
+    size = max(traits.gradients.accumulated_bytes, job.training.storage_bytes)
     seconds = collective_seconds(machine, "all_reduce", size * weights, links)
     return np.asarray(copied * (table.pp > 1) * seconds)
 
@@ -123,7 +123,9 @@ def splits_backward(table: LayoutTable) -> BoolColumn:
 
 def waits_for_messages(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Does a rank compute nothing while it sends or receives? Source: that of the runtime."""
-    return np.array([name in traits.waits_for_messages for name in SCHEDULE_NAMES])[table.schedule]
+    return np.array([name in traits.pipeline.waits_for_messages for name in SCHEDULE_NAMES])[
+        table.schedule
+    ]
 
 
 def ends_apart(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
@@ -133,7 +135,9 @@ def ends_apart(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     to its last, not as the first pass of rank 0 and the last pass of any rank.
     Source: Qi et al., arXiv:2401.10241, sections 2.3 and 4 (optimizer post-validation).
     """
-    return np.array([name in traits.unsynchronised for name in SCHEDULE_NAMES])[table.schedule]
+    return np.array([name in traits.pipeline.unsynchronised for name in SCHEDULE_NAMES])[
+        table.schedule
+    ]
 
 
 def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> LayerSeconds:

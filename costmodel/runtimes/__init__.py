@@ -57,7 +57,9 @@ def runtime(name: str) -> RuntimeTraits:
 def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...]:
     """Runtimes that run a pipeline of this shape under a schedule."""
     return tuple(
-        name for name, one in RUNTIMES.items() if one.executes(schedule, pp, num_microbatches)
+        name
+        for name, one in RUNTIMES.items()
+        if one.pipeline.executes(schedule, pp, num_microbatches)
     )
 
 
@@ -75,10 +77,12 @@ def traits_of(job: Job) -> RuntimeTraits:
         CatalogError: No such runtime, or no such GPU.
     """
     traits, moe = runtime(job.runtime), job.model.moe
-    if traits.separate_operations and moe and moe.expert_bias and not job.training.casts:
-        traits = replace(traits, graphs_hybridep=False)
+    kernels, experts, sharding = traits.kernels, traits.experts, traits.sharding
+    if kernels.separate_operations and moe and moe.expert_bias and not job.training.casts:
+        experts = replace(experts, graphs_hybridep=False)
     if traits.footprint.low_precision == "primary":
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
-        traits = replace(traits, weight_message_bytes=gathered)
-    traits = replace(traits, attention=attention_on(job, traits.attention))
-    return traits.with_options(job.options)
+        sharding = replace(sharding, weight_message_bytes=gathered)
+    kernels = replace(kernels, attention=attention_on(job, kernels.attention))
+    on_job = replace(traits, kernels=kernels, experts=experts, sharding=sharding)
+    return on_job.with_options(job.options)

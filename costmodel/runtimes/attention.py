@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.runtimes.base import AttentionKernel, attention_with
+from trainplan.costmodel.runtimes.traits import AttentionKernel, attention_with
 from trainplan.costmodel.spec.job import Job
 
 UNFUSED_ARCHITECTURES = frozenset({"volta", "turing"})

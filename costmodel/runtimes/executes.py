@@ -32,7 +32,8 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
 
 def executes_schedule(traits: RuntimeTraits) -> Rule:
     """The rule that a layout's schedule is one of the runtime's."""
-    executed = np.array([name in traits.schedules for name in SCHEDULE_NAMES])
+    schedules = traits.pipeline.schedules
+    executed = np.array([name in schedules for name in SCHEDULE_NAMES])
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
         """A runtime executes what it implements."""
@@ -42,7 +43,7 @@ def executes_schedule(traits: RuntimeTraits) -> Rule:
         name="runtime_executes_schedule",
         columns=frozenset({"schedule"}),
         broken=broken,
-        says=f"{traits.name} executes no schedule but {', '.join(traits.schedules)}: use one; "
+        says=f"{traits.name} executes no schedule but {', '.join(schedules)}: use one; "
         "`plan schedule --kind NAME` says who executes another",
         source=f"{traits.name} {traits.version}",
     )
@@ -67,14 +68,14 @@ def executes_stages(traits: RuntimeTraits) -> tuple[Rule, ...]:
     says = f"{traits.name} recomputes as many layers in every stage: give stages no own number"
     equal = Rule(EQUAL_RECOMPUTE, stages, alike, says, source)
     return (
-        *(() if traits.splits_freely else (split,)),
-        *(() if traits.recomputes_by_stage else (equal,)),
+        *(() if traits.pipeline.splits_freely else (split,)),
+        *(() if traits.recompute.by_stage else (equal,)),
     )
 
 
 def recomputes_layers(traits: RuntimeTraits) -> tuple[Rule, ...]:
     """The rules that full recomputation covers layers as the runtime can be told to."""
-    covers = traits.recomputes_layers
+    covers = traits.recompute.layers
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
         """Each by itself; of every k-th one, as many on all virtual stages."""
@@ -111,7 +112,7 @@ def recomputes_modules(traits: RuntimeTraits) -> Rule:
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
         """What is not there is not recomputed."""
-        absent = {*RECOMPUTE_MODULES} - {*model_modules(job.model), traits.selects}
+        absent = {*RECOMPUTE_MODULES} - {*model_modules(job.model), traits.recompute.policy}
         return np.asarray((table.recompute_modules & module_bits(absent)) != 0)
 
     return Rule(
@@ -144,13 +145,13 @@ def model_modules(model: ModelSpec) -> frozenset[str]:
 
 def offloads_modules(traits: RuntimeTraits) -> Rule:
     """The rule that only modules wait on the host that the runtime copies there."""
-    known = module_bits(traits.offload_modules, OFFLOAD_MODULES)
+    known = module_bits(traits.offloading.modules, OFFLOAD_MODULES)
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
         """A runtime copies what it has an option for."""
         return np.asarray((table.offload_modules & ~known) != 0)
 
-    some = f"no modules but {', '.join(traits.offload_modules)}: use some of these"
+    some = f"no modules but {', '.join(traits.offloading.modules)}: use some of these"
     none = "no activations: leave offload_modules out"
     return Rule(
         name="runtime_offloads_modules",

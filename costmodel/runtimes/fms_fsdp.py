@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.runtimes.base import EAGER_HEAD_BYTES
-from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
+from trainplan.costmodel.runtimes.fsdp import FSDP1
 
 FMS_FSDP = replace(
-    LLM_FOUNDRY_FSDP,
+    FSDP1,
     name="fms-fsdp",
     version="2024",
-    kernels="fused",
-    ends_at_root=True,  # fms_fsdp/policies/wrapping.py, get_wrapper
-    head_bytes_per_logit=EAGER_HEAD_BYTES,
+    # fms_fsdp/policies/wrapping.py, get_wrapper
+    sharding=replace(FSDP1.sharding, ends_at_root=True),
+    # fms_fsdp/policies/ac_handler.py, a share
+    recompute=replace(FSDP1.recompute, layers="some"),
     # foundation-model-stack fms/modules/attention.py: keys_e, values_e
-    footprint=replace(LLM_FOUNDRY_FSDP.footprint, repeats_key_values=True),
+    footprint=replace(FSDP1.footprint, repeats_key_values=True),
 )

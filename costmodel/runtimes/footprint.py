@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainplan.costmodel.base.units import BYTES_FP32, GB
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32, GB
+from trainplan.costmodel.runtimes.traits.stated import stated_or
+from trainplan.costmodel.spec.options import RuntimeOptions
 
 LowPrecision = Literal["cached", "primary", "cast"]
 PRIMARY_MESSAGE_BYTES = {"fp8": 1.0, "nvfp4": 0.5}
@@ -61,6 +63,15 @@ class Footprint:
     """Context, libraries and communicators: device memory the allocator does not manage."""
     offloaded_layers: int = 0
     """Layers of a rank whose activations wait in host memory."""
+
+    def with_options(self, options: RuntimeOptions) -> Footprint:
+        """That of a run that may state the type of its moments and what it offloads."""
+        moment = {None: self.moment_bytes, "bf16": BYTES_BF16, "fp32": BYTES_FP32}
+        return replace(
+            self,
+            moment_bytes=moment[options.moment_dtype],
+            offloaded_layers=stated_or(options.offload_activation_layers, self.offloaded_layers),
+        )
 
 
 PLAIN = Footprint()

@@ -8,9 +8,17 @@ exponentials is kept beside logits in 16 bits, then beside their gradient).
 
 from __future__ import annotations
 
-from trainplan.costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.footprint import Footprint
-from trainplan.costmodel.runtimes.llm_foundry_fsdp import data_parallel_only
+from trainplan.costmodel.runtimes.fsdp import ALONE, data_parallel_only
+from trainplan.costmodel.runtimes.traits import (
+    Gradients,
+    Host,
+    Kernels,
+    Recompute,
+    Sharding,
+)
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.spec.model import ModelSpec
 
 
@@ -25,22 +33,24 @@ def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
 MAXTEXT = RuntimeTraits(
     name="maxtext",
     version="e591f30c (2026-08-22)",
-    attention="flash",
-    dropout=False,
-    kernels="fused",
-    host="fused",
-    cuda_graph="full_iteration",  # nothing waits for Python between two kernels of a program
-    selects="maxtext_save_qkv_proj",
-    recompute_subsets=recompute_subsets,
-    recomputes_layers="all",  # remat_policy=full
-    stops_recomputing_early=True,  # the compiler removes what no backward pass reads
-    overlaps_gradients=True,  # xla_gpu_enable_latency_hiding_scheduler
-    overlaps_parameters=True,
-    gradient_bytes=4,
-    gradient_message_bytes=2,  # summed as the product writes it, then cast
-    head_bytes_per_logit=HEAD_BYTES["unfused"],
-    schedules=("1f1b",),
-    pipelines=False,
+    kernels=Kernels(
+        attention="flash", elementwise="fused", head_bytes_per_logit=HEAD_BYTES["unfused"]
+    ),
+    # nothing waits for Python between two kernels of a program
+    host=Host(layer="fused", cuda_graph="full_iteration"),
+    gradients=Gradients(
+        accumulated_bytes=4,
+        message_bytes=2,  # summed as the product writes it, then cast
+    ),
+    # xla_gpu_enable_latency_hiding_scheduler
+    sharding=Sharding(overlaps_gradients=True, overlaps_parameters=True),
+    pipeline=ALONE,
+    recompute=Recompute(
+        policy="maxtext_save_qkv_proj",
+        subsets=recompute_subsets,
+        layers="all",  # remat_policy=full
+        stops_early=True,  # the compiler removes what no backward pass reads
+    ),
     rules=(data_parallel_only,),
     footprint=Footprint(low_precision="cast", sharded_weights_are_master=True),
 )

@@ -10,21 +10,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.runtimes.base import HEAD_BYTES
-from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.runtimes.megatron_core import MEGATRON_CORE
+from trainplan.costmodel.runtimes.traits import Experts
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
 MEGATRON_BRIDGE = replace(
-    MEGATRON_LM,
+    MEGATRON_CORE,
     name="megatron-bridge",
     version="067f987d",
-    overlaps_tensor_parallel=True,
-    moe_dispatcher_across="deepep",
-    graphs_hybridep=True,
-    gathers_apart=False,  # comm_overlap.py:579, overlap_param_gather wherever replicas are
-    routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
-    gradient_bytes=2,
-    gradient_message_bytes=2,
-    head_bytes_per_logit=HEAD_BYTES["fused"],
+    kernels=replace(MEGATRON_CORE.kernels, head_bytes_per_logit=HEAD_BYTES["fused"]),
+    gradients=replace(MEGATRON_CORE.gradients, accumulated_bytes=2, message_bytes=2),
+    # comm_overlap.py:579: overlap_param_gather wherever replicas are, so `gathers_apart` is off
+    communication=replace(MEGATRON_CORE.communication, overlaps_tensor_parallel=True),
+    experts=Experts(
+        dispatcher_across="deepep",
+        graphs_hybridep=True,
+        routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
+    ),
     # fp8_param_gather; cuDNN attention takes any order of dimensions
-    footprint=replace(MEGATRON_LM.footprint, low_precision="primary", batch_first_attention=False),
+    footprint=replace(
+        MEGATRON_CORE.footprint, low_precision="primary", batch_first_attention=False
+    ),
+    recipe=replace(
+        MEGATRON_CORE.recipe,
+        shards_optimizer=True,
+        # recipes/deepseek and recipes/moonlight: use_precision_aware_optimizer with exp_avg_dtype
+        # and exp_avg_sq_dtype bf16
+        latent_moments="bf16",
+    ),
 )

@@ -21,9 +21,19 @@ from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BLOCK, BoolColumn, LayoutTable
 from trainplan.costmodel.runtimes.autograd import Autograd
-from trainplan.costmodel.runtimes.base import HEAD_BYTES, RuntimeTraits
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fetches import Fetches
 from trainplan.costmodel.runtimes.footprint import Footprint
+from trainplan.costmodel.runtimes.traits import (
+    Communication,
+    Gradients,
+    Host,
+    Kernels,
+    Pipeline,
+    Recipe,
+    Sharding,
+)
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.spec.job import Job
 
 
@@ -104,27 +114,26 @@ __params_to_release (hooks of every module run in recomputation too), and defaul
 MEGATRON_DEEPSPEED = RuntimeTraits(
     name="megatron-deepspeed",
     version="2023",
-    attention="unfused",
-    dropout=True,  # arguments.py: --attention-dropout and --hidden-dropout 0.1
-    kernels="legacy",
-    host="legacy",
-    scatters_messages=True,
-    waits_for_messages=("1f1b",),
-    adds_weight_gradients=True,
-    # runtime/zero/stage_1_and_2.py, use_multi_rank_bucket_allreduce (0.12.4; before, each shard was
-    # reduced to its owner), and runtime/pipe/engine.py, _bf16_reduce_grads
-    reduces_whole_gradients=True,
-    fetches=FETCHES,
-    context_exchange="a2a",  # --ds-sequence-parallel-size: DeepSpeed's DistributedAttention
-    gradient_bytes=2,
-    gradient_message_bytes=2,
-    head_bytes_per_logit=HEAD_BYTES["unfused"],
-    schedules=("1f1b",),  # runtime/pipe/schedule.py, TrainSchedule
-    rules=(
-        pipeline_engine_shards_no_gradients,
-        pipeline_engine_recomputes_groups,
-        sequence_ranks_alone,
-        sequence_ranks_divide_heads,
+    kernels=Kernels(
+        attention="unfused",
+        elementwise="legacy",
+        head_bytes_per_logit=HEAD_BYTES["unfused"],
+        dropout=True,  # arguments.py: --attention-dropout and --hidden-dropout 0.1
+    ),
+    host=Host(layer="legacy"),
+    gradients=Gradients(accumulated_bytes=2, message_bytes=2, added_apart=True),
+    sharding=Sharding(
+        # runtime/zero/stage_1_and_2.py, use_multi_rank_bucket_allreduce (0.12.4; before, each shard
+        # was reduced to its owner), and runtime/pipe/engine.py, _bf16_reduce_grads
+        reduces_whole_gradients=True,
+        fetches=FETCHES,
+    ),
+    # --ds-sequence-parallel-size: DeepSpeed's DistributedAttention
+    communication=Communication(context_exchange="a2a"),
+    pipeline=Pipeline(
+        schedules=("1f1b",),  # runtime/pipe/schedule.py, TrainSchedule
+        scatters_messages=True,
+        waits_for_messages=("1f1b",),
     ),
     # megatron/model/transformer.py, ParallelMLP: relu and swiglu are torch operations
     autograd=Autograd(activation_output=True),
@@ -133,4 +142,12 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
         reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS,
         outside_bytes=DEVICE_OVERHEAD_BYTES,
     ),
+    rules=(
+        pipeline_engine_shards_no_gradients,
+        pipeline_engine_recomputes_groups,
+        sequence_ranks_alone,
+        sequence_ranks_divide_heads,
+    ),
+    # kept bytes of all 18 such runs: 60 and 130 kB a token and layer, no masks
+    recipe=Recipe(fp32_dropout=False),
 )

@@ -1,6 +1,6 @@
 """What of a model the command line of Megatron-LM cannot express, whatever the layout.
 
-Files are those of NVIDIA/Megatron-LM at the commit in `megatron_lm.VERSION`. Read by the search,
+Files are those of NVIDIA/Megatron-LM at the commit in `megatron_core.VERSION`. Read by the search,
 which warns, and by the exporter, which refuses.
 """
 

@@ -1,6 +1,6 @@
 """Which activations Megatron-LM keeps on the host, and beside what.
 
-Files and lines as in `costmodel.runtimes.megatron_lm`; FO is
+Files and lines as in `costmodel.runtimes.megatron_core`; FO is
 megatron/core/pipeline_parallel/fine_grained_activation_offload.py, TL
 megatron/core/transformer/transformer_layer.py.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import FULL, BoolColumn, LayoutTable, recomputes
 from trainplan.costmodel.layouts.table import offloads as offloaded
-from trainplan.costmodel.runtimes.base import Offload
+from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 from trainplan.costmodel.spec.model import ModelSpec

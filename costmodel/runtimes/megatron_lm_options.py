@@ -1,6 +1,6 @@
 """Which layouts the options of a Megatron-LM run leave.
 
-Files and lines as in `costmodel.runtimes.megatron_lm`.
+Files and lines as in `costmodel.runtimes.megatron_core`.
 """
 
 from __future__ import annotations
@@ -136,19 +136,28 @@ def tp_overlap_needs_sequence_parallel(job: Job, table: LayoutTable) -> BoolColu
     return np.asarray(whole & (job.options.overlap_tp_comm is True))
 
 
-@rule(
+_with_reductions = rule(
     "gathers_overlap_with_reductions",
     "zero_stage pp vpp",
     "overlap_grad_reduce=false leaves no overlap of gathers: add overlap_param_gather=false",
     "A:1024",
 )
+
+
+@_with_reductions
 def gathers_overlap_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
-    """Both run in the buckets of one buffer; gathers apart (`gathers_apart`) need no overlap."""
+    """Both run in the buckets of one buffer."""
     options = job.options
-    by_itself = job.runtime == "megatron-lm" and options.overlap_param_gather is None
-    apart = (table.pp > 1) & (table.vpp == 1) & by_itself
     alone = options.overlap_grad_reduce is False and options.overlap_param_gather is not False
-    return np.asarray((table.zero_stage >= 1) & ~apart & alone)
+    return np.asarray((table.zero_stage >= 1) & alone)
+
+
+@_with_reductions
+def gathers_apart_or_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
+    """As above, of a runtime whose gathers apart (`Sharding.gathers_apart`) need no overlap."""
+    by_itself = job.options.overlap_param_gather is None
+    apart = (table.pp > 1) & (table.vpp == 1) & by_itself
+    return np.asarray(gathers_overlap_with_reductions.broken(job, table) & ~apart)
 
 
 @rule(

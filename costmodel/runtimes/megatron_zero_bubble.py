@@ -14,10 +14,10 @@ from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.autograd import FUSED_KERNELS
-from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS
 from trainplan.costmodel.runtimes.footprint import PLAIN
+from trainplan.costmodel.runtimes.megatron_core import interleaved_needs_whole_groups
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
-from trainplan.costmodel.runtimes.megatron_lm import interleaved_needs_whole_groups
+from trainplan.costmodel.runtimes.traits import Gradients, Recipe, Sharding
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Schedule
 
@@ -40,20 +40,24 @@ MEGATRON_ZERO_BUBBLE = replace(
     MEGATRON_DEEPSPEED,
     name="megatron-zero-bubble",
     version="2023-11",
-    footprint=PLAIN,
+    gradients=Gradients(
+        accumulated_bytes=4,
+        message_bytes=4,
+        products_accumulate=True,  # zbpp_utils.py requires --gradient-accumulation-fusion
+    ),
+    # the fork predates Megatron-FSDP; core/distributed/grad_buffer.py:101 scatters
+    sharding=Sharding(zero_stages=(0, 1)),
+    pipeline=replace(
+        MEGATRON_DEEPSPEED.pipeline,
+        # --enable-zero-bubble, --zero-bubble-v-schedule, --zero-bubble-v-schedule-mem-setup
+        schedules=("1f1b", "interleaved", *SPLIT),
+        # p2p_communication.py, wait_on_reqs; the runtime of the split ones drops handles of sends
+        waits_for_messages=("1f1b", "interleaved"),
+        unsynchronised=SPLIT,  # --enable-optimizer-post-validation
+        whole_groups=True,
+    ),
     autograd=FUSED_KERNELS,
-    products_accumulate=True,
-    adds_weight_gradients=False,  # zbpp_utils.py requires --gradient-accumulation-fusion
-    reduces_whole_gradients=False,  # core/distributed/grad_buffer.py:101
-    fetches=WHOLE_LAYERS,
-    gradient_bytes=4,
-    gradient_message_bytes=4,
-    # --enable-zero-bubble, --zero-bubble-v-schedule, --zero-bubble-v-schedule-mem-setup
-    schedules=("1f1b", "interleaved", *SPLIT),
-    zero_stages=(0, 1),  # the fork predates Megatron-FSDP
-    # p2p_communication.py, wait_on_reqs; the runtime of the split ones drops the handles of sends
-    waits_for_messages=("1f1b", "interleaved"),
-    unsynchronised=SPLIT,  # --enable-optimizer-post-validation
-    whole_groups=True,
+    footprint=PLAIN,
     rules=(interleaved_needs_whole_groups, cp_needs_transformer_engine),
+    recipe=Recipe(),
 )

@@ -10,28 +10,45 @@ from __future__ import annotations
 from trainplan.costmodel.runtimes.autograd import Autograd
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.footprint import Footprint
+from trainplan.costmodel.runtimes.traits import (
+    Gradients,
+    Host,
+    Kernels,
+    Pipeline,
+    Recipe,
+    Recompute,
+    Sharding,
+)
 
 NANOTRON = RuntimeTraits(
     name="nanotron",
     version="0.4",
-    attention="flash2",
-    dropout=False,
-    kernels="eager",
-    host="fused",
-    # p2p.py, BatchTensorSendRecvState: each exchange is waited for, sends included
-    waits_for_messages=("1f1b", "gpipe"),
-    overlaps_gradients=True,
-    # gradient_accumulator.py, get_fp32_accum_hook: reduce_scatter is not implemented
-    reduces_whole_gradients=True,
-    adds_weight_gradients=True,  # gradient_accumulator.py, _accumulate_grad
-    gradient_bytes=4,
-    gradient_message_bytes=4,
-    schedules=("1f1b", "gpipe"),
-    zero_stages=(0, 1),
-    recomputes_layers="all",  # ParallelismArgs.recompute_layer
-    head_bytes_per_logit=12.0,  # bf16 logits, fp32 copies of logits and gradient
+    kernels=Kernels(
+        attention="flash2",
+        elementwise="eager",
+        head_bytes_per_logit=12.0,  # bf16 logits, fp32 copies of logits and gradient
+    ),
+    host=Host(layer="fused"),
+    gradients=Gradients(
+        accumulated_bytes=4,
+        message_bytes=4,
+        added_apart=True,  # gradient_accumulator.py, _accumulate_grad
+    ),
+    sharding=Sharding(
+        zero_stages=(0, 1),
+        overlaps_gradients=True,
+        # gradient_accumulator.py, get_fp32_accum_hook: reduce_scatter is not implemented
+        reduces_whole_gradients=True,
+    ),
+    pipeline=Pipeline(
+        schedules=("1f1b", "gpipe"),
+        # p2p.py, BatchTensorSendRecvState: each exchange is waited for, sends included
+        waits_for_messages=("1f1b", "gpipe"),
+    ),
+    recompute=Recompute(layers="all"),  # ParallelismArgs.recompute_layer
     autograd=Autograd(activation_output=True),
     footprint=Footprint(
         low_precision="cast", keeps_gathered_inputs=True, batch_first_attention=True
     ),
+    recipe=Recipe(splits_by_cost=True),  # models/base.py, build_model
 )

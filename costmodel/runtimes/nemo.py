@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.runtimes.base import HEAD_BYTES, no_offloads
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
-from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.runtimes.megatron_core import MEGATRON_CORE
+from trainplan.costmodel.runtimes.traits.recompute import no_offloads
 
 NEMO = replace(
-    MEGATRON_LM,
+    MEGATRON_CORE,
     name="nemo",
     version="25.04",
-    overlaps_tensor_parallel=True,
-    gathers_apart=False,  # as Megatron-Bridge, which took it over
-    offload_modules=(),  # Megatron Core learnt it later
-    offloads=no_offloads,
-    gradient_bytes=2,
-    gradient_message_bytes=2,
-    head_bytes_per_logit=HEAD_BYTES["fused"],
+    kernels=MEGATRON_BRIDGE.kernels,  # which took NeMo over
+    gradients=MEGATRON_BRIDGE.gradients,
+    communication=MEGATRON_BRIDGE.communication,
+    # Megatron Core learnt to offload activations later
+    offloading=replace(MEGATRON_CORE.offloading, modules=(), choices=no_offloads),
     # fp8_params and cuDNN attention; routing weights as in Megatron Core before 0.12
     footprint=replace(MEGATRON_BRIDGE.footprint, weighted_experts=False),
+    recipe=replace(MEGATRON_CORE.recipe, shards_optimizer=True),
 )

@@ -19,7 +19,16 @@ import numpy as np
 from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.runtimes.autograd import Autograd
-from trainplan.costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.traits import (
+    Gradients,
+    Host,
+    Kernels,
+    Pipeline,
+    Recompute,
+    Sharding,
+)
+from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.model import ModelSpec
 
@@ -43,19 +52,12 @@ def one_rank(job: Job, table: LayoutTable) -> BoolColumn:
 TORCH_EAGER = RuntimeTraits(
     name="torch-eager",
     version="2.13.0",
-    attention="flash2",
-    dropout=False,
-    kernels="eager",
-    host="legacy",
-    stops_recomputing_early=True,
-    adds_weight_gradients=True,
-    gradient_bytes=4,
-    gradient_message_bytes=4,
-    head_bytes_per_logit=EAGER_HEAD_BYTES,
-    schedules=("1f1b",),
-    pipelines=False,
-    zero_stages=(0,),
-    recompute_subsets=recompute_subsets,
+    kernels=Kernels(attention="flash2", elementwise="eager", head_bytes_per_logit=EAGER_HEAD_BYTES),
+    host=Host(layer="legacy"),
+    gradients=Gradients(accumulated_bytes=4, message_bytes=4, added_apart=True),
+    sharding=Sharding(zero_stages=(0,)),
+    pipeline=Pipeline(schedules=("1f1b",), cuts_layers=False),
+    recompute=Recompute(stops_early=True, subsets=recompute_subsets),
     rules=(one_rank,),
     autograd=Autograd(
         norm_statistics=True,

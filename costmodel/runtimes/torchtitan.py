@@ -7,9 +7,12 @@ that is FlashAttention-2; logits in fp32).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainplan.costmodel.base.units import BYTES_BF16
-from trainplan.costmodel.runtimes.base import EAGER_HEAD_BYTES, RuntimeTraits
-from trainplan.costmodel.runtimes.footprint import Footprint
+from trainplan.costmodel.runtimes.fsdp import FSDP2
+from trainplan.costmodel.runtimes.traits import Communication, Pipeline, Recipe, Recompute
+from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 from trainplan.costmodel.spec.layout import Schedule
 from trainplan.costmodel.spec.model import ModelSpec
 
@@ -47,34 +50,32 @@ def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
     return () if model.mla else (("torchtitan_selective_op",),)
 
 
-TORCHTITAN = RuntimeTraits(
+TORCHTITAN = replace(
+    FSDP2,
     name="torchtitan",
     version="2024-12",
-    attention="flash2",
-    dropout=False,
-    kernels="fused",
-    host="fsdp",
-    selects="torchtitan_selective_op",
-    recompute_subsets=recompute_subsets,
-    recomputes_layers="every_kth",  # the same function: counts the layers of all parts of a rank
-    stops_recomputing_early=True,  # ptd_checkpoint_wrapper; its compiler drops that product too
-    overlaps_gradients=True,
-    overlaps_parameters=True,
-    ends_at_root=True,  # parallelize_llama.py, apply_fsdp
-    gathers_every_pass=True,  # PyTorch `_fsdp_param_group.py`, reshard_after_backward
-    whole_under_pipeline=True,
-    reorders_sequences=True,  # apply_tp, Shard(1)
-    context_exchange="all_gather",  # context_parallel_rotate_method
-    gathers_query_heads=True,
-    splits_freely=True,  # pipeline_parallel_split_points
-    gradient_bytes=4,
-    gradient_message_bytes=4,
-    head_bytes_per_logit=HEAD_BYTES,
-    schedules=SCHEDULES,
-    footprint=Footprint(
-        low_precision="cast",
-        sharded_weights_are_master=True,
+    kernels=replace(FSDP2.kernels, head_bytes_per_logit=HEAD_BYTES),
+    # parallelize_llama.py, apply_fsdp
+    sharding=replace(FSDP2.sharding, ends_at_root=True),
+    communication=Communication(
+        reorders_sequences=True,  # apply_tp, Shard(1)
+        context_exchange="all_gather",  # context_parallel_rotate_method
+        gathers_query_heads=True,
+    ),
+    pipeline=Pipeline(
+        schedules=SCHEDULES,
+        splits_freely=True,  # pipeline_parallel_split_points
+    ),
+    recompute=Recompute(
+        policy="torchtitan_selective_op",
+        subsets=recompute_subsets,
+        layers="every_kth",  # the same function: counts the layers of all parts of a rank
+        stops_early=True,  # ptd_checkpoint_wrapper; its compiler drops that product too
+    ),
+    footprint=replace(
+        FSDP2.footprint,
         keeps_gathered_inputs=True,
         repeats_key_values=True,  # models/llama/model.py, repeat_kv
     ),
+    recipe=Recipe(sequence_parallel="always"),  # parallelize_llama.py, apply_tp
 )

@@ -140,10 +140,10 @@ def price(
 def as_executed(traits: RuntimeTraits, table: LayoutTable) -> LayoutTable:
     """The layouts as the runtime runs them.
 
-    Source: `RuntimeTraits.whole_under_pipeline`; torch.distributed.pipelining `stage.py`,
+    Source: `Sharding.whole_under_pipeline`; torch.distributed.pipelining `stage.py`,
     set_reshard_after_backward and set_requires_gradient_sync off until the last micro batch.
     """
-    if not traits.whole_under_pipeline:
+    if not traits.sharding.whole_under_pipeline:
         return table
     whole = (table.pp > 1) & (table.zero_stage >= 2)
     return table.replaced(zero_stage=np.where(whole, 1, table.zero_stage))
@@ -201,9 +201,9 @@ def row_seconds(
 def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> list[Unit]:
     """What is gathered together of each kind of block.
 
-    Source: `RuntimeTraits.ends_at_root`, `Fetches.weights`.
+    Source: `Sharding.ends_at_root`, `Fetches.weights`.
     """
-    matrices, root = traits.fetches.weights, traits.ends_at_root
+    matrices, root = traits.sharding.fetches.weights, traits.sharding.ends_at_root
     return [
         Unit(RankParams(params.dense_layer, nothing), matrices),
         Unit(RankParams(params.moe_layer, params.expert_layer), matrices),
@@ -254,7 +254,7 @@ def p2p_seconds(
     rank sends its slice. Section 4.1 there: the scatter and gather of messages.
     """
     sent = message_seconds_of(job, machine, traits, table)
-    if not traits.scatters_messages:
+    if not traits.pipeline.scatters_messages:
         return sent
     cut = (table.pp > 1) & (table.sequence_parallel == 0)
     whole = sent_bytes(job, machine, traits, table) * table.tp
@@ -281,7 +281,7 @@ def sent_bytes(
     job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
 ) -> FloatColumn:
     """Bytes of one activation that one GPU sends to the next stage. Source: as `p2p_seconds`."""
-    sliced = (table.sequence_parallel == 1) | traits.scatters_messages
+    sliced = (table.sequence_parallel == 1) | traits.pipeline.scatters_messages
     shards = np.where(sliced, table.tp, 1) * table.cp
     tokens = table.micro_batch_size * job.training.seq_length / shards
     return np.asarray(machine.storage_bytes * tokens * job.model.hidden_size)

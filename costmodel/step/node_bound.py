@@ -89,5 +89,5 @@ def ways(traits: RuntimeTraits) -> tuple[bool, bool]:
 
     Source: as `floor_seconds`.
     """
-    split = any(SCHEDULES[name].splits_backward for name in traits.schedules)
-    return not traits.unsynchronised, not (split or traits.unsynchronised)
+    split = any(SCHEDULES[name].splits_backward for name in traits.pipeline.schedules)
+    return not traits.pipeline.unsynchronised, not (split or traits.pipeline.unsynchronised)

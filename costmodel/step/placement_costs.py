@@ -174,7 +174,9 @@ def _rank_ends(job: Job, machine: Machine, table: LayoutTable, makespan: float) 
 def _kinds(job: Job, places: Places, rank: int) -> tuple[Pairs, ...]:
     """Pairs of each kind of traffic: tensor, context, expert parallel, sharded states."""
     layout = places.layout
-    heads, _ = context_ways(job.model, traits_of(job).context_exchange, LayoutTable.of([layout]))
+    heads, _ = context_ways(
+        job.model, traits_of(job).communication.context_exchange, LayoutTable.of([layout])
+    )
     context = places.everyone if heads.any() else places.ring
     experts = places.everyone(rank, layout.ep, layout.etp), places.ring(rank, layout.etp, 1)
     ways = [(layout.dp * layout.cp, layout.tp)]

@@ -114,7 +114,7 @@ def busy_with_messages(
     The pass of a sender ends with its message and that of the receiver begins with it. Both wait
     at once, so the receiver begins that much before the pass of the sender ends. Rows whose ranks
     do not wait stay as they are.
-    Source: derived; `RuntimeTraits.waits_for_messages`.
+    Source: derived; `Pipeline.waits_for_messages`.
     """
     sending, p2p = priced.seconds.sending[rows, None], priced.seconds.p2p[rows, None]
     received = (sending > 0) * p2p

@@ -59,7 +59,7 @@ class StateGroups:
 def gradient_message_bytes(machine: Machine, traits: RuntimeTraits) -> int:
     """Bytes of one gradient on the wire: never fewer than those of an fp32 run's weights."""
     fp32 = machine.storage_bytes == BYTES_FP32
-    return BYTES_FP32 if fp32 else traits.gradient_message_bytes
+    return BYTES_FP32 if fp32 else traits.gradients.message_bytes
 
 
 def state_groups(machine: Machine, table: LayoutTable) -> tuple[StateGroups, StateGroups]:
@@ -122,7 +122,7 @@ def step_traffic(
     Source: as `step_traffic_seconds`.
     """
     reduce, gather = np.zeros((2, 1, 1))
-    weight_bytes = traits.weight_message_bytes or machine.storage_bytes
+    weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
     some = table.take(one)
@@ -152,8 +152,8 @@ def _step_rates(
 ) -> tuple[Rate, Rate]:
     """Price of the gradient reduction and of the parameter gather that each row's stage pays."""
     replicated, sharded = table.zero_stage == 0, table.zero_stage == 1
-    gathers = sharded | ((table.zero_stage == 2) & (not traits.gathers_every_pass))
-    whole = replicated | (sharded & traits.reduces_whole_gradients)
+    gathers = sharded | ((table.zero_stage == 2) & (not traits.sharding.gathers_every_pass))
+    whole = replicated | (sharded & traits.sharding.reduces_whole_gradients)
     reduction = links.reduction(machine, sharded=sharded, whole=whole)
     return reduction, only(gathers, collective_rate(machine, "all_gather", links.shard))
 

@@ -38,11 +38,11 @@ def reduction_hiding(machine: Machine, traits: RuntimeTraits, table: LayoutTable
 
     FSDP that sums whole gradients under a pipeline reduces those of a stage when its last backward
     pass has ended, one unit after the other, and the stream of the passes waits for each.
-    Source: `first_bucket`, `overlap_window`, `RuntimeTraits.whole_stages`; PyTorch v2.6.0
+    Source: `first_bucket`, `overlap_window`, `Sharding.whole_stages`; PyTorch v2.6.0
     `distributed/pipelining/stage.py`, run_post_backward (later an op of the schedule,
     REDUCE_GRAD), and `fsdp/_fully_shard/_fsdp_param_group.py`, post_backward.
     """
-    hidden = traits.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
+    hidden = traits.sharding.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
     return _hiding(machine, traits, table, np.asarray(hidden))
 
 
@@ -53,11 +53,13 @@ def gather_hiding(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -
     weights are there before anything runs, those of each further one are due `pp` passes later.
     Without virtual stages all ranks of a pipeline but the first start theirs when their first micro
     batch has come, and gather before they pass it on: it waits for pp - 1 gathers in turn.
-    Source: `first_bucket`, `overlap_window`, `RuntimeTraits.whole_stages`,
-    `RuntimeTraits.gathers_apart`.
+    Source: `first_bucket`, `overlap_window`, `Sharding.whole_stages`,
+    `Sharding.gathers_apart`.
     """
-    pipelined = (table.pp > 1) & (table.vpp == 1) & traits.whole_stages
-    hidden = np.full(len(table), traits.overlaps_parameters) & ~(pipelined & traits.gathers_apart)
+    pipelined = (table.pp > 1) & (table.vpp == 1) & traits.sharding.whole_stages
+    hidden = np.full(len(table), traits.sharding.overlaps_parameters) & ~(
+        pipelined & traits.sharding.gathers_apart
+    )
     usual = _hiding(machine, traits, table, hidden)
     waits = hidden & pipelined
     return Hiding(
@@ -74,7 +76,7 @@ def _hiding(
     Source: as `reduction_hiding`; stages one by one, T traffic and C seconds of a pass: T / vpp is
     left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T.
     """
-    constants, whole = machine.constants, (table.vpp > 1) & traits.whole_stages
+    constants, whole = machine.constants, (table.vpp > 1) & traits.sharding.whole_stages
     least = np.where(whole, 1 / table.vpp, constants.first_bucket)
     window = np.where(whole, table.pp * (1 - 1 / table.vpp), constants.overlap_window)
     return Hiding(np.where(hidden, least, 1.0), np.where(hidden, window, 0.0))

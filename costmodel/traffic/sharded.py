@@ -52,14 +52,14 @@ def sharded_traffic(
     """Gathers and reductions of each unit's states under ZeRO-2 and ZeRO-3.
 
     ZeRO-3 gathers weights in both passes; both stages reduce gradients in every backward pass.
-    Source: Rajbhandari et al., arXiv:1910.02054, section 7; `RuntimeTraits.gathers_every_pass`,
-    `RuntimeTraits.reduces_whole_gradients`, `RuntimeTraits.overlaps_gradients`; `Fetches`.
+    Source: Rajbhandari et al., arXiv:1910.02054, section 7; `Sharding.gathers_every_pass`,
+    `Sharding.reduces_whole_gradients`, `Sharding.overlaps_gradients`; `Fetches`.
     """
     degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
     some = table.take(one)
     second, third = some.zero_stage == 2, some.zero_stage == 3
-    whole, either = second & traits.reduces_whole_gradients, second | third
+    whole, either = second & traits.sharding.reduces_whole_gradients, second | third
     rates = [
         (
             only(either, collective_rate(machine, "all_gather", links.shard)),
@@ -67,13 +67,13 @@ def sharded_traffic(
         )
         for links in state_groups(machine, some)
     ]
-    gathers = third | traits.gathers_every_pass
+    gathers = third | traits.sharding.gathers_every_pass
     result = []
     for unit in units:
         held = (unit.params.shared[one], unit.params.expert[one])
         states = zip(held, rates, strict=True)
         gathered, again, reduced = _wire_seconds(machine, traits, unit.matrices, states)
-        alone = unit.root | (second & (not traits.overlaps_gradients))
+        alone = unit.root | (second & (not traits.sharding.overlaps_gradients))
         traffic = PassTraffic(
             forward=(not unit.root) * gathers * gathered,
             backward=(not unit.root) * third * gathered + ~alone * reduced,
@@ -95,7 +95,7 @@ def _wire_seconds(
 
     `states` are parameters of each sort with the rates of both collectives. Source: `Fetches`.
     """
-    fetches, message_bytes = traits.fetches, gradient_message_bytes(machine, traits)
+    fetches, message_bytes = traits.sharding.fetches, gradient_message_bytes(machine, traits)
     seconds = []
     for params, (gather, reduction) in states:
         freed = fetches.freed(params)

@@ -40,7 +40,7 @@ def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> N
     if not wants_uneven(options):
         return
     traits = traits_of(job)
-    if not traits.splits_freely:
+    if not traits.pipeline.splits_freely:
         raise SpecError(
             f"--exclude stages=even leaves no layout: rule {EVEN_SPLIT}, {traits.name} splits "
             "layers evenly: drop it, or choose a --runtime that splits them freely"

@@ -214,7 +214,7 @@ def _none(prober: Prober, job: Job) -> Reached:
     """No size has an answer: nothing fits, or nothing that fits is fast enough."""
     fastest = prober.search(job).run(prober.budget)
     if fastest.finalists is not None:
-        raise too_late(prober, job, fastest.value, even=traits_of(job).splits_freely)
+        raise too_late(prober, job, fastest.value, even=traits_of(job).pipeline.splits_freely)
     return Reached(job, fastest, None)
 
 

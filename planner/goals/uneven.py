@@ -28,7 +28,7 @@ def splits_freely(job: Job, options: SearchOptions) -> bool:
     Clusters of unlike groups have a search of their own.
     """
     held = any(choice.only_even for choice in options.choices)
-    return traits_of(job).splits_freely and not held and len(job.cluster.groups) == 1
+    return traits_of(job).pipeline.splits_freely and not held and len(job.cluster.groups) == 1
 
 
 def wants_uneven(options: SearchOptions) -> bool:

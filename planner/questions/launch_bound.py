@@ -15,7 +15,7 @@ def eager_note(job: Job, machine: Machine) -> tuple[str, ...]:
     A pass that computes for longer does not wait, so the note does not promise that graphs help.
     """
     traits = traits_of(job)
-    if not job.model.moe or traits.cuda_graph != "none":
+    if not job.model.moe or traits.host.cuda_graph != "none":
         return ()
     milliseconds = machine.constants.host_moe * 1e3
     text = (

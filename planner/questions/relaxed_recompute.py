@@ -118,7 +118,7 @@ def recompute_rule(
         return None
     job, traits = case.job, traits_of(case.job)
     unknown = len(job.cluster.groups) > 1 or traits.footprint.offloaded_layers > 0
-    if traits.recomputes_by_stage or unknown:
+    if traits.recompute.by_stage or unknown:
         return None
     seconds = min(SHARE_OF_TIME * deadline.seconds_left(), MOST_SECONDS)
     whole = Until(deadline, seconds)
@@ -176,7 +176,7 @@ class _Search:
     def _policies(self, table: LayoutTable) -> LayoutTable:
         """Every offload of layouts that recompute by stage, those that break no rule."""
         table = by_stage(table.take(may_split(self.traits, table)))
-        every = with_offload(table, self.traits.offload_fractions)
+        every = with_offload(table, self.traits.offloading.optimizer_fractions)
         legal: BoolColumn = np.ones(len(every), dtype=bool)
         for rule in self.rules:
             legal &= ~rule.broken(self.job, every)

@@ -126,7 +126,7 @@ def _check_deadline(prober: Prober, reached: Reached) -> None:
     if target is None or target.name != "time" or target.step_time_limit_s is None:
         return
     if target.value > target.step_time_limit_s:
-        free, options = traits_of(reached.job).splits_freely, prober.options
+        free, options = traits_of(reached.job).pipeline.splits_freely, prober.options
         even = free and not looks_for_uneven(reached.job, options)
         raise too_late(prober, reached.job, target.value, even=even)
 

@@ -35,7 +35,7 @@ def other_schedules(
     if layout.pp == 1 or any(stage.group for stage in layout.stages or ()):
         return ()
     traits = traits_of(job)
-    names = [name for name in SCHEDULE_NAMES if name not in traits.schedules]
+    names = [name for name in SCHEDULE_NAMES if name not in traits.pipeline.schedules]
     layouts = [
         under(job, layout, name) for name in names if layout.pp <= MOST_RANKS or _quick(name)
     ]

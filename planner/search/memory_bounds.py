@@ -86,10 +86,10 @@ def states_bytes(
     """
     job, traits = space.job, space.traits
     held = _mean_params(job, table)
-    most = max(traits.offload_fractions)
+    most = max(traits.offloading.optimizer_fractions)
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
     each = []
-    for stage in traits.zero_stages:
+    for stage in traits.sharding.zero_stages:
         columns = {"zero_stage": stage, "offload_optimizer": most, **leanest_stages(job, traits)}
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
         broken = [rule.broken(job, rows) for rule in rules if rule.columns <= known]
@@ -104,7 +104,7 @@ def leanest_stages(job: Job, traits: RuntimeTraits) -> dict[str, int]:
 
     Source: `costmodel.memory.states.stages_one_by_one`.
     """
-    if not traits.whole_under_pipeline:
+    if not traits.sharding.whole_under_pipeline:
         return {}
     return {"vpp": job.model.num_hidden_layers, "schedule": BREADTH_FIRST}
 
@@ -128,7 +128,7 @@ def most_offload(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
     """Largest offload fraction each skeleton may use under some recomputation."""
     asked = [rule for rule in rules if "offload_optimizer" in rule.columns <= OFFLOAD_COLUMNS]
     most = np.zeros(len(table))
-    for fraction in space.traits.offload_fractions:
+    for fraction in space.traits.offloading.optimizer_fractions:
         rows = table.replaced(offload_optimizer=np.full(len(table), fraction))
         legal = np.ones(len(table), dtype=bool)
         for rule in asked:
@@ -229,7 +229,7 @@ def leanest_layout(
 ) -> tuple[float, LayoutTable] | None:
     """Bytes and policy of the skeletons' leanest layout; none where no policy is allowed."""
     table = policies(space, skeletons)[0] if len(skeletons) else skeletons
-    every = with_offload(table, space.traits.offload_fractions)
+    every = with_offload(table, space.traits.offloading.optimizer_fractions)
     legal = every.take(allowed(every))
     if not len(legal):
         return None

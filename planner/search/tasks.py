@@ -122,7 +122,9 @@ class PricePolicies:
         """Their columns."""
         plain, objective = self.asked.price(self.table), self.asked.objective
         chosen, refused = np.full(len(self.table), -1.0), 0
-        for fraction, legal in zip(self.asked.traits.offload_fractions, self.legal, strict=True):
+        for fraction, legal in zip(
+            self.asked.traits.offloading.optimizer_fractions, self.legal, strict=True
+        ):
             fits = plain.memory.used_with_offload(fraction) <= self.asked.memory_bytes
             refused += int((legal & ~fits).sum())
             chosen = np.where((chosen < 0) & legal & fits, fraction, chosen)

@@ -236,7 +236,7 @@ class Search:
                     table.replaced(offload_optimizer=np.full(size, fraction)),
                     np.ones(size, dtype=np.int64),
                 )
-                for fraction in self.space.traits.offload_fractions
+                for fraction in self.space.traits.offloading.optimizer_fractions
             ]
         )
 

@@ -22,7 +22,8 @@ from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.base import Offload, RuntimeTraits
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
@@ -84,7 +85,7 @@ class Space:
     @cached_property
     def recompute_subsets(self) -> tuple[tuple[str, ...], ...]:
         """Values of recompute_modules."""
-        return self.traits.recompute_subsets(self.job.model)
+        return self.traits.recompute.subsets(self.job.model)
 
     @cached_property
     def offloads(self) -> tuple[Offload, ...]:
@@ -92,7 +93,11 @@ class Space:
 
         Tried where the job allows it: no published run says what it costs in time.
         """
-        return self.traits.offloads(self.job.model) if self.job.may_offload_activations else ()
+        return (
+            self.traits.offloading.choices(self.job.model)
+            if self.job.may_offload_activations
+            else ()
+        )
 
     @property
     def offloaded(self) -> tuple[tuple[str, ...], ...]:
@@ -114,14 +119,14 @@ class Space:
         One rank has nothing to schedule: it runs 1F1B. Where the runtime makes ZeRO-2 and 3 to
         ZeRO-1 under a pipeline, they would be the same layouts again.
         """
-        names: tuple[Schedule, ...] = self.traits.schedules if pp > 1 else ("1f1b",)
-        same = pp > 1 and self.traits.whole_under_pipeline
+        names: tuple[Schedule, ...] = self.traits.pipeline.schedules if pp > 1 else ("1f1b",)
+        same = pp > 1 and self.traits.sharding.whole_under_pipeline
         return tuple(
             Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage)
             for vpp in self.virtual_stages(pp)
             for name in names
             if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
-            for zero_stage in self.traits.zero_stages
+            for zero_stage in self.traits.sharding.zero_stages
             if not (same and zero_stage >= 2)
         )
 
@@ -133,7 +138,7 @@ class Space:
         """Combinations of recomputation and offload of one skeleton."""
         largest = self.largest_stage(pp, vpp)
         kinds = num_policies(self.recompute_subsets, self.offloads, largest)
-        return kinds * len(self.traits.offload_fractions)
+        return kinds * len(self.traits.offloading.optimizer_fractions)
 
     def policies(self, largest: int) -> IntColumn:
         """Columns `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
@@ -187,13 +192,13 @@ class Space:
             "vpp": sorted({vpp for pp in pps for vpp in self.virtual_stages(pp)}),
             "micro_batch_size": list(self.micro_batches),
             "sequence_parallel": [0, 1],
-            "zero_stage": list(self.traits.zero_stages),
-            "schedule": list(self.traits.schedules),
+            "zero_stage": list(self.traits.sharding.zero_stages),
+            "schedule": list(self.traits.pipeline.schedules),
             "recompute": ["none", "selective", "full"],
             "recompute_modules": ["+".join(subset) for subset in self.recompute_subsets],
             "recompute_method": ["uniform", "block"],
             "recompute_num_layers": list(range(1, largest + 1)),
-            "offload.optimizer": list(self.traits.offload_fractions),
+            "offload.optimizer": list(self.traits.offloading.optimizer_fractions),
             "offload_modules": ["+".join(modules) or "none" for modules in self.offloaded],
         }
 

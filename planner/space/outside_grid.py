@@ -42,7 +42,7 @@ def _values(space: Space, field: str) -> Mapping[float, str]:
     """Values of a field in the grid, as columns of a table write them, with their names."""
     traits, tried = space.traits, space.axis_values()
     named: Mapping[str, Mapping[float, str]] = {
-        "schedule": {SCHEDULE_NAMES.index(name): name for name in traits.schedules},
+        "schedule": {SCHEDULE_NAMES.index(name): name for name in traits.pipeline.schedules},
         "recompute": dict(enumerate(RECOMPUTE)),
         "recompute_method": {n: name or "none" for n, name in enumerate(RECOMPUTE_METHODS)},
         "recompute_modules": {
@@ -51,7 +51,9 @@ def _values(space: Space, field: str) -> Mapping[float, str]:
         "offload_modules": {
             module_bits(some, OFFLOAD_MODULES): "+".join(some) or "none" for some in space.offloaded
         },
-        "offload_optimizer": {share: f"{share:g}" for share in traits.offload_fractions},
+        "offload_optimizer": {
+            share: f"{share:g}" for share in traits.offloading.optimizer_fractions
+        },
         "dp_replicate": {1: "1"},
     }
     if field in named:

@@ -16,7 +16,7 @@ from trainplan.costmodel.layouts.table import (
     LayoutTable,
     module_bits,
 )
-from trainplan.costmodel.runtimes.base import Offload
+from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 
 Modules = tuple[str, ...]

@@ -16,7 +16,7 @@ def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     The order of the pipeline ignores durations, and its ranks do not wait for messages: the length
     of a path is the seconds of its passes and messages alone.
     """
-    other = {*traits.unsynchronised, *traits.waits_for_messages}
+    other = {*traits.pipeline.unsynchronised, *traits.pipeline.waits_for_messages}
     fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
     return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule] & any_split(traits, table))
 
@@ -26,4 +26,4 @@ def any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
 
     Source: `recomputes_layers`; every k-th layer is as many on stages of equal length alone.
     """
-    return np.asarray((traits.recomputes_layers != "every_kth") | (table.recompute_method != BLOCK))
+    return np.asarray((traits.recompute.layers != "every_kth") | (table.recompute_method != BLOCK))

@@ -147,7 +147,7 @@ def _balanced(splits: FreeSplits, table: LayoutTable) -> ObjectColumn:
 def _least_offload(splits: FreeSplits, table: LayoutTable, stages: ObjectColumn) -> FloatColumn:
     """Smallest legal fraction of the optimizer with which rows with stages fit; -1 for none."""
     chosen, memory = np.full(len(table), -1.0), _priced(splits, table, stages).memory
-    for fraction in splits.of.traits.offload_fractions:
+    for fraction in splits.of.traits.offloading.optimizer_fractions:
         legal = splits.legal(table.replaced(offload_optimizer=np.full(len(table), fraction)))
         fits = memory.used_with_offload(fraction) <= splits.of.memory_bytes
         chosen = np.where((chosen < 0) & legal & fits, fraction, chosen)

@@ -254,7 +254,7 @@ class FreeSplits:
         skeleton = wins[owner] % len(table)
         fast = self._bounded(BoundPolicies, plain) < self.best_s
         plain, skeleton = plain.take(fast), skeleton[fast]
-        fractions = self.of.traits.offload_fractions
+        fractions = self.of.traits.offloading.optimizer_fractions
         every = with_offload(plain, fractions)
         legal = self.legal(every)
         every, skeleton = every.take(legal), np.tile(skeleton, len(fractions))[legal]

@@ -57,9 +57,9 @@ def _layers(profile: Profile) -> bool:
     Source: `costmodel.blocks.measured_layers`.
     """
     traits = RUNTIMES[PRICED]
-    unfused = traits.attention == "unfused"
+    unfused = traits.kernels.attention == "unfused"
     return any(
-        p.kernels == traits.kernels and (p.attention == "unfused") == unfused
+        p.kernels == traits.kernels.elementwise and (p.attention == "unfused") == unfused
         for p in profile.points
         if isinstance(p, LayerPoint)
     )
@@ -67,7 +67,7 @@ def _layers(profile: Profile) -> bool:
 
 def _ends(profile: Profile) -> bool:
     """As `_layers`, of embedding and head."""
-    kernels = RUNTIMES[PRICED].kernels
+    kernels = RUNTIMES[PRICED].kernels.elementwise
     return any(p.kernels == kernels for p in profile.points if isinstance(p, EndPoint))
 
 

@@ -45,5 +45,5 @@ def test_the_order_of_schedules_is_the_measured_one(predictions, setting):
 
 
 def test_only_the_zero_bubble_runtime_executes_split_backward_passes():
-    able = [name for name, traits in RUNTIMES.items() if "zb-1p" in traits.schedules]
+    able = [name for name, traits in RUNTIMES.items() if "zb-1p" in traits.pipeline.schedules]
     assert able == ["megatron-zero-bubble"]

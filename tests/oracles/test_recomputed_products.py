@@ -47,4 +47,4 @@ def test_a_layer_runs_again_up_to_the_last_tensor_its_backward_pass_reads(case):
 
 
 def test_the_oracle_is_the_runtime_that_stops_early():
-    assert RUNTIMES["torch-eager"].stops_recomputing_early
+    assert RUNTIMES["torch-eager"].recompute.stops_early

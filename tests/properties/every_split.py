@@ -154,7 +154,7 @@ def random_layouts(job, count, rng):
     if not len(table):
         return table
     table = some(policies(space, table)[0], 5 * count, rng)
-    fractions = rng.choice([0.0, *space.traits.offload_fractions], len(table))
+    fractions = rng.choice([0.0, *space.traits.offloading.optimizer_fractions], len(table))
     table = table.replaced(offload_optimizer=fractions)
     for rule in rules:
         table = table.take(~rule.broken(job, table))
@@ -180,7 +180,7 @@ def every_layout_and_split(job, rules):
     plain, _ = policies(space, table.take(may_split(space.traits, table)))
     table = LayoutTable.concat(
         plain.replaced(offload_optimizer=np.full(len(plain), fraction))
-        for fraction in space.traits.offload_fractions
+        for fraction in space.traits.offloading.optimizer_fractions
     )
     for rule in rules:
         table = table.take(~rule.broken(job, table))

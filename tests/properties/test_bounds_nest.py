@@ -48,7 +48,7 @@ def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
         layouts, _ = policies(space, skeleton)
         some = layouts.take(random.choice(len(layouts), 6))
         some = some.replaced(
-            offload_optimizer=random.choice(space.traits.offload_fractions, 6)
+            offload_optimizer=random.choice(space.traits.offloading.optimizer_fractions, 6)
             * (some.zero_stage == 1)
         )
         priced = price(job, machine, traits, some)

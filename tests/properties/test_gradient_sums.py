@@ -28,7 +28,7 @@ def most_at_once(program):
     return most
 
 
-@pytest.mark.parametrize("name", runtime("torchtitan").schedules)
+@pytest.mark.parametrize("name", runtime("torchtitan").pipeline.schedules)
 def test_no_schedule_holds_more_sums_at_once_than_counted(make_job, name):
     tried = 0
     for pp, vpp, microbatches in SHAPES:

@@ -46,7 +46,7 @@ class Case:
         rows = np.random.default_rng(7).choice(len(every), min(SOME, len(every)), replace=False)
         self.skeletons = every.take(rows)
         table, owner = policies(self.space, self.skeletons)
-        fractions = self.space.traits.offload_fractions
+        fractions = self.space.traits.offloading.optimizer_fractions
         self.owner = np.tile(owner, len(fractions))
         self.table = LayoutTable.concat(
             table.replaced(offload_optimizer=np.full(len(table), one)) for one in fractions
@@ -82,7 +82,7 @@ def test_a_class_that_is_left_out_holds_no_layout_that_fits_and_wins(case):
     used, seconds = case.priced.memory.used, case.priced.step_seconds
     fast, lean = ends(case.space, case.skeletons)
     own = np.tile(np.arange(len(case.skeletons)), case.num_classes)
-    fractions = np.full(len(own), max(case.space.traits.offload_fractions))
+    fractions = np.full(len(own), max(case.space.traits.offloading.optimizer_fractions))
     left_out = 0
     for share in (0.05, 0.3, 0.8):
         memory, below = np.quantile(used, share), np.quantile(seconds, share)

@@ -75,14 +75,14 @@ def asked_with(seed, adapting):
 def some_layout(job, rng, *, adapting):
     traits, layers = traits_of(job), job.model.num_hidden_layers
     gpus, tp, vpp = rng.choice([2, 4, 8]), rng.choice([1, 2]), rng.choice([1, 1, 2, 3])
-    name, pp = rng.choice(traits.schedules), 16 // gpus
+    name, pp = rng.choice(traits.pipeline.schedules), 16 // gpus
     schedule, stages = SCHEDULES[name], pp * vpp
     if not schedule.least_vpp <= vpp <= schedule.most_vpp or stages > layers + 2:
         return None
     if schedule.adapts and not adapting:
         return None
     counts = np.array(layers_per_stage(layers, stages))
-    if traits.splits_freely:
+    if traits.pipeline.splits_freely:
         counts = np.ones(stages, dtype=int)
         counts[[0, -1]] = 0
         np.add.at(counts, [rng.randrange(stages) for _ in range(layers - counts.sum())], 1)
@@ -95,7 +95,7 @@ def some_layout(job, rng, *, adapting):
         schedule=name,
         sequence_parallel=tp > 1,
         micro_batch_size=rng.choice([1, 2]),
-        zero_stage=rng.choice(traits.zero_stages),
+        zero_stage=rng.choice(traits.sharding.zero_stages),
         recompute="full" if again else "none",
         **again,
         stages=split(counts.tolist()),

@@ -49,7 +49,7 @@ def offloading(job, table, *modules):
 
 def sets_of(job, *, more=False):
     """Sets of modules, or pairs of one and a larger one."""
-    sets = [one.modules for one in traits_of(job).offloads(job.model)]
+    sets = [one.modules for one in traits_of(job).offloading.choices(job.model)]
     return [(a, b) for a in [(), *sets] for b in sets if set(a) < set(b)] if more else sets
 
 

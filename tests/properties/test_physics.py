@@ -152,7 +152,7 @@ def test_one_more_module_costs_time_and_saves_activations(case, legal_table, see
     job, _, traits = case
     table = legal_table(job, 100, seed)
     plain = price(*case, with_policy(table))
-    for module in traits.recompute_subsets(job.model)[:6]:
+    for module in traits.recompute.subsets(job.model)[:6]:
         bits = {"recompute": SELECTIVE, "recompute_modules": module_bits(module)}
         some = price(*case, with_policy(table, **bits))
         assert (plain.step_seconds <= some.step_seconds * ROUNDING).all(), module

@@ -62,7 +62,7 @@ def all_layouts(job):
     sieve = Sieve(job, rules)
     below = skeletons(space, sieve, nodes(space, sieve).table).table
     table, owner = policies(space, below)
-    fractions = space.traits.offload_fractions
+    fractions = space.traits.offloading.optimizer_fractions
     whole = LayoutTable.concat(
         table.replaced(offload_optimizer=np.full(len(table), f)) for f in fractions
     )

@@ -36,7 +36,7 @@ def every_legal_layout(job):
     table, _ = policies(space, skeletons(space, sieve, nodes(space, sieve).table).table)
     copies = [
         table.replaced(offload_optimizer=np.full(len(table), fraction))
-        for fraction in space.traits.offload_fractions
+        for fraction in space.traits.offloading.optimizer_fractions
     ]
     whole = LayoutTable.concat(copies)
     legal = np.ones(len(whole), dtype=bool)
@@ -113,7 +113,7 @@ def test_a_grid_is_counted_to_the_last_layout(make_job, name):
     rows = skeletons(space, sieve, roots.table)
     assert rows.weight.sum() + sum(sieve.refused.values()) == space.size
     table, _ = policies(space, rows.table)
-    assert len(table) * len(space.traits.offload_fractions) == rows.weight.sum()
+    assert len(table) * len(space.traits.offloading.optimizer_fractions) == rows.weight.sum()
 
 
 @pytest.mark.parametrize(("model", "cluster", "batch"), JOBS)

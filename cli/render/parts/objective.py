@@ -76,7 +76,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
 def only_even(plan: Plan) -> bool:
     """Nothing is proved of uneven stages for the objective, though the runtime takes them."""
     other = plan.certificate.objective.name in ("memory", "energy")
-    return other and traits_of(plan.job).splits_freely
+    return other and traits_of(plan.job).pipeline.splits_freely
 
 
 def _run_seconds(plan: Plan) -> float:

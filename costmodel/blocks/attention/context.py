@@ -43,9 +43,9 @@ def context_ways(
 
 def context_exchange(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
     """What context parallelism sends and cannot hide, whichever way of exchange."""
-    exchange = shapes.traits.context_exchange
+    exchange = shapes.traits.communication.context_exchange
     heads, gathered = context_ways(shapes.job.model, exchange, shapes.table)
-    gather = _gathered if shapes.traits.gathers_query_heads else _gathered_groups
+    gather = _gathered if shapes.traits.communication.gathers_query_heads else _gathered_groups
     ways = [(heads, _heads_for_sequence), (gathered, gather), (~heads & ~gathered, _ring)]
     forward, backward = np.zeros((2, shapes.size))
     for rows, way in ways:
@@ -64,9 +64,9 @@ def core_pieces(shapes: Shapes) -> tuple[IntColumn, IntColumn]:
     Source: Transformer Engine @d0067d0d `context_parallel.py`, AttnFuncWithCPAndKVAllGather; torch
     as `_gathered`, where each chunk takes one.
     """
-    table, exchange = shapes.table, shapes.traits.context_exchange
+    table, exchange = shapes.table, shapes.traits.communication.context_exchange
     heads, gathered = context_ways(shapes.job.model, exchange, table)
-    twice = gathered & (not shapes.traits.gathers_query_heads)
+    twice = gathered & (not shapes.traits.communication.gathers_query_heads)
     calls = np.where(heads, 1, np.where(twice, 2, table.cp))
     return calls, np.where(heads, table.cp, 1)
 
@@ -160,9 +160,13 @@ def context_sums(shapes: Shapes) -> ForwardBackward:
 
     Source: `_chunk_sums` and `_reorders`.
     """
-    exchange = shapes.traits.context_exchange
+    exchange = shapes.traits.communication.context_exchange
     _, gathered = context_ways(shapes.job.model, exchange, shapes.table)
-    moved = _chunk_sums(shapes) if shapes.traits.gathers_query_heads else _reorders(shapes)
+    moved = (
+        _chunk_sums(shapes)
+        if shapes.traits.communication.gathers_query_heads
+        else _reorders(shapes)
+    )
     forward, backward = (elementwise_seconds(shapes.machine, gathered * one) for one in moved)
     return ForwardBackward(forward, backward, np.zeros(shapes.size))
 

@@ -114,7 +114,7 @@ def _bias_seconds(shapes: Shapes) -> FloatColumn:
 def _modules(shapes: Shapes, core: FloatColumn, ups: ForwardBackward) -> tuple[Module, ...]:
     """The core with its exchange, whose log-sum-exp is dropped, and the up-projections of MLA."""
     modules: tuple[Module, ...] = (Module("core_attn", core, core_bytes(shapes)),)
-    if shapes.traits.selects == "torchtitan_selective_op" and shapes.job.model.mla is None:
+    if shapes.traits.recompute.policy == "torchtitan_selective_op" and shapes.job.model.mla is None:
         modules = (*modules, selected_operations(shapes))
     if shapes.job.model.mla is None:
         return modules
@@ -148,7 +148,7 @@ def all_but_projections(shapes: Shapes, again: PassSeconds, kept: FloatColumn) -
     Source: AI-Hypercomputer/maxtext `src/maxtext/layers/decoders.py`, save_qkv_proj.
     """
     model, tp = shapes.job.model, shapes.table.tp
-    if shapes.traits.selects != "maxtext_save_qkv_proj" or model.mla:
+    if shapes.traits.recompute.policy != "maxtext_save_qkv_proj" or model.mla:
         return []
     width = query_columns(model) + key_value_columns(model)
     inputs = Product(shapes.tokens, width / tp, np.zeros(shapes.size) + model.hidden_size)
@@ -167,7 +167,7 @@ def selected_rows(shapes: Shapes) -> FloatColumn:
     Source: pytorch/torchtitan `parallelize_llama.py`, `_save_list`; tests/oracles/test_selected.py.
     """
     reduced = (shapes.table.tp > 1) / shapes.residual_shards
-    unread = 1 + reduced if shapes.traits.kernels == "eager" else 0.0
+    unread = 1 + reduced if shapes.traits.kernels.elementwise == "eager" else 0.0
     return np.asarray(1 / shapes.residual_shards + reduced + unread)
 
 
@@ -196,7 +196,7 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     rows = 3 if shapes.keeps_cast_inputs else 4
     norms = layer_norms_extra_bytes(model, shapes.traits.autograd, shapes.storage)
     residual = (rows * shapes.storage * model.hidden_size + norms) / shapes.residual_shards
-    masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.dropout else 0
+    masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.kernels.dropout else 0
     residual = residual + shapes.storage * model.hidden_size * _gathered_rows(shapes)
     outputs = value_columns(model) * (1 + reorders_output(shapes))
     held = (query_columns(model) + outputs) / shapes.table.tp + kept_key_value_width(shapes)
@@ -212,7 +212,7 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
 
 def reorders_output(shapes: Shapes) -> BoolColumn:
     """Is the output of the core kept in two orders of dimensions? Source: that of `Footprint`."""
-    footprint, unfused = shapes.traits.footprint, shapes.traits.attention == "unfused"
+    footprint, unfused = shapes.traits.footprint, shapes.traits.kernels.attention == "unfused"
     ordered = unfused or not footprint.batch_first_attention
     return np.asarray((shapes.table.micro_batch_size > 1) & (not ordered))
 
@@ -224,9 +224,9 @@ def core_bytes(shapes: Shapes) -> FloatColumn:
     output. Source: Dao, arXiv:2307.08691, section 3.1; Korthikanti et al., section 4.1 (5 a s^2 b).
     """
     heads = shapes.tokens * shapes.job.model.num_attention_heads / shapes.table.tp
-    if shapes.traits.attention != "unfused":
+    if shapes.traits.kernels.attention != "unfused":
         return LSE_BYTES * heads
-    score = 2 * shapes.storage + MASK_BYTES if shapes.traits.dropout else shapes.storage
+    score = 2 * shapes.storage + MASK_BYTES if shapes.traits.kernels.dropout else shapes.storage
     return score * heads * shapes.job.training.seq_length
 
 
@@ -267,14 +267,14 @@ def _core(shapes: Shapes) -> ForwardBackward:
     seq_length = shapes.job.training.seq_length
     heads = model.num_attention_heads
     dims = query_columns(model) // heads, value_columns(model) // heads
-    if traits.attention == "unfused":
+    if traits.kernels.attention == "unfused":
         rows = shapes.tokens * heads / table.tp
         return unfused_attention_seconds(
-            shapes.machine, rows, seq_length, dims, dropout=traits.dropout
+            shapes.machine, rows, seq_length, dims, dropout=traits.kernels.dropout
         )
     flop = attention_flop(model, seq_length, shapes.tokens) / table.tp
     speed = 1.0
-    if traits.attention == "flash2" and shapes.machine.architecture == "hopper":
+    if traits.kernels.attention == "flash2" and shapes.machine.architecture == "hopper":
         speed = shapes.machine.constants.flash2_on_hopper
     calls, cut = core_pieces(shapes)
     rows = table.micro_batch_size * heads / (table.tp * cut)
@@ -288,7 +288,7 @@ def _moved_bytes(shapes: Shapes) -> FloatColumn:
     Source: the three constants; a rotation by operations of its own is not in it.
     """
     model, tokens = shapes.job.model, shapes.tokens
-    legacy = shapes.traits.kernels == "legacy"
+    legacy = shapes.traits.kernels.elementwise == "legacy"
     passes = LEGACY_RESIDUAL_PASSES if legacy else RESIDUAL_PASSES
     norms = passes * (1.5 if model.norm_position == "both" else 1.0)
     rotated = (model.num_key_value_heads * model.head_dim + query_columns(model)) / shapes.table.tp

@@ -55,7 +55,7 @@ def _replicas(shapes: Shapes) -> FloatColumn:
 
 def shares_heads(shapes: Shapes) -> BoolColumn:
     """Do several tensor ranks hold one key-value head, whose weights are cut among them?"""
-    return np.asarray((_replicas(shapes) > 1) & shapes.traits.gathers_shared_heads)
+    return np.asarray((_replicas(shapes) > 1) & shapes.traits.communication.gathers_shared_heads)
 
 
 def shared_heads(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:

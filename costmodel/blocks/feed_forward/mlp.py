@@ -78,7 +78,7 @@ def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
     )
     modules: tuple[Module, ...] = (Module(module, forward.total, inner, inside),)
-    if shapes.traits.selects == "torchtitan_selective_op":
+    if shapes.traits.recompute.policy == "torchtitan_selective_op":
         modules = (*modules, selected_operations(shapes, width, activation))
     return Part(forward, backward, products.weight, inner, modules, _tail(shapes, width))
 
@@ -89,7 +89,7 @@ def _tail(shapes: Shapes, width: int) -> PassSeconds:
     Source: derived; a product keeps its inputs, a residual addition nothing, a dropout its mask and
     a norm its input.
     """
-    if shapes.traits.dropout or shapes.job.model.norm_position != "pre":
+    if shapes.traits.kernels.dropout or shapes.job.model.norm_position != "pre":
         return pass_seconds(shapes.size)
     hidden = np.zeros(shapes.size) + shapes.job.model.hidden_size
     down = Product(shapes.tokens, hidden, width / shapes.table.tp)

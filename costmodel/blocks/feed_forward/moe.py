@@ -68,7 +68,7 @@ def moe_part(shapes: Shapes) -> Part:
     experts = _experts(shapes, routing)
     exposed = shapes.machine.constants.expert_overlap_exposed
     transfer = _dispatch_and_combine(shapes, routing)
-    transfer = transfer * (exposed if shapes.traits.overlaps_experts else 1.0)
+    transfer = transfer * (exposed if shapes.traits.experts.overlaps else 1.0)
     router = _router(shapes, routing)
     activation, passes, passes_backward = _elementwise(shapes, routing)
     forward = pass_seconds(
@@ -187,8 +187,8 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     links = group(machine, table.ep, table.etp)
     top_k = routing.moe.num_experts_per_tok
     token = shapes.storage * routing.local_tokens * shapes.job.model.hidden_size
-    inside_once = shapes.traits.moe_dispatcher != "alltoall"
-    across_once = shapes.traits.moe_dispatcher_across != "alltoall"
+    inside_once = shapes.traits.experts.dispatcher != "alltoall"
+    across_once = shapes.traits.experts.dispatcher_across != "alltoall"
     once = np.where(links.nodes > 1, across_once, inside_once)
     ranks = np.where(once, distinct_destinations(table.ep, top_k), top_k)
     nodes = np.where(once, distinct_destinations(links.nodes, top_k), top_k)

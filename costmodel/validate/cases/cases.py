@@ -279,7 +279,7 @@ def _recompute(run: MeasuredRun) -> dict[str, object]:
         return {}
     if kind == "selective":
         modules = stated.recompute_modules or ("core_attn",)
-        policy = RUNTIMES[_runtime(run)].selects
+        policy = RUNTIMES[_runtime(run)].recompute.policy
         if policy:  # knows no modules
             modules = (policy,)
         unknown = set(modules) - set(RECOMPUTE_MODULES)

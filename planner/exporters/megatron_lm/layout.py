@@ -52,7 +52,7 @@ def context_exchange(job: Job, layout: Layout) -> ContextExchange:
             "Transformer Engine runs attention sinks with cp > 1 only if tp * cp divides the "
             f"key-value heads; {groups} heads and tp * cp = {layout.tp * layout.cp}: lower cp"
         )
-    exchange = traits_of(job).context_exchange
+    exchange = traits_of(job).communication.context_exchange
     heads, gathered = context_ways(model, exchange, LayoutTable.of([layout]))
     return "a2a" if heads.any() else "all_gather" if gathered.any() else "p2p"
 

@@ -38,7 +38,7 @@ def model_arguments(job: Job) -> Iterator[Argument]:
         yield switch("model", "--untie-embeddings-and-output-weights")
     if model.num_nextn_predict_layers:
         yield option("model", "--mtp-num-layers", model.num_nextn_predict_layers)
-    dropout = DROPOUT if traits_of(job).dropout else 0.0
+    dropout = DROPOUT if traits_of(job).kernels.dropout else 0.0
     yield option("model", "--hidden-dropout", dropout)
     yield option("model", "--attention-dropout", dropout)
 

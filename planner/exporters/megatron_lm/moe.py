@@ -26,7 +26,7 @@ def moe_arguments(job: Job) -> Iterator[Argument]:
     if moe.expert_bias:
         # The grouped experts add their own biases and refuse the fused kernel that would.
         yield switch("model", "--no-bias-dropout-fusion")
-    yield from _dispatcher(traits_of(job).moe_dispatcher)
+    yield from _dispatcher(traits_of(job).experts.dispatcher)
     yield switch("model", "--moe-grouped-gemm")
     yield switch("model", "--moe-permute-fusion")
 

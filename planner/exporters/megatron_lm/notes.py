@@ -60,7 +60,10 @@ def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
         yield "fused gradient accumulation with Megatron-FSDP needs Transformer Engine 2.10"
     if layout.tp > 1 or layout.cp > 1:
         yield "CUDA_DEVICE_MAX_CONNECTIONS is not needed on Blackwell and later GPUs"
-    if layout.cp > 1 and context_exchange(job, layout) != traits_of(job).context_exchange:
+    if (
+        layout.cp > 1
+        and context_exchange(job, layout) != traits_of(job).communication.context_exchange
+    ):
         yield "windows or sinks: context parallelism exchanges heads or gathers, instead of a ring"
     if layout.sequence_parallel and layout.tp == 1:
         yield "sequence_parallel has no effect with tp = 1 and is left out"

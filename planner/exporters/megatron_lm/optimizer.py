@@ -22,10 +22,10 @@ def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     if layout.zero_stage in FSDP_STRATEGY:
         yield from _fsdp_arguments(job, layout)
     yield from _replica_arguments(layout)
-    if traits.overlaps_gradients:
+    if traits.sharding.overlaps_gradients:
         yield switch("optimizer", "--overlap-grad-reduce")
-    apart = traits.gathers_apart and _gathers_in_turn(layout)
-    if layout.zero_stage >= 1 and traits.overlaps_parameters and not apart:
+    apart = traits.sharding.gathers_apart and _gathers_in_turn(layout)
+    if layout.zero_stage >= 1 and traits.sharding.overlaps_parameters and not apart:
         yield switch("optimizer", "--overlap-param-gather")
     yield from _offload_arguments(layout)
     yield from activation_offload_arguments(layout)

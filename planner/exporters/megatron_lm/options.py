@@ -1,7 +1,7 @@
 """Options for what a run sets beside its layout: kernels, graphs, overlap and number formats.
 
 What is left out of `RuntimeOptions` is what the other modules write. Files and lines are those of
-`costmodel.runtimes.megatron_lm`.
+`costmodel.runtimes.megatron_core`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _graph(job: Job) -> Iterator[Argument]:
         yield switch("model", "--no-check-for-nan-in-loss-and-grad")
     elif graph == "partial":
         modules: tuple[str, ...] = ("attn", "moe_router") if job.model.moe else ("attn",)
-        if job.model.moe and traits_of(job).moe_dispatcher == "alltoall":
+        if job.model.moe and traits_of(job).experts.dispatcher == "alltoall":
             modules += ("moe_preprocess",)  # else the norm before it is not recomputed (TL:480)
         yield option("model", "--cuda-graph-impl", "transformer_engine")
         yield option("model", "--cuda-graph-modules", *modules)

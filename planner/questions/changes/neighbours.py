@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.base import Offload
+from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.step.estimate import price
@@ -89,9 +89,9 @@ def _pipelines(job: Job, layout: Layout) -> Iterator[Values]:
         yield {"vpp": vpp, "schedule": schedule, "stages": None}
     for size in micro_batch_sizes(job.training.global_batch_size):
         yield {"micro_batch_size": size}
-    for schedule in traits.schedules:
+    for schedule in traits.pipeline.schedules:
         yield {"schedule": schedule}
-    for stage in traits.zero_stages:
+    for stage in traits.sharding.zero_stages:
         yield {"zero_stage": stage}
     yield {"sequence_parallel": not layout.sequence_parallel}
     yield {"stages": None}
@@ -107,13 +107,13 @@ def _policies(job: Job, layout: Layout) -> Iterator[Values]:
     }
     traits = traits_of(job)
     yield plain
-    for modules in traits.recompute_subsets(job.model):
+    for modules in traits.recompute.subsets(job.model):
         yield {**plain, "recompute": "selective", "recompute_modules": modules}
     whole = {**plain, "recompute": "full"}
     yield {**whole, "recompute_method": "uniform", "recompute_num_layers": 1}
     for layers in range(1, job.model.num_hidden_layers // (layout.pp * layout.vpp) + 1):
         yield {**whole, "recompute_method": "block", "recompute_num_layers": layers}
-    for fraction in traits.offload_fractions:
+    for fraction in traits.offloading.optimizer_fractions:
         yield {"offload": {"optimizer": fraction}}
-    for one in (Offload(()), *traits.offloads(job.model)):
+    for one in (Offload(()), *traits.offloading.choices(job.model)):
         yield {"offload_modules": one.modules}

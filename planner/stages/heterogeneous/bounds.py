@@ -164,7 +164,10 @@ def steady_bound(of: InGroups, order: Sequence[int], again: FloatColumn) -> Floa
     for rows in of.pipelines:
         one, pair = int(rows[0]), of.pair(rows, again)
         schedule = SCHEDULE_NAMES[of.table.schedule[one]]
-        whole = not SCHEDULES[schedule].splits_backward and schedule not in of.traits.unsynchronised
+        whole = (
+            not SCHEDULES[schedule].splits_backward
+            and schedule not in of.traits.pipeline.unsynchronised
+        )
         fills = whole and int(of.table.vpp[one]) == 1
         group = of.ranks(one, order)
         messages, wire = of.messages(rows, group)
@@ -175,7 +178,7 @@ def steady_bound(of: InGroups, order: Sequence[int], again: FloatColumn) -> Floa
         shape = schedule, len(group), int(of.table.vpp[one]), 1
         nothing = np.zeros((len(rows), len(group) * shape[2]))
         busy = link_bound(shape, StageSeconds(nothing, nothing, nothing), np.zeros_like(wire), wire)
-        busy = of.microbatches[rows] * busy * (schedule not in of.traits.unsynchronised)
+        busy = of.microbatches[rows] * busy * (schedule not in of.traits.pipeline.unsynchronised)
         bound[rows] = np.maximum(layers / prices.sum(axis=0), busy)
     return with_overhead(of.machine, bound)
 

@@ -77,7 +77,7 @@ class Dive:
         The best one of each tp, cp and pp comes before others.
         """
         looks, none = np.full(len(nodes), np.inf), np.zeros(len(nodes), dtype=np.int64)
-        plain = nodes.replaced(zero_stage=none + max(self.splits.space.traits.zero_stages))
+        plain = nodes.replaced(zero_stage=none + max(self.splits.space.traits.sharding.zero_stages))
         full = plain.replaced(
             recompute=none + FULL, recompute_method=none + UNIFORM, recompute_num_layers=none + 1
         )
@@ -120,7 +120,7 @@ class Dive:
 
     def _with_offload(self, table: LayoutTable) -> LayoutTable:
         """Legal rows without offload and with all of it."""
-        fractions = self.splits.space.traits.offload_fractions
+        fractions = self.splits.space.traits.offloading.optimizer_fractions
         return self._legal(with_offload(table, sorted({min(fractions), max(fractions)})))
 
     def _legal(self, table: LayoutTable) -> LayoutTable:
@@ -170,7 +170,7 @@ class Dive:
         plain = table.replaced(**dict.fromkeys(names, none), offload_optimizer=np.zeros(len(table)))
         node = plain.replaced(vpp=none + 1, schedule=none, zero_stage=none)
         every, _ = policies(self.splits.space, skeletons(self.splits.space, self.sieve, node).table)
-        every = with_offload(every, self.splits.space.traits.offload_fractions)
+        every = with_offload(every, self.splits.space.traits.offloading.optimizer_fractions)
         self._run(self._likely(self._legal(every), family, LAST_RUNS), LAST_RUNS)
 
 

@@ -163,7 +163,7 @@ class MixedSearch:
         for family in np.unique(batch.family).tolist():
             own = batch.take(batch.family == family)
             plain, _ = policies_of(self.space, own.table)
-            every = with_offload(plain, self.space.traits.offload_fractions)
+            every = with_offload(plain, self.space.traits.offloading.optimizer_fractions)
             for rule in self.grid_rules:
                 every = every.take(~rule.broken(self.job, every))
             every = every.take(any_split(self.space.traits, every))

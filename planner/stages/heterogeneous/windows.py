@@ -191,7 +191,7 @@ def path_bound(
     for rows in of.shapes:
         some = rows[np.isfinite(result[rows])]
         name = SCHEDULE_NAMES[of.table.schedule[rows[0]]]
-        if not len(some) or SCHEDULES[name].adapts or name in of.traits.unsynchronised:
+        if not len(some) or SCHEDULES[name].adapts or name in of.traits.pipeline.unsynchronised:
             continue
         pace = Pace.of(of, order, some, again, asked)
         update = updates * update_seconds(of, order, some)
@@ -228,7 +228,7 @@ def _ways(of: InGroups, row: int) -> tuple[bool, bool]:
     Source: as `costmodel.step.node_bound.ways`.
     """
     name = SCHEDULE_NAMES[of.table.schedule[row]]
-    there = name not in of.traits.unsynchronised
+    there = name not in of.traits.pipeline.unsynchronised
     return there, there and not SCHEDULES[name].splits_backward
 
 

@@ -44,7 +44,7 @@ class Question:
 
     def offloaded(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
         """The least seconds and bytes of layouts, whatever they offload."""
-        most = max(self.traits.offload_fractions)
+        most = max(self.traits.offloading.optimizer_fractions)
         priced, costs = self.costs(table.replaced(offload_optimizer=np.full(len(table), most)))
         return priced, replace(costs, offload=np.zeros_like(costs.offload))
 

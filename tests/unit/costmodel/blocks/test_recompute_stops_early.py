@@ -18,7 +18,7 @@ from trainplan.costmodel.step.estimate import price
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
-def given(model="llama3.1-8b", runtime="torchtitan", layout=FULL, **traits):
+def given(model="llama3.1-8b", runtime="torchtitan", layout=FULL, dropout=False, stops_early=True):
     job = Job(
         model=preset(model),
         training=TrainingSpec(seq_length=4096, global_batch_size=8),
@@ -27,7 +27,11 @@ def given(model="llama3.1-8b", runtime="torchtitan", layout=FULL, **traits):
     )
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of([Layout(dp=8, zero_stage=3, **layout)])
-    return job, machine, replace(traits_of(job), **traits), table
+    traits = traits_of(job)
+    kernels = replace(traits.kernels, dropout=dropout)
+    recompute = replace(traits.recompute, stops_early=stops_early)
+    traits = replace(traits, kernels=kernels, recompute=recompute)
+    return job, machine, traits, table
 
 
 def step(**how):
@@ -35,24 +39,24 @@ def step(**how):
 
 
 def test_a_shorter_recomputation_makes_a_shorter_step():
-    assert step() < step(stops_recomputing_early=False)
+    assert step() < step(stops_early=False)
 
 
 def test_nothing_changes_where_nothing_is_recomputed():
     for layout in ({}, {"recompute": "selective", "recompute_modules": ("core_attn",)}):
-        assert step(layout=layout) == step(layout=layout, stops_recomputing_early=False)
+        assert step(layout=layout) == step(layout=layout, stops_early=False)
 
 
 @pytest.mark.parametrize(
     "name", ["torchtitan", "llm-foundry-fsdp", "fms-fsdp", "torch-eager", "maxtext"]
 )
 def test_runtimes_on_checkpoints_of_torch_or_a_compiler_stop_early(name):
-    assert RUNTIMES[name].stops_recomputing_early
+    assert RUNTIMES[name].recompute.stops_early
 
 
 @pytest.mark.parametrize("name", ["megatron-lm", "megatron-deepspeed", "nemo", "nanotron"])
 def test_runtimes_with_functions_of_their_own_repeat_whole_layers(name):
-    assert not RUNTIMES[name].stops_recomputing_early
+    assert not RUNTIMES[name].recompute.stops_early
 
 
 def test_the_down_projection_alone_does_not_run_again():

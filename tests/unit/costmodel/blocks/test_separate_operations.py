@@ -72,9 +72,9 @@ def test_biases_cost_more_with_routing_weights_in_fp32(job_of):
 
 def test_hybridep_implies_no_graph_where_experts_in_16_bits_have_biases(job_of):
     hybrid = {"moe_dispatcher": "hybridep"}
-    assert traits_of(job_of(options=hybrid)).cuda_graph == "full_iteration"
-    assert traits_of(job_of(options=hybrid, **BIASED)).cuda_graph == "none"
-    assert traits_of(job_of(options=hybrid, precision="mxfp8", **BIASED)).graphs_hybridep
+    assert traits_of(job_of(options=hybrid)).host.cuda_graph == "full_iteration"
+    assert traits_of(job_of(options=hybrid, **BIASED)).host.cuda_graph == "none"
+    assert traits_of(job_of(options=hybrid, precision="mxfp8", **BIASED)).experts.graphs_hybridep
 
 
 def test_clamped_inputs_are_kept_for_the_backward_pass(job_of):

@@ -38,9 +38,9 @@ def job_of(make_job):
 )
 def test_gpus_before_bf16_have_no_fused_core_unless_the_user_has_one(make_job, cluster, kernel):
     job = make_job("small-dense", cluster, precision="fp16")
-    assert traits_of(job).attention == kernel
+    assert traits_of(job).kernels.attention == kernel
     stated = job.model_copy(update={"options": RuntimeOptions(attention="flash")})
-    assert traits_of(stated).attention == "flash"
+    assert traits_of(stated).kernels.attention == "flash"
 
 
 def backward(job):

@@ -35,6 +35,11 @@ def job_of(make_job):
     return job
 
 
+def changed(job, group, **fields):
+    traits = traits_of(job)
+    return replace(traits, **{group: replace(getattr(traits, group), **fields)})
+
+
 def memory_of(job, traits=None, **layout):
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of([Layout(**layout)])
@@ -128,7 +133,7 @@ def test_stages_that_run_backward_one_by_one_hold_the_gradients_of_one(
 
 def test_a_layer_under_a_pipeline_has_gradients_of_its_own_before_they_are_added(job_of):
     job = job_of()
-    whole = replace(traits_of(job), whole_under_pipeline=False)
+    whole = changed(job, "sharding", whole_under_pipeline=False)
     layout = {"pp": 2, "dp": 8, "zero_stage": 1}
     more = memory_of(job, **layout).transients - memory_of(job, whole, **layout).transients
     layer = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336) + 2 * 4096
@@ -155,7 +160,7 @@ def test_what_is_scattered_is_copied_and_what_is_gathered_if_sequences_are_sever
     """Rows of 4096 in bf16, read and written, around each half of a layer."""
     job = job_of()
     machine = machine_of(job.cluster, job.training.precision)
-    plain = replace(traits_of(job), reorders_sequences=False)
+    plain = changed(job, "communication", reorders_sequences=False)
     layout = {"dp": 2, "tp": 8, "zero_stage": 3, "sequence_parallel": True}
     table = LayoutTable.of([Layout(**layout, micro_batch_size=micro_batch_size)])
     with_copies, without = (
@@ -178,7 +183,7 @@ def test_nothing_is_copied_where_nothing_is_scattered_or_one_kernel_does_it(
     job_of, layout, options
 ):
     job = job_of(**options)
-    plain = replace(traits_of(job), reorders_sequences=False)
+    plain = changed(job, "communication", reorders_sequences=False)
     one, other = (
         estimate(job, traits, **layout, zero_stage=3, micro_batch_size=2)
         for traits in (None, plain)
@@ -211,7 +216,7 @@ def test_a_slower_link_never_helps_a_gathered_context(job_of, cp):
 def test_a_gathered_context_waits_for_more_than_a_ring_between_nodes(job_of):
     """All heads of the queries travel, and nothing but the first chunk hides them."""
     job = job_of("16x1:h100-sxm")
-    ring = replace(traits_of(job), context_exchange="p2p")
+    ring = changed(job, "communication", context_exchange="p2p")
     gathered, passed = (
         estimate(job, traits, dp=2, cp=8, zero_stage=3).terms.cp_comm for traits in (None, ring)
     )
@@ -227,7 +232,7 @@ def test_gradients_summed_whole_under_a_pipeline_hide_behind_no_pass(job_of):
     held = rank_params(priced.ranks, priced.params)
     wire = step_traffic(machine, traits_of(job), table, held)
     beside = price(
-        job, machine, replace(traits_of(job), whole_under_pipeline=False), table, merged=False
+        job, machine, changed(job, "sharding", whole_under_pipeline=False), table, merged=False
     )
     assert (priced.traffic > wire.reduce).all()
     assert (beside.traffic < 0.2 * wire.reduce).all()

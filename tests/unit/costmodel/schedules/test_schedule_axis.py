@@ -58,13 +58,13 @@ def test_codes_of_recorded_tables_stay():
 
 def test_every_runtime_runs_1f1b_and_counts_only_its_own_schedules_apart():
     for traits in RUNTIMES.values():
-        assert traits.schedules[0] == "1f1b"
-        assert set(traits.schedules) <= set(SCHEDULE_NAMES)
-        assert set(traits.unsynchronised) <= set(traits.schedules)
+        assert traits.pipeline.schedules[0] == "1f1b"
+        assert set(traits.pipeline.schedules) <= set(SCHEDULE_NAMES)
+        assert set(traits.pipeline.unsynchronised) <= set(traits.pipeline.schedules)
 
 
 def test_every_schedule_of_a_layout_is_executed_somewhere():
-    executed = {name for traits in RUNTIMES.values() for name in traits.schedules}
+    executed = {name for traits in RUNTIMES.values() for name in traits.pipeline.schedules}
     assert executed == set(SCHEDULE_NAMES)
 
 
@@ -162,7 +162,7 @@ def test_the_space_pairs_every_vpp_with_every_schedule_that_runs_it(job):
         assert pairs == {
             (vpp, name)
             for vpp in space.virtual_stages(pp)
-            for name in space.traits.schedules
+            for name in space.traits.pipeline.schedules
             if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
         }
 
@@ -177,7 +177,7 @@ def test_zero_stages_that_run_alike_under_a_pipeline_are_one_layout(job):
     assert {one.zero_stage for one in Space(on(job, "megatron-lm")).stagings(2)} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("name", runtime("torchtitan").schedules)
+@pytest.mark.parametrize("name", runtime("torchtitan").pipeline.schedules)
 def test_a_fixed_schedule_is_kept(job, name):
     choices = [f"schedule={name}", "pp=4", f"vpp={shape_of(name)}"]
     fixed = tuple(parse_choice(text, excluded=False) for text in choices)

@@ -57,7 +57,9 @@ def test_virtual_stages_hide_what_fits_between_two_of_them():
 def test_without_virtual_stages_a_pipeline_gathers_once_where_it_is_exported_so(job_of):
     job = job_of()
     priced, wire = priced_of(job, pp=4, dp=16)
-    beside, _ = priced_of(job, replace(traits_of(job), overlaps_parameters=False), pp=4, dp=16)
+    traits = traits_of(job)
+    alone = replace(traits, sharding=replace(traits.sharding, overlaps_parameters=False))
+    beside, _ = priced_of(job, alone, pp=4, dp=16)
     assert (priced.traffic >= wire.gather).all()
     assert priced.traffic == pytest.approx(beside.traffic)
 

@@ -35,6 +35,10 @@ def machine_for(job):
     return machine_of(job.cluster, job.training.precision)
 
 
+def fetching(traits, fetches):
+    return replace(traits, sharding=replace(traits.sharding, fetches=fetches))
+
+
 def layer_traffic(job, params, matrices=1, traits=None, *, root=False, **layout):
     """Traffic of one layer of so many parameters."""
     table = LayoutTable.of([Layout(dp=RANKS, **layout)])
@@ -101,7 +105,7 @@ def test_fsdp_gathers_weights_in_every_forward_pass_under_zero_2_and_never_besid
     job, params = job_of(runtime), 2e8
     found = layer_traffic(job, params, zero_stage=2)
     assert found.forward == pytest.approx(seconds_of(job, "all_gather", 2 * params))
-    size = traits_of(job).gradient_message_bytes
+    size = traits_of(job).gradients.message_bytes
     assert found.backward == pytest.approx(seconds_of(job, "reduce_scatter", size * params))
     assert step_of(job, zero_stage=2).gather.sum() == 0
 
@@ -116,9 +120,7 @@ def test_deepspeed_gathers_and_reduces_the_weights_of_a_large_layer_one_by_one(j
     """1.8e9 parameters: four calls each way, where whole layers take one."""
     job, params = job_of("megatron-deepspeed"), 1.8e9
     found = layer_traffic(job, params, 4, zero_stage=3)
-    whole = layer_traffic(
-        job, params, 4, replace(traits_of(job), fetches=WHOLE_LAYERS), zero_stage=3
-    )
+    whole = layer_traffic(job, params, 4, fetching(traits_of(job), WHOLE_LAYERS), zero_stage=3)
     links = group(machine_for(job), np.array([RANKS]), np.array([1]))
     starts = [
         collective_rate(machine_for(job), name, links).start_seconds
@@ -130,7 +132,7 @@ def test_deepspeed_gathers_and_reduces_the_weights_of_a_large_layer_one_by_one(j
 
 def test_deepspeed_joins_the_weights_of_a_small_layer_in_one_call(job_of):
     job = job_of("megatron-deepspeed")
-    whole = replace(traits_of(job), fetches=WHOLE_LAYERS)
+    whole = fetching(traits_of(job), WHOLE_LAYERS)
     for params in (1e7, 5e7):
         found = layer_traffic(job, params, 4, zero_stage=3)
         assert found == layer_traffic(job, params, 4, whole, zero_stage=3)
@@ -149,8 +151,8 @@ def test_deepspeed_gathers_once_more_what_it_frees_between_recomputation_and_bac
 def test_what_is_gathered_again_is_paid_where_layers_are_recomputed(job_of):
     job = job_of("megatron-deepspeed")
     traits = traits_of(job)
-    never = replace(traits, fetches=replace(traits.fetches, reuse_params=np.inf))
-    always = replace(traits, fetches=replace(traits.fetches, reuse_params=0.0))
+    never = fetching(traits, replace(traits.sharding.fetches, reuse_params=np.inf))
+    always = fetching(traits, replace(traits.sharding.fetches, reuse_params=0.0))
     plain = Layout(dp=RANKS, zero_stage=3)
     full = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     table = LayoutTable.of([plain, plain.model_copy(update=full)])
@@ -170,7 +172,7 @@ def test_ranks_of_nanotron_wait_for_their_messages(job_of, schedule):
 @pytest.mark.parametrize("runtime", ["llm-foundry-fsdp", "fms-fsdp", "torchtitan"])
 def test_nothing_runs_beside_the_root_unit_of_fsdp_and_it_is_gathered_once(job_of, runtime):
     job, params = job_of(runtime), 1e9
-    size = traits_of(job).gradient_message_bytes
+    size = traits_of(job).gradients.message_bytes
     for zero_stage in (2, 3):
         found = layer_traffic(job, params, root=True, zero_stage=zero_stage)
         assert (found.forward, found.backward) == (0, 0)

@@ -62,7 +62,7 @@ def every_choice(job, margin):
     sieve = Sieve(job, rules)
     table = skeletons(space, sieve, nodes(space, sieve).table).table
     table = by_stage(table.take(table.pp > 1))
-    for fraction in traits.offload_fractions:
+    for fraction in traits.offloading.optimizer_fractions:
         some = table.replaced(offload_optimizer=np.full(len(table), fraction))
         for rule in rules:
             some = some.take(~rule.broken(job, some))

@@ -13,7 +13,7 @@ from trainplan.planner.questions.simulate import simulate
 SHAPES = dict.fromkeys(("interleaved", "breadth-first", "zb-v", "v-half", "v-min"), 2)
 
 
-@pytest.mark.parametrize("schedule", RUNTIMES["torchtitan"].schedules)
+@pytest.mark.parametrize("schedule", RUNTIMES["torchtitan"].pipeline.schedules)
 @pytest.mark.parametrize("microbatches", [8, 64])
 def test_a_simulated_plan_takes_the_time_of_its_estimate(make_job, schedule, microbatches):
     job = make_job("llama3-8b", "1x8:h100-sxm", global_batch_size=microbatches)

@@ -1,0 +1,239 @@
+"""Megatron Core with Transformer Engine: the base of Megatron-LM, Megatron-Bridge and NeMo.
+
+Files and lines are those of NVIDIA/Megatron-LM at the commit in `VERSION`: A is
+megatron/training/arguments.py, TC megatron/core/transformer/transformer_config.py, S
+megatron/core/pipeline_parallel/schedules.py, PS megatron/core/parallel_state.py, FSDP
+megatron/core/distributed/fsdp/mcore_fsdp_adapter.py; TE is Transformer Engine.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from trainplan.costmodel.layouts.rules import num_microbatches, rule
+from trainplan.costmodel.layouts.table import UNIFORM, BoolColumn, LayoutTable
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.executes import model_modules
+from trainplan.costmodel.runtimes.footprint import Footprint
+from trainplan.costmodel.runtimes.megatron_core_context import CONTEXT_RULES
+from trainplan.costmodel.runtimes.megatron_lm_features import unsupported_feature
+from trainplan.costmodel.runtimes.megatron_lm_offload import OFFLOAD_RULES, offloads
+from trainplan.costmodel.runtimes.megatron_lm_options import OPTION_RULES, SWITCHES
+from trainplan.costmodel.runtimes.traits import (
+    Communication,
+    Experts,
+    Gradients,
+    Host,
+    Kernels,
+    Offloading,
+    Pipeline,
+    Recipe,
+    Recompute,
+    Sharding,
+    splits_groups,
+)
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.spec.model import ModelSpec
+
+INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
+VERSION = "d98e8a64 (2026-08-22)"
+
+
+def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+    """Every useful subset of the modules this model has.
+
+    `moe` holds `moe_act` and `shared_experts`, so it is never joined with them; `layernorm` does
+    nothing where the norm is fused into the product behind it (gpt_layer_specs.py), that is in
+    dense layers without MLA. Source: TC, allowed values of `recompute_modules`.
+    """
+    present = model_modules(model)
+    modules = [m for m in RECOMPUTE_MODULES if m in present]
+    subsets = (s for n in range(1, len(modules) + 1) for s in combinations(modules, n))
+    return tuple(s for s in subsets if "moe" not in s or not {"moe_act", "shared_experts"} & set(s))
+
+
+@rule(
+    "fsdp_needs_one_pipeline_rank",
+    "zero_stage pp",
+    "zero_stage 2 and 3 run on Megatron-FSDP, whose device mesh has no pipeline: use pp=1",
+    "FSDP:826, mesh (dp_cp ep tp)",
+)
+def fsdp_needs_one_pipeline_rank(job: Job, table: LayoutTable) -> BoolColumn:
+    """Megatron-FSDP and pipeline parallelism exclude each other."""
+    return np.asarray((table.zero_stage >= 2) & (table.pp > 1))
+
+
+@rule(
+    "replicas_divide_expert_dp",
+    "tp cp dp ep etp dp_replicate",
+    "dp_replicate must divide the expert data parallelism tp * cp * dp / (ep * etp)",
+    "PS:1447",
+)
+def replicas_divide_expert_dp(job: Job, table: LayoutTable) -> BoolColumn:
+    """Experts are replicated in whole groups too."""
+    expert_dp = table.tp * table.cp * table.dp // np.maximum(1, table.ep * table.etp)
+    return np.asarray(expert_dp % table.dp_replicate != 0)
+
+
+@rule(
+    "replicas_need_sharding",
+    "zero_stage dp_replicate",
+    "dp_replicate > 1 means nothing with zero_stage=0: nothing is sharded",
+    "derived; PS, num_distributed_optimizer_instances",
+)
+def replicas_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
+    """Hybrid sharding needs sharding."""
+    return np.asarray((table.zero_stage == 0) & (table.dp_replicate > 1))
+
+
+@rule(
+    "expert_bias_needs_whole_experts",
+    "etp",
+    "experts with biases need etp=1",
+    "TC, 'Bias in Moe is only supported when ETP==1'",
+)
+def expert_bias_needs_whole_experts(job: Job, table: LayoutTable) -> BoolColumn:
+    """Biases of experts are not cut."""
+    biased = job.model.moe is not None and job.model.moe.expert_bias
+    return np.asarray((table.etp > 1) & biased)
+
+
+@rule(
+    "tp_divides_qkv",
+    "tp",
+    "tp must divide (num_attention_heads + 2 num_key_value_heads) * head_dim",
+    "megatron/core/transformer/attention.py:1689",
+)
+def tp_divides_qkv(job: Job, table: LayoutTable) -> BoolColumn:
+    """The joint projection of queries, keys and values is cut evenly."""
+    model = job.model
+    width = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+    return np.asarray((width % table.tp != 0) & (model.mla is None))
+
+
+@rule(
+    "mtp_recomputes_single_layers",
+    "recompute_num_layers recompute_method",
+    "multi-token prediction needs recompute_num_layers=1 with the uniform method",
+    "megatron/core/transformer/multi_token_prediction.py:1621",
+)
+def mtp_recomputes_single_layers(job: Job, table: LayoutTable) -> BoolColumn:
+    """An MTP module is one layer."""
+    uniform = (table.recompute_method == UNIFORM) & (table.recompute_num_layers > 1)
+    return np.asarray(uniform & (job.model.num_nextn_predict_layers > 0))
+
+
+@rule(
+    "experts_need_sequence_parallel",
+    "tp sequence_parallel",
+    "a mixture of experts with tp > 1 needs sequence_parallel",
+    "megatron/core/transformer/moe/moe_layer.py:636",
+)
+def experts_need_sequence_parallel(job: Job, table: LayoutTable) -> BoolColumn:
+    """Tokens are cut over tp before they are dispatched."""
+    return np.asarray((job.model.moe is not None) & (table.tp > 1) & (table.sequence_parallel == 0))
+
+
+@rule(
+    "low_precision_alignment",
+    "tp cp micro_batch_size sequence_parallel",
+    "fp8 products need multiples of 16 (mxfp8 and nvfp4: 32): fewer tensor or context ranks",
+    "Transformer Engine user guide, FP8 GEMM dimensions",
+)
+def low_precision_alignment(job: Job, table: LayoutTable) -> BoolColumn:
+    """Tokens of a rank and the cut hidden size must fill whole blocks."""
+    block = {"fp8": 16, "mxfp8": 32, "nvfp4": 32}.get(job.training.precision, 1)
+    shards = table.cp * np.where(table.sequence_parallel == 1, table.tp, 1)
+    tokens = job.training.seq_length * table.micro_batch_size // shards
+    return np.asarray((tokens % block != 0) | (job.model.hidden_size // table.tp % block != 0))
+
+
+@rule(
+    "interleaved_needs_whole_groups",
+    "schedule dp micro_batch_size pp",
+    "the interleaved schedule needs micro batches >= pp in multiples of pp: "
+    "lower micro_batch_size or dp, or use vpp=1",
+    "S:1161-1180, microbatch group size of a virtual stage",
+)
+def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
+    """Interleaving walks groups of pp micro batches."""
+    partial = splits_groups(table.pp, num_microbatches(job, table))
+    return np.asarray((table.schedule == INTERLEAVED) & partial)
+
+
+@rule(
+    "offload_needs_distributed_optimizer",
+    "zero_stage offload_optimizer",
+    "optimizer offload needs the distributed optimizer: use zero_stage=1",
+    "A:1884 and core/optimizer/__init__.py:1057 (precision-aware optimizer)",
+)
+def offload_needs_distributed_optimizer(job: Job, table: LayoutTable) -> BoolColumn:
+    """Only the plain distributed optimizer offloads."""
+    return np.asarray((table.offload_optimizer > 0) & (table.zero_stage != 1))
+
+
+MEGATRON_CORE = RuntimeTraits(
+    name="Megatron Core",
+    version=VERSION,
+    kernels=Kernels(
+        attention="flash",
+        elementwise="fused",
+        head_bytes_per_logit=HEAD_BYTES["unfused"],
+        separate_operations=True,
+    ),
+    host=Host(layer="fused"),
+    gradients=Gradients(
+        accumulated_bytes=4,  # A:1213, accumulate_allreduce_grads_in_fp32 under bf16
+        message_bytes=4,
+        products_accumulate=True,  # gradient_accumulation_fusion
+        caches_dummies=True,
+    ),
+    sharding=Sharding(
+        overlaps_gradients=True,  # --overlap-grad-reduce
+        overlaps_parameters=True,  # --overlap-param-gather
+        # training.py:2512 (no buckets), :4356, pipeline_parallel/schedules.py:1219, 1350 and 1454
+        whole_stages=True,
+    ),
+    # --tp-comm-overlap needs user buffers: only where asked
+    communication=Communication(gathers_shared_heads=True),  # transformer/attention.py:1851
+    # --overlap-moe-expert-parallel-comm: only where asked
+    experts=Experts(routing_weight_bytes=4),  # --moe-router-dtype fp32
+    pipeline=Pipeline(
+        whole_groups=True,
+        splits_freely=True,  # --pipeline-model-parallel-layout
+    ),
+    recompute=Recompute(subsets=recompute_subsets),
+    offloading=Offloading(
+        optimizer_fractions=(0.0, 0.25, 0.5, 0.75, 1.0),
+        modules=OFFLOAD_MODULES,  # --fine-grained-activation-offloading
+        choices=offloads,
+    ),
+    footprint=Footprint(
+        weighted_experts=True,
+        batch_first_attention=True,
+        workspaces=2,  # PyTorch and Transformer Engine
+    ),
+    switches=SWITCHES,
+    rules=(
+        interleaved_needs_whole_groups,
+        tp_divides_qkv,
+        expert_bias_needs_whole_experts,
+        *CONTEXT_RULES,
+        fsdp_needs_one_pipeline_rank,
+        experts_need_sequence_parallel,
+        low_precision_alignment,
+        offload_needs_distributed_optimizer,
+        mtp_recomputes_single_layers,
+        replicas_divide_expert_dp,
+        replicas_need_sharding,
+        *OFFLOAD_RULES,
+        *OPTION_RULES,
+    ),
+    refuses=unsupported_feature,
+    # PS, expert_tensor_parallel_size defaults to tp; moe_layer.py:636 asks for the other
+    recipe=Recipe(cuts_experts=True, sequence_parallel="experts"),
+)

@@ -1,0 +1,70 @@
+"""What ranks exchange inside a layer: over tensor, context and expert parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.runtimes.traits.stated import stated_or
+from trainplan.costmodel.spec.options import ContextExchange, Dispatcher, RuntimeOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Traffic of tensor and context parallelism."""
+
+    overlaps_tensor_parallel: bool = False
+    """Gathers and scatters of sequence parallelism run beside matrix products, in part."""
+    reorders_sequences: bool = False
+    """The sequence is the second dimension, behind the batch: sequence parallelism copies what it
+    scatters, and what it gathers where a micro batch has several sequences."""
+    gathers_shared_heads: bool = False
+    """Where tensor ranks outnumber key-value heads, the joint projection of queries, keys and
+    values is cut evenly all the same, and its output gathered."""
+    context_exchange: ContextExchange = "p2p"
+    """Keys and values travel a ring, heads are exchanged for sequence, or keys and values are
+    gathered."""
+    gathers_query_heads: bool = False
+    """Gathered keys and values have as many heads as the queries, and the gradients of both go
+    round a ring in fp32 (torch.distributed); else they go as they are."""
+
+    def with_options(self, options: RuntimeOptions) -> Communication:
+        """That of a run that may state an overlap and an exchange."""
+        overlap = options.overlap_tp_comm
+        return replace(
+            self,
+            overlaps_tensor_parallel=stated_or(overlap, self.overlaps_tensor_parallel),
+            context_exchange=stated_or(options.cp_comm_type, self.context_exchange),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Dispatch of tokens to experts and back."""
+
+    overlaps: bool = False
+    """The expert all-to-all runs beside compute, in part."""
+    dispatcher: Dispatcher = "alltoall"
+    """Inside one scale-up domain."""
+    dispatcher_across: Dispatcher = "alltoall"
+    """Where expert groups span several."""
+    graphs_hybridep: bool = False
+    """HybridEP needs no host synchronisation: the whole step is one CUDA graph and the dispatch
+    runs beside compute, unless a run states otherwise."""
+    routing_weight_bytes: int = BYTES_BF16
+    """Bytes of the weight of a routed row where a plain all-to-all carries it."""
+
+    def sync_free(self, options: RuntimeOptions) -> bool:
+        """Does the dispatch of a run leave the host out?"""
+        return self.graphs_hybridep and options.moe_dispatcher == "hybridep"
+
+    def with_options(self, options: RuntimeOptions) -> Experts:
+        """Those of a run that may state a dispatcher, and an overlap."""
+        graphed = options.cuda_graph in (None, "full_iteration")
+        beside = self.overlaps or (self.sync_free(options) and graphed)
+        return replace(
+            self,
+            overlaps=stated_or(options.overlap_moe_a2a, beside),
+            dispatcher=stated_or(options.moe_dispatcher, self.dispatcher),
+            dispatcher_across=stated_or(options.moe_dispatcher, self.dispatcher_across),
+        )

@@ -1,0 +1,75 @@
+"""Which kernels compute a layer and the loss, and how the host launches them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from trainplan.costmodel.runtimes.traits.stated import stated_or
+from trainplan.costmodel.spec.options import Attention, CrossEntropy, Graph, RuntimeOptions
+
+AttentionKernel = Literal["flash", "flash2", "unfused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernels of a layer and of the loss."""
+
+    attention: AttentionKernel
+    """Fused and written for the GPU, FlashAttention-2, or unfused."""
+    elementwise: Literal["fused", "legacy", "eager"]
+    """Elementwise kernels: fused, those of 2021 (fused in part), or one for each operation."""
+    head_bytes_per_logit: float
+    """Peak bytes of logits, their fp32 copy and gradient, for each logit of the last stage."""
+    dropout: bool = False
+    """Masks of attention (unfused) and residual dropout are kept."""
+    separate_operations: bool = False
+    """Biases of experts, clamped units and rotations with scaled cosines are torch operations of
+    their own, each a pass over memory (costmodel/blocks/operations.py)."""
+
+    def with_options(self, options: RuntimeOptions) -> Kernels:
+        """Those of a run: attention core, masks, compiler and loss."""
+        compiled, loss = options.compile, options.cross_entropy
+        return replace(
+            self,
+            attention=attention_with(self.attention, options.attention),
+            dropout=stated_or(options.dropout, self.dropout),
+            elementwise=self.elementwise if compiled is None else "fused" if compiled else "eager",
+            head_bytes_per_logit=HEAD_BYTES[loss] if loss else self.head_bytes_per_logit,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the host does before a kernel runs."""
+
+    layer: Literal["fused", "legacy", "fsdp"]
+    """Which fitted host time a layer takes."""
+    cuda_graph: Graph = "none"
+    """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
+
+    def with_options(self, options: RuntimeOptions, *, whole: bool) -> Host:
+        """That of a run, whose step is one graph if it is `whole`, unless it states otherwise."""
+        usual: Graph = "full_iteration" if whole else self.cuda_graph
+        return replace(self, cuda_graph=stated_or(options.cuda_graph, usual))
+
+
+HEAD_BYTES: dict[CrossEntropy, float] = {"unfused": 6.0, "jit": 12.0, "fused": 4.0}
+"""Peak bytes per logit by kernel of the loss, logits in 16 bits.
+
+Source: derived: Megatron-LM `vocab_parallel_cross_entropy.py` works in place on one fp32 copy (4)
+beside the logits, then beside their gradient (2); fused, logits and gradient (2 + 2). The kernel
+that `jit` compiles keeps two fp32 copies: 10.0 and 14.1 in four continuous-integration runs.
+"""
+EAGER_HEAD_BYTES = 12.0
+"""As above for `torch.nn.functional.cross_entropy` on fp32 logits, without a compiler.
+
+Source: derived: the log-softmax it keeps, its gradient, and that of the logits, 4 bytes each.
+"""
+
+
+def attention_with(default: AttentionKernel, stated: Attention | None) -> AttentionKernel:
+    """The attention core of a run that states one, or none."""
+    if stated == "unfused":
+        return "unfused"
+    return "flash" if stated == "flash" and default == "unfused" else default

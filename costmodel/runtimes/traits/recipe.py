@@ -1,0 +1,31 @@
+"""What measured runs of a runtime do where their records are silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainplan.costmodel.spec.options import StateType
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Defaults of its command line and of the recipes it is measured with.
+
+    Read by `costmodel.validate` alone: a job states its layout and its options.
+    """
+
+    cuts_experts: bool = False
+    """Experts are cut over tp where no etp is stated."""
+    sequence_parallel: Literal["never", "experts", "always"] = "never"
+    """Models whose tensor ranks cut the sequence, too: none, those with experts, or all."""
+    shards_optimizer: bool = False
+    """The optimizer is sharded (ZeRO-1)."""
+    ungated_dropout: bool | None = None
+    """Models without gated MLPs drop out; null: as the runtime does by default."""
+    fp32_dropout: bool | None = None
+    """Runs in fp32 drop out; null: as above."""
+    latent_moments: StateType | None = None
+    """Type of the Adam moments in models with latent attention; null: fp32."""
+    splits_by_cost: bool = False
+    """Pipeline ranks get equal shares of the weights in products, not of the layers."""

@@ -1,0 +1,81 @@
+"""Gradients and how states are sharded, gathered and reduced among the replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS, Fetches
+from trainplan.costmodel.runtimes.traits.stated import stated_or
+from trainplan.costmodel.spec.options import RuntimeOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Weight gradients on one rank and on the wire."""
+
+    accumulated_bytes: int
+    """Bytes of one accumulated gradient."""
+    message_bytes: int
+    """Bytes of one gradient on the wire."""
+    added_apart: bool = False
+    """Every weight gradient of a micro batch is a tensor of its own, whole on the rank, which is
+    then added to the accumulated one; else its product adds it, or it is sharded first."""
+    products_accumulate: bool = False
+    """Products of weight gradients add to the accumulated ones in place; the gradient of the token
+    table, which is none, is a tensor of its own that is added."""
+    caches_dummies: bool = False
+    """Keeps one buffer for each weight shape (Transformer Engine with fused accumulation)."""
+
+    def with_options(self, options: RuntimeOptions) -> Gradients:
+        """Those of a run that may state their type."""
+        if options.gradient_dtype is None:
+            return self
+        size = BYTES_BF16 if options.gradient_dtype == "bf16" else BYTES_FP32
+        return replace(self, accumulated_bytes=size, message_bytes=size)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """ZeRO and FSDP: what is sharded, when it moves and what hides it."""
+
+    zero_stages: tuple[int, ...] = (0, 1, 2, 3)
+    """ZeRO stages it executes."""
+    overlaps_gradients: bool = False
+    """Gradient reduction runs beside the backward pass."""
+    overlaps_parameters: bool = False
+    """The gather of updated weights runs beside the forward pass."""
+    weight_message_bytes: float | None = None
+    """Bytes of one gathered weight in the precision of a job; null: as stored."""
+    reduces_whole_gradients: bool = False
+    """ZeRO-1 and ZeRO-2 sum whole gradients on all ranks, each of which then takes its shard; else
+    gradients are reduce-scattered."""
+    gathers_every_pass: bool = False
+    """ZeRO-2 frees weights after each backward pass and gathers them in each forward pass; else
+    they are gathered once a step."""
+    ends_at_root: bool = False
+    """FSDP with a unit of its own for each layer alone: embedding and head lie in the root unit,
+    which is gathered before all others, kept for the backward pass and reduced after all others."""
+    whole_stages: bool = False
+    """Under a pipeline, gradients of a virtual stage are reduced in one piece after its last
+    backward pass, and its weights gathered in one piece before its first forward pass; only a first
+    rank without virtual stages has buckets."""
+    gathers_apart: bool = False
+    """Where `whole_stages` has no virtual stages to hide gathers behind, weights are gathered after
+    the optimizer step, whatever `overlaps_parameters` says, unless a run states otherwise."""
+    whole_under_pipeline: bool = False
+    """Under pipeline parallelism FSDP keeps weights gathered and gradients whole between the micro
+    batches of a step, which makes it ZeRO-1 but for the gradients: a virtual stage adds up its own
+    from its first backward pass to its last, beside those that are sharded by then."""
+    fetches: Fetches = WHOLE_LAYERS
+    """In what pieces ZeRO-3 gathers weights and reduces their gradients."""
+
+    def with_options(self, options: RuntimeOptions) -> Sharding:
+        """That of a run that may state what is overlapped."""
+        reduces, gathers = options.overlap_grad_reduce, options.overlap_param_gather
+        return replace(
+            self,
+            overlaps_gradients=stated_or(reduces, self.overlaps_gradients),
+            overlaps_parameters=stated_or(gathers, self.overlaps_parameters),
+            gathers_apart=self.gathers_apart and gathers is None,
+        )
