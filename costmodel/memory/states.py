@@ -23,6 +23,7 @@ from trainplan.costmodel.model.params import (
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.spec.model import ModelSpec
@@ -40,7 +41,11 @@ LOW_PRECISION_WEIGHT_BYTES = {
 """Weights of a product in low precision, by `LowPrecision`. Source: as above; Megatron-LM
 `--fp8-param-gather` for weights that exist in fp8 only."""
 
-BREADTH_FIRST, INTERLEAVED = map(SCHEDULE_NAMES.index, ("breadth-first", "interleaved"))
+STAGE_BY_STAGE, IN_ONE_GROUP = (
+    np.array([SCHEDULES[name].stage_by_stage == when for name in SCHEDULE_NAMES])
+    for when in ("always", "in one group")
+)
+"""Schedules by number: do the virtual stages of a rank run backward one after the other?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,7 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
     rank take turns group by group, and there are num_microbatches // pp groups.
     """
     one_group = num_microbatches(job, table) < 2 * table.pp
-    alone = (table.schedule == BREADTH_FIRST) | ((table.schedule == INTERLEAVED) & one_group)
+    alone = STAGE_BY_STAGE[table.schedule] | (IN_ONE_GROUP[table.schedule] & one_group)
     return np.where(alone, table.vpp, 1.0)
 
 

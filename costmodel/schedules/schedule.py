@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -61,6 +62,17 @@ class Schedule:
     """The order depends on relative durations; otherwise the program ignores them."""
     repeats: bool = False
     """Between warm-up and drain every rank repeats the same ops, `pp` micro batches a cycle."""
+    stage_by_stage: Literal["never", "in one group", "always"] = "never"
+    """Each virtual stage of a rank ends all of its backward passes before the next begins: never,
+    where all micro batches of a step are one group, or always."""
+
+    @property
+    def alternates(self) -> bool:
+        """Does each rank run forward and whole backward passes in turn?
+
+        The same for every micro batch, or for every group of `pp` where a rank has several stages.
+        """
+        return self.repeats and not self.splits_backward
 
     def refuse(self, name: str, shape: Shape) -> None:
         """Check a shape.

@@ -26,7 +26,7 @@ from trainplan.costmodel.layouts.table import (
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
-    BREADTH_FIRST,
+    STAGE_BY_STAGE,
     RankParams,
     block_params,
     expert_shard_ranks,
@@ -106,7 +106,7 @@ def leanest_stages(job: Job, traits: RuntimeTraits) -> dict[str, int]:
     """
     if not traits.sharding.whole_under_pipeline:
         return {}
-    return {"vpp": job.model.num_hidden_layers, "schedule": BREADTH_FIRST}
+    return {"vpp": job.model.num_hidden_layers, "schedule": int(STAGE_BY_STAGE.argmax())}
 
 
 def skeleton_bytes(

@@ -40,4 +40,5 @@ SCHEDULE = Schedule(
     rounds_to_fill=ALL_MICROBATCHES,
     least_vpp=2,
     most_vpp=sys.maxsize,
+    stage_by_stage="always",
 )

@@ -90,4 +90,5 @@ SCHEDULE = Schedule(
     rules=(WHOLE_GROUPS,),
     options=frozenset({"microbatch_group_size"}),
     repeats=True,
+    stage_by_stage="in one group",
 )

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op
 from trainplan.costmodel.schedules.timeline.clock import (
@@ -139,9 +140,6 @@ LONG = 3
 Source: derived; in its middle no rank has ops of the warm-up or of the drain. Measured: its paths
 close the same layouts as those of six groups.
 """
-ALTERNATING = ("1f1b", "interleaved")
-"""Schedules whose ranks alternate between forward and backward passes, the same for every micro
-batch, or for every group of `pp` with several stages on a rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +188,7 @@ def _enough_microbatches(schedule: str, shape: tuple[int, int, int]) -> int:
     """Micro batches of a run that stands for one of a shape."""
     pp, vpp, microbatches = shape
     larger_groups = vpp > 1 and microbatches % pp > 0
-    if larger_groups or schedule not in ALTERNATING:
+    if larger_groups or not SCHEDULES[schedule].alternates:
         return microbatches
     return min(microbatches, LONG * pp)
 
