@@ -12,6 +12,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.traits import Recipe
 from trainplan.costmodel.spec.cluster import ClusterSpec, NodeGroup
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunLayout, RunModel
 from trainplan.costmodel.spec.job import Job
@@ -27,6 +28,7 @@ from trainplan.costmodel.validate.cases.unstated import (
     as_published,
     dense_intermediate_size,
     other_task,
+    recipe_of,
 )
 
 T = TypeVar("T")
@@ -52,11 +54,6 @@ STAND_IN_GPU = "b200"
 that only scratch memory of a few MiB depends on the GPU. This one multiplies in every precision."""
 DEFAULT_VOCAB = 51200
 """Padded GPT-2 vocabulary, where a run does not state its own. Source: Megatron-LM defaults."""
-MEGATRON = ("megatron-lm", "megatron-bridge", "nemo")
-"""Runtimes whose experts are cut over `tp` unless `etp` says otherwise.
-
-Source: Megatron Core `parallel_state.py`: expert_tensor_parallel_size defaults to tp.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +223,14 @@ def _layout(run: MeasuredRun) -> Layout:
         micro_batch = max(1, micro_batch // dp)
     if stated.cp_comm_type not in (None, *names.EXCHANGES):
         raise _Skip("layout_impossible", f"cp_comm_type {stated.cp_comm_type!r} is not modelled")
-    ep, etp = stated.ep or 1, stated.etp or (tp if run.runtime in MEGATRON else 1)
+    recipe = recipe_of(run)
+    ep, etp = stated.ep or 1, stated.etp or (tp if recipe.cuts_experts else 1)
     if run.model.moe is None:  # stated all the same, and without effect
         ep = etp = 1
     sequence_parallel = stated.sequence_parallel
-    if sequence_parallel is None:  # torchtitan always, Megatron Core with experts
-        experts = run.model.moe is not None and run.runtime in MEGATRON
-        sequence_parallel = run.runtime == "torchtitan" or experts
+    if sequence_parallel is None:
+        experts = run.model.moe is not None and recipe.sequence_parallel == "experts"
+        sequence_parallel = recipe.sequence_parallel == "always" or experts
     return Layout(
         tp=tp,
         pp=pp,
@@ -242,7 +240,7 @@ def _layout(run: MeasuredRun) -> Layout:
         dp_replicate=stated.dp_replicate or 1,
         ep=ep,
         etp=etp,
-        zero_stage=_zero_stage(stated, run.runtime),
+        zero_stage=_zero_stage(stated, recipe),
         sequence_parallel=sequence_parallel and tp > 1,
         micro_batch_size=micro_batch,
         schedule=_schedule(stated, vpp),
@@ -250,15 +248,13 @@ def _layout(run: MeasuredRun) -> Layout:
     )
 
 
-def _zero_stage(stated: RunLayout, runtime: str) -> int:
+def _zero_stage(stated: RunLayout, recipe: Recipe) -> int:
     if stated.zero_stage is not None:
         return stated.zero_stage
     if stated.fsdp:
         return 3
     sharded = stated.distributed_optimizer
-    if sharded is None:  # both recipes shard the optimizer
-        sharded = runtime in ("nemo", "megatron-bridge")
-    return int(sharded)
+    return int(recipe.shards_optimizer if sharded is None else sharded)
 
 
 def _schedule(stated: RunLayout, vpp: int) -> str:

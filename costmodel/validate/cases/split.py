@@ -8,7 +8,7 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.layout import Layout, split
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.validate.cases.unstated import layers_by_cost
+from trainplan.costmodel.validate.cases.unstated import layers_by_cost, recipe_of
 
 MOST_REPEATS = 10_000
 
@@ -23,7 +23,7 @@ def split_of(run: MeasuredRun, model: ModelSpec, layout: Layout) -> tuple[int, .
         counts = tuple(chunk.count("t") for chunk in _expanded(text).split("|"))
         return _for_stages(counts, stages, f"pp_layout {text[:60]!r}")
     counted = run.layout.layers_per_stage
-    if counted is None and run.runtime == "nanotron" and layout.vpp == 1:
+    if counted is None and recipe_of(run).splits_by_cost and layout.vpp == 1:
         return layers_by_cost(model, layout.pp)
     if counted is None or stages == 1:
         return None

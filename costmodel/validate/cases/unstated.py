@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.traits import Recipe
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel
 from trainplan.costmodel.spec.model import Activation, ModelSpec, RopeScaling
 from trainplan.costmodel.spec.options import StateType
@@ -11,15 +13,21 @@ from trainplan.costmodel.spec.options import StateType
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
 
 
+def recipe_of(run: MeasuredRun) -> Recipe:
+    """What the runtime of a run does where its record is silent; of an unknown one, nothing."""
+    known = RUNTIMES.get(run.runtime)
+    return known.recipe if known else Recipe()
+
+
 def drops_out(run: MeasuredRun) -> bool | None:
     """Do dropout masks exist? Null: what the runtime does by default.
 
-    Megatron-LM drops out unless it is told not to, as recipes of gated models do.
-    Source: megatron/training/arguments.py, --attention-dropout and --hidden-dropout, both 0.1.
+    Source: `Recipe`, of each runtime.
     """
-    if run.runtime == "megatron-deepspeed" and run.training.precision == "fp32":
-        return False  # kept bytes of all 18 such runs: 60 and 130 kB a token and layer, no masks
-    return True if run.runtime == "megatron-lm" and run.model.gated_mlp is False else None
+    recipe = recipe_of(run)
+    if run.training.precision == "fp32" and recipe.fp32_dropout is not None:
+        return recipe.fp32_dropout
+    return recipe.ungated_dropout if run.model.gated_mlp is False else None
 
 
 def activation(model: RunModel) -> Activation:
@@ -56,12 +64,8 @@ def as_published(model: ModelSpec) -> ModelSpec:
 
 
 def moment_dtype(run: MeasuredRun) -> StateType | None:
-    """Type of the Adam moments; null: fp32.
-
-    Source: NVIDIA-NeMo/Megatron-Bridge `recipes/deepseek` and `recipes/moonlight`, models with
-    latent attention: use_precision_aware_optimizer with exp_avg_dtype and exp_avg_sq_dtype bf16.
-    """
-    return "bf16" if run.runtime == "megatron-bridge" and run.model.mla else None
+    """Type of the Adam moments; null: fp32. Source: `Recipe.latent_moments`, of each runtime."""
+    return recipe_of(run).latent_moments if run.model.mla else None
 
 
 def offloaded_layers(run: MeasuredRun) -> int | None:
