@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainplan.cli.files.disk import FileError, read_text
+from trainplan.cli.files.disk import read_text
 from trainplan.cli.render.findings import Finding
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.catalog.models import preset, preset_names
@@ -18,40 +18,42 @@ from trainplan.planner.exporters.compare import flags_in_sources
 
 
 def runtime_finding(folder: Path) -> Finding:
-    """Compare all options we can write with those the checkout defines."""
-    name = "Megatron-LM"
+    """Compare all options we can write for the runtime of a checkout with those it defines."""
+    first = {runtime: exporter.source_patterns[0] for runtime, exporter in EXPORTERS.items()}
+    name = next((runtime for runtime, file in first.items() if (folder / file).is_file()), None)
+    if name is None:
+        files = " and ".join(f"no {file} ({runtime})" for runtime, file in first.items())
+        detail = f"{folder}: {files} in it; give a checkout of {' or '.join(first)}"
+        return Finding("runtime", good=False, detail=detail)
     try:
-        texts = [read_text(path) for path in _sources(folder)]
-        known = flags_in_sources(texts)
+        known = flags_in_sources(read_text(path) for path in _sources(name, folder))
     except (PlanError, SyntaxError) as error:
         return Finding(name, good=False, detail=f"{error}")
-    flags = _emitted_flags()
+    flags = _emitted_flags(name)
     absent = sorted(flag for flag in flags if flag not in known)
     if absent:
         return Finding(name, good=False, detail=f"does not know {', '.join(absent)}")
     return Finding(name, good=True, detail=f"knows all {len(flags)} options we write")
 
 
-def _sources(folder: Path) -> list[Path]:
-    patterns = EXPORTERS["megatron-lm"].source_patterns
-    if not (folder / patterns[0]).is_file():
-        raise FileError(f"{folder}: no {patterns[0]} in it; give a Megatron-LM checkout")
-    return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+def _sources(runtime: str, folder: Path) -> Iterator[Path]:
+    for pattern in EXPORTERS[runtime].source_patterns:
+        yield from sorted(folder.glob(pattern))
 
 
-def _emitted_flags() -> frozenset[str]:
+def _emitted_flags(runtime: str) -> frozenset[str]:
     """Options of every preset under layouts that use every part of an exporter."""
     flags: set[str] = set()
-    for job, layout in _samples():
+    for job, layout in _samples(runtime):
         try:
-            config = EXPORTERS[job.runtime](job, layout)
+            config = EXPORTERS[runtime](job, layout)
         except PlanError:  # this preset and this layout exclude each other
             continue
         flags |= {argument.flag for argument in config.arguments}
     return frozenset(flags)
 
 
-def _samples() -> Iterator[tuple[Job, Layout]]:
+def _samples(runtime: str) -> Iterator[tuple[Job, Layout]]:
     cluster = parse_cluster("1x8:h100-sxm")
     layouts = (
         Layout(
@@ -75,5 +77,5 @@ def _samples() -> Iterator[tuple[Job, Layout]]:
             training = TrainingSpec.model_validate(
                 {"seq_length": 4096, "global_batch_size": 64, "precision": precision}
             )
-            job = Job(model=preset(name), training=training, cluster=cluster)
+            job = Job(model=preset(name), training=training, cluster=cluster, runtime=runtime)
             yield from ((job, layout) for layout in layouts)
