@@ -24,7 +24,7 @@ from trainplan.costmodel.spec.model import ModelSpec
 
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:
-    """Bytes of one weight gradient as its product writes it. Source: `adds_weight_gradients`."""
+    """Bytes of one weight gradient as its product writes it. Source: `Gradients.added_apart`."""
     return job.training.storage_bytes if traits.gradients.added_apart else BYTES_FP32
 
 

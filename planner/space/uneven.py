@@ -24,6 +24,6 @@ def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
 def any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Rows whose recomputation the runtime can be told of, however their layers are split.
 
-    Source: `recomputes_layers`; every k-th layer is as many on stages of equal length alone.
+    Source: `Recompute.layers`; every k-th layer is as many on stages of equal length alone.
     """
     return np.asarray((traits.recompute.layers != "every_kth") | (table.recompute_method != BLOCK))
