@@ -8,8 +8,8 @@ from typing import Literal
 
 from trainplan.costmodel.machine.hardware import MESSAGES, STRIDED, STRIDED_GROUPS, Kind, Provenance
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.spec.evidence.profile import (
+    MEASURED_RUNTIME,
     CopyPoint,
     EndPoint,
     LayerPoint,
@@ -74,7 +74,7 @@ def _ends(profile: Profile) -> bool:
 def _other_kernels(quantity: Quantity, profile: Profile) -> bool:
     """Did something else than plain PyTorch run the layers or ends of a quantity?"""
     return any(
-        p.kind in quantity.kinds and p.runtime != TORCH_EAGER.name
+        p.kind in quantity.kinds and p.runtime != MEASURED_RUNTIME
         for p in profile.points
         if isinstance(p, LayerPoint | EndPoint)
     )
