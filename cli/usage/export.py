@@ -34,13 +34,13 @@ from trainplan.cli.terminal.lazily import call
     "--output-dir",
     required=True,
     type=click.Path(path_type=Path),
-    help="New folder for the script and a copy of the plan.",
+    help="New folder for the script, what it reads, and a copy of the plan.",
 )
 @FORCE
 def command(**values: object) -> None:
     """Write the launch script of a plan.
 
-    PLAN is a file written by `plan search --output`. The script asks for MEGATRON_PATH,
-    TOKENIZER_MODEL, DATA_PATH and CHECKPOINT_PATH when it runs.
+    PLAN is a file written by `plan search --output`. The script asks for what you alone know, such
+    as the paths of data and checkpoints, in variables that this command lists.
     """
     call("trainplan.cli.commands.export:command", **values)
