@@ -9,6 +9,7 @@ from typing import get_args
 from trainplan.cli.options.runtime import listed
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
 from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
@@ -43,7 +44,8 @@ NAMES: Mapping[str, Iterable[str]] = {
 
 def names_text() -> str:
     """Source of `cli.options.names`."""
-    return "\n".join((HEAD, f"LARGEST_SIZE = {LARGEST_SIZE}", *_lines())) + "\n"
+    numbers = (f"LARGEST_SIZE = {LARGEST_SIZE}", f'DEFAULT_RUNTIME = "{DEFAULT_RUNTIME}"')
+    return "\n".join((HEAD, *numbers, *_lines())) + "\n"
 
 
 def _lines() -> Iterator[str]:

@@ -18,12 +18,12 @@ from trainplan.cli.options.stated import Destination
 from trainplan.cli.render.calibration import calibration_page, log_line
 from trainplan.cli.render.parts.text import gib
 from trainplan.cli.terminal.output import json_text, remark, show, write
-from trainplan.cli.usage.calibrate import DEFAULT_PRECISION, DEFAULT_RUNTIME
+from trainplan.cli.usage.calibrate import DEFAULT_PRECISION
 from trainplan.costmodel.base.errors import PlanError, SpecError
 from trainplan.costmodel.catalog import gpu_names
 from trainplan.costmodel.measured.calibration import Measured
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate, kind_of, kinds_of
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Job
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.spec.training import Precision, TrainingSpec
 from trainplan.costmodel.validate.observations import observation_of
@@ -202,8 +202,11 @@ def _observed(path: Path, job: Job, text: str) -> Observation:
         prefix = "" if message.startswith(str(path)) else f"{path}: "
         raise type(error)(f"{prefix}{message}") from error
     remark(f"{path}: {log_line(seen)}")
-    if seen.format == "torchtitan" and job.runtime != "torchtitan":
-        remark(f"{path} is a log of torchtitan, priced as {job.runtime}: add --runtime torchtitan")
+    if seen.only_runtime not in (None, job.runtime):
+        remark(
+            f"{path} is a log of {seen.only_runtime}, priced as {job.runtime}: "
+            f"add --runtime {seen.only_runtime}"
+        )
     if memory.headroom_bytes < 0:
         remark(
             f"{path}: by the model, layout {text!r} needs {gib(-memory.headroom_bytes)} GiB more "

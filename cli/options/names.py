@@ -6,6 +6,7 @@ Written by docs/generate.py (`make docs`) from the registries: edit those, not t
 from __future__ import annotations
 
 LARGEST_SIZE = 1073741824
+DEFAULT_RUNTIME = "megatron-lm"
 PRECISIONS = (
     "bf16",
     "fp16",

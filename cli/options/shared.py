@@ -8,7 +8,13 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options.names import LARGEST_SIZE, PRECISIONS, RUNTIME_OPTIONS, RUNTIMES
+from trainplan.cli.options.names import (
+    DEFAULT_RUNTIME,
+    LARGEST_SIZE,
+    PRECISIONS,
+    RUNTIME_OPTIONS,
+    RUNTIMES,
+)
 from trainplan.cli.options.parameters import finite, token_count
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.text import WIDTH
@@ -58,7 +64,7 @@ RUNTIME = click.option(
     "--runtime",
     type=click.Choice(RUNTIMES),
     metavar="RUNTIME",
-    default="megatron-lm",
+    default=DEFAULT_RUNTIME,
     show_default=True,
     help=f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
 )

@@ -8,12 +8,11 @@ from typing import Final
 import click
 
 from trainplan.cli.options.help import example
-from trainplan.cli.options.names import LARGEST_SIZE, PRECISIONS, RUNTIMES
+from trainplan.cli.options.names import DEFAULT_RUNTIME, LARGEST_SIZE, PRECISIONS, RUNTIMES
 from trainplan.cli.options.shared import FORCE, JSON, RUNTIME_OPTION, gathered
 from trainplan.cli.terminal.lazily import call
 
 DEFAULT_PRECISION: Final = "bf16"
-DEFAULT_RUNTIME = "megatron-lm"
 logged_options = gathered(
     "logged",
     "trainplan.cli.commands.calibrate:Logged",

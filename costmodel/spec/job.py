@@ -8,6 +8,9 @@ from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.spec.training import TrainingSpec
 
+DEFAULT_RUNTIME = "megatron-lm"
+"""Of a job that names none."""
+
 
 class Job(Spec):
     """The question a plan answers."""
@@ -15,7 +18,7 @@ class Job(Spec):
     model: ModelSpec
     training: TrainingSpec
     cluster: ClusterSpec
-    runtime: str = "megatron-lm"
+    runtime: str = DEFAULT_RUNTIME
     options: RuntimeOptions = RuntimeOptions()
     may_offload_activations: bool = False
     """A search tries `offload_modules`, too."""

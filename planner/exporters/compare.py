@@ -24,7 +24,7 @@ def missing_flags(config: LaunchConfig, known: Collection[str]) -> tuple[str, ..
     return tuple(flag for flag in emitted if flag not in known)
 
 
-def recorded_flags(runtime: str = "megatron-lm") -> frozenset[str]:
+def recorded_flags(runtime: str) -> frozenset[str]:
     """Options of the release a runtime's exporter is written for."""
     recorded = resources.files("trainplan.planner.exporters").joinpath(
         EXPORTERS[runtime].recorded_flags

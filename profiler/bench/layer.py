@@ -14,7 +14,7 @@ from trainplan.costmodel.model.params import (
     mlp_params,
     shared_expert_params,
 )
-from trainplan.costmodel.spec.evidence.profile import LayerPoint, Point
+from trainplan.costmodel.spec.evidence.profile import MEASURED_RUNTIME, LayerPoint, Point
 from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.profiler.bench.attention import DEFAULT, MATH, core_of, kernels
 from trainplan.profiler.bench.inputs.shapes import FP32_BYTES, caps
@@ -32,7 +32,6 @@ from trainplan.profiler.task import Clock, Item, Place, Request, Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-RUNTIME = "torch-eager"
 EAGER_KERNELS = ("flash", "efficient", MATH)
 """The kernel that the runtime names, then those for the shapes it refuses."""
 
@@ -123,7 +122,7 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
     yield LayerPoint(
         model=case.model,
         moe=case.moe,
-        runtime=RUNTIME,
+        runtime=MEASURED_RUNTIME,
         tp=case.cut.tp,
         ep=case.cut.ep,
         micro_batch_size=case.micro_batch_size,

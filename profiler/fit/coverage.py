@@ -18,6 +18,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Point,
     Profile,
 )
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
 from trainplan.costmodel.step.simulate import Terms
 
 Apart = Literal["torch-eager only", "other kernels only", "not used by estimates"]
@@ -40,9 +41,6 @@ Source: `measured` and `fitted` from the scatter of the recorded samples in test
 from the range of the fitted GPUs (flop factor 1.12 to 2.0).
 """
 
-
-PRICED = "megatron-lm"
-"""The runtime whose step a profile is judged by: what `Job` takes where none is named."""
 Taken = Callable[[Profile], bool]
 """Does an estimate take a number from the profile?"""
 
@@ -56,7 +54,7 @@ def _layers(profile: Profile) -> bool:
 
     Source: `costmodel.blocks.measured_layers`.
     """
-    traits = RUNTIMES[PRICED]
+    traits = RUNTIMES[DEFAULT_RUNTIME]
     unfused = traits.kernels.attention == "unfused"
     return any(
         p.kernels == traits.kernels.elementwise and (p.attention == "unfused") == unfused
@@ -67,7 +65,7 @@ def _layers(profile: Profile) -> bool:
 
 def _ends(profile: Profile) -> bool:
     """As `_layers`, of embedding and head."""
-    kernels = RUNTIMES[PRICED].kernels.elementwise
+    kernels = RUNTIMES[DEFAULT_RUNTIME].kernels.elementwise
     return any(p.kernels == kernels for p in profile.points if isinstance(p, EndPoint))
 
 

@@ -61,6 +61,10 @@ class Asked:
     num_gpus: int
 
 
+WRITTEN_BY_ONE = frozenset({"torchtitan"})
+"""Formats named after the one runtime that has them; the first is that of all on Megatron Core."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogObservation:
     """What a log says."""
@@ -78,6 +82,11 @@ class LogObservation:
     peak_allocated_bytes: float | None
     """Largest of all ranks that report; null where the log does not say."""
     peak_reserved_bytes: float | None
+
+    @property
+    def only_runtime(self) -> str | None:
+        """The runtime that alone writes such logs; null: several do."""
+        return self.format if self.format in WRITTEN_BY_ONE else None
 
 
 def observe(text: str, asked: Asked) -> LogObservation:

@@ -14,6 +14,8 @@ from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.costmodel.spec.training import Precision
 
 SCHEMA = "trainplan/profile/v1"
+MEASURED_RUNTIME = "torch-eager"
+"""What `plan profile` times layers and their ends in."""
 
 Count = Annotated[int, Field(gt=0, le=1 << 40)]
 """A size or a number; what is larger is a slip."""
@@ -111,7 +113,7 @@ class EndPoint(Spec):
     hidden_size: Count
     vocab_size: Count
     """Rows on this rank."""
-    runtime: str = "torch-eager"
+    runtime: str = MEASURED_RUNTIME
     kernels: Literal["fused", "legacy", "eager"] = "eager"
     """As in `LayerPoint`."""
     precision: Precision = "bf16"

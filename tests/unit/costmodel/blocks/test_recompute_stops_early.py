@@ -18,7 +18,9 @@ from trainplan.costmodel.step.estimate import price
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
-def given(model="llama3.1-8b", runtime="torchtitan", layout=FULL, dropout=False, stops_early=True):
+def given(
+    model="llama3.1-8b", runtime="torchtitan", layout=FULL, *, dropout=False, stops_early=True
+):
     job = Job(
         model=preset(model),
         training=TrainingSpec(seq_length=4096, global_batch_size=8),

@@ -31,7 +31,7 @@ JOBS = {
 @pytest.mark.parametrize("job", JOBS)
 def test_every_option_written_is_recorded(job, model, precision):
     config = cases.export(model, training={"precision": precision}, **JOBS[job])
-    assert missing_flags(config, recorded_flags()) == ()
+    assert missing_flags(config, recorded_flags(config.runtime)) == ()
 
 
 def test_an_unknown_option_is_reported_once():
@@ -41,7 +41,7 @@ def test_an_unknown_option_is_reported_once():
         **{name: getattr(config, name) for name in config.__slots__ if name != "arguments"},
         arguments=(*config.arguments, extra, extra),
     )
-    assert missing_flags(changed, recorded_flags()) == ("--no-such-option",)
+    assert missing_flags(changed, recorded_flags(config.runtime)) == ("--no-such-option",)
 
 
 def test_options_are_found_where_a_parser_adds_them():
