@@ -17,7 +17,7 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
-from trainplan.planner.launchers import LAUNCHERS, LaunchFile, hostfile
+from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.plan.candidates import with_candidate
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.placement import node_order
@@ -43,11 +43,14 @@ def command(
     script, hosts = scripts[launcher], hostfile(job.cluster, order)
     written = (script, hosts) if order else (script,)
     files = [NewFile(file.name, file.text, executable=file.executable) for file in written]
+    files += [NewFile(file.name, file.text) for file in config.files]
     files.append(NewFile(PLAN_FILE, text))
-    others = {other.name for other in (*scripts.values(), hosts)} - {file.name for file in written}
+    ours = {PLAN_FILE, *(other.name for other in (*scripts.values(), hosts))}
+    assert ours.isdisjoint(file.name for file in config.files)
+    others = ours - {file.name for file in files}
     for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
         remark(f"removed {gone}")
-    show(*_page(output_dir, written, config))
+    show(*_page(output_dir, files[:-1], config))
 
 
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
@@ -76,7 +79,7 @@ def _read(path: Path, candidate: int | None) -> tuple[str, Job, Layout, tuple[st
 
 
 def _page(
-    folder: Path, written: Sequence[LaunchFile], config: LaunchConfig
+    folder: Path, written: Sequence[NewFile], config: LaunchConfig
 ) -> tuple[RenderableType, ...]:
     script = written[0]
     names = ", ".join(str(folder / file.name) for file in written)

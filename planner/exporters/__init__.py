@@ -7,9 +7,11 @@ from types import MappingProxyType
 
 from trainplan.planner.exporters.config import (
     Argument,
+    ConfigFile,
     EntryPoint,
     EnvironmentVariable,
     LaunchConfig,
+    ModuleEntry,
     RequiredVariable,
     UserVariable,
 )
@@ -19,10 +21,12 @@ from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
 __all__ = [
     "EXPORTERS",
     "Argument",
+    "ConfigFile",
     "EntryPoint",
     "EnvironmentVariable",
     "Exporter",
     "LaunchConfig",
+    "ModuleEntry",
     "RequiredVariable",
     "UserVariable",
 ]

@@ -16,7 +16,17 @@ class UserVariable:
     name: str
 
 
-Value = str | UserVariable
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file that the runtime reads, written beside the script."""
+
+    name: str
+    """A plain name: letters, digits, dots, underscores, dashes."""
+    text: str
+
+
+Value = str | UserVariable | ConfigFile
+"""Of an argument; a file stands for its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,16 @@ class EntryPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleEntry:
+    """The program every rank runs: a module that is installed on every node."""
+
+    module: str
+    """A dotted name: letters, digits, dots, underscores."""
+    program: str | None = None
+    """Console program that the installation brings, run in place of the module itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchConfig:
     """One training command of one runtime."""
 
@@ -68,10 +88,12 @@ class LaunchConfig:
     """Model, layout and the like: lines for the head of the script."""
     environment: tuple[EnvironmentVariable, ...]
     required_environment: tuple[RequiredVariable, ...]
-    entry_point: EntryPoint
+    entry_point: EntryPoint | ModuleEntry
     arguments: tuple[Argument, ...]
     notes: tuple[str, ...]
     """What is approximated or left to the user."""
+    files: tuple[ConfigFile, ...] = ()
+    """What the program reads beside its arguments; those that are one are of these."""
 
 
 def switch(group: Group, flag: str) -> Argument:

@@ -11,8 +11,11 @@ from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.spec.cluster import ClusterSpec
 from trainplan.planner.exporters.config import (
     Argument,
+    ConfigFile,
+    EntryPoint,
     EnvironmentVariable,
     LaunchConfig,
+    ModuleEntry,
     RequiredVariable,
     UserVariable,
     Value,
@@ -20,6 +23,8 @@ from trainplan.planner.exporters.config import (
 
 DEFAULT_MASTER_PORT = 6000
 HOSTFILE = "hostfile"
+FOLDER = "LAUNCH_DIR"
+"""Variable that holds the folder of the script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,34 @@ def requirements(config: LaunchConfig, more: Iterable[RequiredVariable] = ()) ->
     yield "}"
     for variable in (*config.required_environment, *more):
         yield f"require {variable.name} {shlex.quote(variable.sentence)}"
-    folder, file = config.entry_point.folder.name, config.entry_point.file
-    yield f'if [[ ! -f "${folder}/{file}" ]]; then'
-    yield f"  echo \"{folder} is '${folder}', and there is no {file} in it.\" >&2"
-    yield "  exit 2"
-    yield "fi"
+    yield from _runs(config.entry_point)
+
+
+def _runs(entry: EntryPoint | ModuleEntry) -> Iterator[str]:
+    """Stop where the program is missing; of a module Python says it as well."""
+    if isinstance(entry, EntryPoint):
+        folder, file = entry.folder.name, entry.file
+        yield f'if [[ ! -f "${folder}/{file}" ]]; then'
+        yield f"  echo \"{folder} is '${folder}', and there is no {file} in it.\" >&2"
+        yield "  exit 2"
+        yield "fi"
+    elif entry.program is not None:
+        yield f"if ! command -v {entry.program} > /dev/null; then"
+        yield f'  echo "There is no {entry.program} on PATH: install what brings it." >&2'
+        yield "  exit 2"
+        yield "fi"
+
+
+def beside(config: LaunchConfig, folder: str) -> Iterator[str]:
+    """Find the files written beside the script, whose folder is this bash word."""
+    if config.files:
+        yield "# the files that were written beside this script"
+        yield f"{FOLDER}={folder}"
+    for file in config.files:
+        yield f'if [[ ! -f "${FOLDER}/{file.name}" ]]; then'
+        yield f"  echo \"There is no {file.name} in '${FOLDER}', the folder of this script.\" >&2"
+        yield "  exit 2"
+        yield "fi"
 
 
 def exports(variables: Iterable[EnvironmentVariable]) -> Iterator[str]:
@@ -106,9 +134,15 @@ def argument_arrays(config: LaunchConfig) -> Iterator[str]:
 
 def program(config: LaunchConfig) -> str:
     """The entry point and all arguments as bash words, one per line, joined with backslashes."""
-    entry = f'"${config.entry_point.folder.name}/{config.entry_point.file}"'
     arrays = [f'"${{{_array(group)}[@]}}"' for group, _ in _grouped(config)]
-    return " \\\n  ".join((entry, *arrays))
+    return " \\\n  ".join((_entry(config.entry_point), *arrays))
+
+
+def _entry(entry: EntryPoint | ModuleEntry) -> str:
+    """What torchrun starts. Source: torch.distributed.run, --module and --no-python."""
+    if isinstance(entry, EntryPoint):
+        return f'"${entry.folder.name}/{entry.file}"'
+    return f"-m {entry.module}" if entry.program is None else f"--no-python {entry.program}"
 
 
 def _grouped(config: LaunchConfig) -> list[tuple[str, list[Argument]]]:
@@ -127,6 +161,8 @@ def _argument(argument: Argument) -> str:
 
 
 def _word(value: Value) -> str:
+    if isinstance(value, ConfigFile):
+        return f'"${FOLDER}/{value.name}"'
     return f'"${value.name}"' if isinstance(value, UserVariable) else shlex.quote(value)
 
 
@@ -137,4 +173,4 @@ def _one_line(text: str) -> str:
 
 def script(*blocks: Iterable[str]) -> str:
     """Blocks of lines, an empty line between them."""
-    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+    return "\n\n".join(filter(None, ("\n".join(block) for block in blocks))) + "\n"

@@ -11,6 +11,7 @@ from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     LaunchFile,
     argument_arrays,
+    beside,
     exports,
     gpus_per_node,
     head,
@@ -22,6 +23,11 @@ from trainplan.planner.launchers.script import (
 
 ARBITRARY = " --distribution=arbitrary"
 """Tasks go to the nodes in the order of SLURM_HOSTFILE."""
+SUBMITTED_FROM = (
+    '"${LAUNCH_DIR:-$(scontrol show job "$SLURM_JOB_ID" | sed -n '
+    "'s:^ *Command=\\(.*\\)/[^/]*$:\\1:p')}\""
+)
+"""Folder of the script, which Slurm runs from a copy. Source: man scontrol, show job, Command."""
 
 
 def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> LaunchFile:
@@ -34,6 +40,7 @@ def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = (
         ("#!/usr/bin/env bash", *_directives(nodes, gpus), *_named(order), *head(config)),
         ("set -euo pipefail",),
         requirements(config),
+        beside(config, SUBMITTED_FROM),
         exports(config.environment),
         _ordered(order) if order else _rendezvous(),
         argument_arrays(config),
