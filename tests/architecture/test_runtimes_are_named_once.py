@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("costmodel", "planner", "profiler", "cli")
 OWN = {"runtimes", "exporters", "launchers"}
 """Folders with a module of each runtime, and the registry of them."""
+WRITTEN = {"names.py"}
+"""`cli.options.names`, which `make docs` writes from the registries."""
 RUN_TABLES = {"importers", "observe.py"}
 """Where files and logs of other programs are read: a published run names its runtime."""
 DEFAULTS = {"job.py": {"megatron-lm"}, "profile.py": {"torch-eager"}}
@@ -20,7 +22,7 @@ DEFAULTS = {"job.py": {"megatron-lm"}, "profile.py": {"torch-eager"}}
 
 def allowed(path: Path) -> set[str]:
     parts = {*path.relative_to(ROOT).parts}
-    if parts & (OWN | RUN_TABLES):
+    if parts & (OWN | RUN_TABLES | WRITTEN):
         return {*RUNTIMES}
     return DEFAULTS.get(path.name, set()) if "spec" in parts else set()
 
