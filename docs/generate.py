@@ -1,4 +1,4 @@
-"""Writes docs/reference, cli/options/names.py, and what the commands in README and docs print.
+"""Writes docs/reference from the code, and what the commands in README and docs really print.
 
 python docs/generate.py            write the files
 python docs/generate.py --check    say which are out of date, exit code 1 if any is
@@ -16,13 +16,12 @@ from pathlib import Path
 import click
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
-from names import NAMES_FILE, names_text
 from page_parts import QUESTIONS, Lines, documented, table
 from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
 
 from trainplan.cli.main import plan
-from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.axes import RULED
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.machine import uncertainty
@@ -48,7 +47,8 @@ def cli_page() -> Lines:
     yield from ("# Commands", "")
     yield "What `plan --help` and `plan COMMAND --help` say. Exit codes: 0 an answer, 2 nothing"
     yield "fits or bad input, 1 a bug of ours, 130 Ctrl-C. Results go to stdout, remarks to stderr."
-    yield from ("", *_commands(click.Context(plan, info_name="plan"), plan))
+    yield ""
+    yield from _commands(click.Context(plan, info_name="plan"), plan)
 
 
 def _commands(context: click.Context, group: click.Group) -> Lines:
@@ -87,9 +87,10 @@ def rules_page() -> Lines:
     yield from ("# Rules", "")
     yield "A layout is legal when it breaks none of these. `plan search` counts refused layouts by"
     yield "the first rule they break; `--fix` and `--exclude` add rules of your own, and `memory`"
-    yield from ("stands for layouts that do not fit.", "")
-    for axis, rules in AXES.items():
-        yield from (f"## {axis}", "", *_rules(rules))
+    yield "stands for layouts that do not fit."
+    yield ""
+    for axis in RULED:
+        yield from (f"## {axis.name}", "", *_rules(axis.rules))
     for name, traits in RUNTIMES.items():
         yield from (f"## Runtime {name}", "", f"Checked against {traits.version}.", "")
         yield from _rules((*executed(traits), *traits.rules))
@@ -271,7 +272,7 @@ def rendered() -> dict[Path, str]:
         REFERENCE / name: "\n".join((HEAD, *page())).rstrip() + "\n" for name, page in PAGES.items()
     }
     examples = (path for path in EXAMPLES if path not in pages)
-    pages |= {REFERENCE / "profile.schema.json": schema_text(), NAMES_FILE: names_text()}
+    pages[REFERENCE / "profile.schema.json"] = schema_text()
     return {**pages, **{path: replayed(path.read_text(encoding="utf-8")) for path in examples}}
 
 
@@ -291,7 +292,6 @@ def main(arguments: Sequence[str]) -> int:
         for path in stale:
             sys.stderr.write(f"{path} is out of date: run `make docs`\n")
         return 1 if stale else 0
-    NAMES_FILE.write_text(names_text(), encoding="utf-8")  # help pages, rendered below, read it
     for path, text in rendered().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

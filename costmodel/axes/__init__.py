@@ -1,25 +1,69 @@
-"""Parallel dimensions, one file each: what a dimension divides and what mathematics forbids.
+"""The choices of a layout, one object each: values, text, effect, and what mathematics forbids.
 
-To add one: write its file with `RULES`, add a line here and a field to `Layout`.
+To add one: a field of `Layout`, a column of `LayoutTable`, an `Axis` and its line here. Every
+exporter then refuses it until it writes it; docs/how-to/add-an-axis.md does it step by step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 
-from trainplan.costmodel.axes import cp, dp, ep, etp, groups, pp, tp
+from trainplan.costmodel.axes.axis import Apart, Axis, Held, Memory, Tried
+from trainplan.costmodel.axes.cp import CP
+from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO_STAGE
+from trainplan.costmodel.axes.ep import EP
+from trainplan.costmodel.axes.etp import ETP
+from trainplan.costmodel.axes.groups import STAGES
+from trainplan.costmodel.axes.offload import ACTIVATIONS, OPTIMIZER
+from trainplan.costmodel.axes.pp import PP, SCHEDULE, VPP
+from trainplan.costmodel.axes.recompute import METHOD, MODULES, NUM_LAYERS, RECOMPUTED
+from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
 from trainplan.costmodel.layouts.rules import Rule
 
-AXES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
-    {
-        "tp": tp.RULES,
-        "cp": cp.RULES,
-        "ep": ep.RULES,
-        "etp": etp.RULES,
-        "dp": dp.RULES,
-        "pp": pp.RULES,
-        "groups": groups.RULES,
-    }
+__all__ = [
+    "AXES",
+    "AXIS_OF_COLUMN",
+    "AXIS_OF_OPTION",
+    "RULED",
+    "RULES",
+    "Apart",
+    "Axis",
+    "Held",
+    "Memory",
+    "Tried",
+]
+
+AXES: tuple[Axis, ...] = (
+    TP,
+    CP,
+    PP,
+    DP,
+    EP,
+    ETP,
+    VPP,
+    MICRO_BATCH_SIZE,
+    SEQUENCE_PARALLEL,
+    ZERO_STAGE,
+    SCHEDULE,
+    RECOMPUTED,
+    MODULES,
+    METHOD,
+    NUM_LAYERS,
+    OPTIMIZER,
+    ACTIVATIONS,
+    DP_REPLICATE,
+    STAGES,
 )
-"""Inner to outer, the order in which ranks are numbered (experts share the inner ranks)."""
+"""Every choice of a layout, as the certificate of a search lists them."""
+AXIS_OF_COLUMN = MappingProxyType({axis.column: axis for axis in AXES})
+AXIS_OF_OPTION = MappingProxyType({axis.option: axis for axis in AXES})
+
+_INNER_TO_OUTER = (TP, CP, EP, ETP, DP, PP)
+"""As ranks are numbered; experts share the inner ranks."""
+RULED: tuple[Axis, ...] = (
+    *_INNER_TO_OUTER,
+    *(axis for axis in AXES if axis.rules and axis not in _INNER_TO_OUTER),
+)
+"""Axes with rules, in the order they are asked: a layout counts for the first it breaks."""
+RULES: tuple[Rule, ...] = tuple(rule for axis in RULED for rule in axis.rules)
+"""What mathematics forbids, whatever the runtime."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.grid import degrees
+from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.spec.job import Job
 
@@ -32,4 +34,10 @@ def heads_exchange_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.cp > 1) & uneven & (job.options.cp_comm_type == "a2a"))
 
 
-RULES: tuple[Rule, ...] = (cp_divides_sequence, heads_exchange_divides_heads)
+CP = Axis(
+    name="cp",
+    off=1,
+    search=Tried(degrees),
+    memory=Memory("falls", ("activations",), "each rank has its piece of the sequence"),
+    rules=(cp_divides_sequence, heads_exchange_divides_heads),
+)

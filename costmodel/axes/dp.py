@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.axes.axis import Axis, Held, Memory, Tried
+from trainplan.costmodel.axes.grid import degrees, micro_batch_sizes
+from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.spec.job import Job
 
@@ -42,4 +44,34 @@ def replicas_divide_dp(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.dp % table.dp_replicate != 0)
 
 
-RULES: tuple[Rule, ...] = (dp_divides_batch, micro_batch_divides_batch, replicas_divide_dp)
+DP = Axis(
+    name="dp",
+    off=1,
+    search=Tried(degrees),
+    memory=Memory("falls", ("weights", "optimizer"), "smaller shards, by the ZeRO stage"),
+    rules=(dp_divides_batch, micro_batch_divides_batch, replicas_divide_dp),
+)
+DP_REPLICATE = Axis(
+    name="dp_replicate",
+    short="rep",
+    off=1,
+    search=Held(
+        says="the search does not try dp_replicate > 1",
+        why="it trades memory for traffic between nodes, which no published run has measured",
+    ),
+    memory=Memory("rises", ("weights", "optimizer"), "states are sharded over fewer ranks"),
+)
+ZERO_STAGE = Axis(
+    name="zero_stage",
+    short="zero",
+    off=0,
+    search=Tried(lambda job, traits: traits.sharding.zero_stages),
+    memory=Memory("falls", ("weights", "optimizer"), "more of the states is sharded over dp"),
+)
+MICRO_BATCH_SIZE = Axis(
+    name="micro_batch_size",
+    short="mbs",
+    off=1,
+    search=Tried(micro_batch_sizes),
+    memory=Memory("rises", ("activations", "transients"), "more tokens at once"),
+)

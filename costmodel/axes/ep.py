@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.grid import expert_degrees
+from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.spec.job import Job
 
@@ -35,4 +37,10 @@ def experts_fold_into_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.tp * table.cp * table.dp % (table.etp * table.ep) != 0)
 
 
-RULES: tuple[Rule, ...] = (ep_needs_experts, ep_divides_experts, experts_fold_into_ranks)
+EP = Axis(
+    name="ep",
+    off=1,
+    search=Tried(expert_degrees),
+    memory=Memory("falls", ("weights", "gradients", "optimizer"), "fewer experts on a rank"),
+    rules=(ep_needs_experts, ep_divides_experts, experts_fold_into_ranks),
+)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.ep import FOLDING
-from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.axes.grid import expert_degrees
+from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.spec.job import Job
 
@@ -23,4 +25,10 @@ def etp_divides_expert(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.etp > 1) & (width % table.etp != 0))
 
 
-RULES: tuple[Rule, ...] = (etp_needs_experts, etp_divides_expert)
+ETP = Axis(
+    name="etp",
+    off=1,
+    search=Tried(expert_degrees),
+    memory=Memory("falls", ("weights", "gradients", "optimizer"), "a slice of every expert"),
+    rules=(etp_needs_experts, etp_divides_expert),
+)

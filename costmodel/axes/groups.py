@@ -1,10 +1,11 @@
-"""Node groups: where a cluster has several, a pipeline rank may be told to live in one."""
+"""Virtual stages one by one: their layers and, where a cluster has several, their node groups."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.axes.axis import Apart, Axis, Memory
+from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.pipeline.node_groups import in_groups, misplaced
 from trainplan.costmodel.spec.job import Job
@@ -25,4 +26,10 @@ def stages_live_in_groups(job: Job, table: LayoutTable) -> BoolColumn:
     return result
 
 
-RULES: tuple[Rule, ...] = (stages_live_in_groups,)
+STAGES = Axis(
+    name="stages",
+    off=None,
+    search=Apart("uneven stages are searched for layouts that have all else"),
+    memory=Memory("neither", (), "layers move from one rank to another"),
+    rules=(stages_live_in_groups,),
+)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.grid import all_virtual_stages, degrees
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.layouts.rules import Rule, num_microbatches, rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable, stage_codes
@@ -116,11 +118,29 @@ def shape_rules(name: str) -> Iterator[Rule]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    *(vpp_rule(name) for name in SCHEDULE_NAMES),
-    *(one for name in SCHEDULE_NAMES for one in shape_rules(name)),
-    stages_hold_layers,
-    vpp_needs_pp,
-    stages_hold_the_model,
-    recompute_within_stage,
+PP = Axis(
+    name="pp",
+    off=1,
+    search=Tried(degrees),
+    memory=Memory("neither", (), "fewer layers on a rank, and more micro batches in flight"),
+    rules=(
+        *(vpp_rule(name) for name in SCHEDULE_NAMES),
+        *(one for name in SCHEDULE_NAMES for one in shape_rules(name)),
+        stages_hold_layers,
+        vpp_needs_pp,
+        stages_hold_the_model,
+        recompute_within_stage,
+    ),
+)
+VPP = Axis(
+    name="vpp",
+    off=1,
+    search=Tried(all_virtual_stages),
+    memory=Memory("neither", (), "1F1B keeps more micro batches, other schedules as many"),
+)
+SCHEDULE = Axis(
+    name="schedule",
+    off="1f1b",
+    search=Tried(lambda job, traits: traits.pipeline.schedules),
+    memory=Memory("neither", (), "each has its own number of passes in flight"),
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.grid import degrees
+from trainplan.costmodel.layouts.rules import rule
 from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
 from trainplan.costmodel.spec.job import Job
 
@@ -63,10 +65,23 @@ def sequence_parallel_divides_sequence(job: Job, table: LayoutTable) -> BoolColu
     return np.asarray((table.sequence_parallel == 1) & uneven)
 
 
-RULES: tuple[Rule, ...] = (
-    tp_divides_heads,
-    tp_fits_key_value_heads,
-    tp_divides_mlp,
-    sequence_parallel_needs_tp,
-    sequence_parallel_divides_sequence,
+TP = Axis(
+    name="tp",
+    off=1,
+    search=Tried(degrees),
+    memory=Memory("falls", ("used",), "weights, their states and half of a layer's activations"),
+    rules=(
+        tp_divides_heads,
+        tp_fits_key_value_heads,
+        tp_divides_mlp,
+        sequence_parallel_needs_tp,
+        sequence_parallel_divides_sequence,
+    ),
+)
+SEQUENCE_PARALLEL = Axis(
+    name="sequence_parallel",
+    short="sp",
+    off=False,
+    search=Tried(lambda job, traits: (False, True)),
+    memory=Memory("falls", ("activations",), "norms and the residual stream are cut as well"),
 )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Annotated, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.spec.codecs import Codec, Count, Flag, Modules, Names, Share, Stages, bits
 from trainplan.costmodel.spec.layout import (
     OFFLOAD_MODULES,
     RECOMPUTE,
@@ -16,7 +20,6 @@ from trainplan.costmodel.spec.layout import (
     RECOMPUTE_MODULES,
     SCHEDULE_NAMES,
     Layout,
-    OffloadSpec,
     StageSpec,
 )
 
@@ -35,31 +38,29 @@ UNIFORM, BLOCK = 1, 2
 class LayoutTable:
     """Candidates as columns. Row `i` of every column is candidate `i`.
 
-    Names are coded: `schedule`, `recompute` and `recompute_method` by their place in the tuples of
-    `costmodel.spec.layout`, `recompute_modules` and `offload_modules` as bit sets over
-    `RECOMPUTE_MODULES` and `OFFLOAD_MODULES`.
+    Each column says how it codes its field of `Layout`, which has its name; `offload_optimizer` is
+    `offload.optimizer`. What else a choice is: its axis, in `costmodel.axes`.
     """
 
-    tp: IntColumn
-    pp: IntColumn
-    vpp: IntColumn
-    cp: IntColumn
-    dp: IntColumn
-    ep: IntColumn
-    etp: IntColumn
-    dp_replicate: IntColumn
-    zero_stage: IntColumn
-    sequence_parallel: IntColumn
-    micro_batch_size: IntColumn
-    schedule: IntColumn
-    recompute: IntColumn
-    recompute_modules: IntColumn
-    recompute_method: IntColumn
-    recompute_num_layers: IntColumn
-    offload_optimizer: FloatColumn
-    offload_modules: IntColumn
-    stages: ObjectColumn
-    """`Layout.stages`: tuples of `StageSpec`, or None for the even split."""
+    tp: Annotated[IntColumn, Count()]
+    pp: Annotated[IntColumn, Count()]
+    vpp: Annotated[IntColumn, Count()]
+    cp: Annotated[IntColumn, Count()]
+    dp: Annotated[IntColumn, Count()]
+    ep: Annotated[IntColumn, Count()]
+    etp: Annotated[IntColumn, Count()]
+    dp_replicate: Annotated[IntColumn, Count()]
+    zero_stage: Annotated[IntColumn, Count(least=0)]
+    sequence_parallel: Annotated[IntColumn, Flag()]
+    micro_batch_size: Annotated[IntColumn, Count()]
+    schedule: Annotated[IntColumn, Names(SCHEDULE_NAMES)]
+    recompute: Annotated[IntColumn, Names(RECOMPUTE)]
+    recompute_modules: Annotated[IntColumn, Modules(RECOMPUTE_MODULES)]
+    recompute_method: Annotated[IntColumn, Names(RECOMPUTE_METHODS)]
+    recompute_num_layers: Annotated[IntColumn, Count(absent=True)]
+    offload_optimizer: Annotated[FloatColumn, Share("the optimizer kept in host memory")]
+    offload_modules: Annotated[IntColumn, Modules(OFFLOAD_MODULES, searched=True)]
+    stages: Annotated[ObjectColumn, Stages()]
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -67,21 +68,25 @@ class LayoutTable:
     @classmethod
     def of(cls, layouts: Iterable[Layout]) -> LayoutTable:
         """Transpose layouts into columns."""
-        layouts = list(layouts)
-        coded = [_coded(layout) for layout in layouts]
-        columns = {name: np.array([row[name] for row in coded]) for name in coded[0]}
-        return cls(**columns, stages=objects(layout.stages for layout in layouts))
+        rows = list(layouts)
+        return cls(
+            **{
+                name: np.fromiter((f.code(row) for row in rows), f.codec.dtype, len(rows))
+                for name, f in FIELDS.items()
+            }
+        )
 
     @classmethod
     def of_columns(cls, size: int, columns: Mapping[str, NDArray[np.generic]]) -> LayoutTable:
         """Table of `size` rows from some columns; the others hold the defaults of `Layout`."""
-        defaults = _coded(Layout())
+        usual = Layout()
         return cls(
             **{
-                name: np.asarray(columns[name]) if name in columns else np.full(size, value)
-                for name, value in defaults.items()
-            },
-            stages=np.full(size, None, dtype=object),
+                name: np.asarray(columns[name])
+                if name in columns
+                else np.full(size, f.code(usual), f.codec.dtype)
+                for name, f in FIELDS.items()
+            }
         )
 
     def take(self, rows: NDArray[np.generic]) -> LayoutTable:
@@ -112,49 +117,44 @@ class LayoutTable:
 
     def row(self, index: int) -> Layout:
         """Read one candidate back."""
-        value = {name: getattr(self, name)[index].item() for name in _NUMBERS}
-        num_layers = value["recompute_num_layers"]
-        return Layout(
-            **{name: value[name] for name in _PLAIN},
-            sequence_parallel=bool(value["sequence_parallel"]),
-            schedule=SCHEDULE_NAMES[value["schedule"]],
-            recompute=RECOMPUTE[value["recompute"]],
-            recompute_modules=modules_of(value["recompute_modules"]),
-            recompute_method=RECOMPUTE_METHODS[value["recompute_method"]],
-            recompute_num_layers=num_layers or None,
-            offload=OffloadSpec(optimizer=value["offload_optimizer"]),
-            offload_modules=modules_of(value["offload_modules"], OFFLOAD_MODULES),
-            stages=self.stages[index],
-        )
+        values: dict[str, object] = {}
+        for name, field in FIELDS.items():
+            place(values, field.path, field.codec.value(getattr(self, name).item(index)))
+        return Layout.model_validate(values)
 
 
-_CODED = (
-    "sequence_parallel",
-    "schedule",
-    "recompute",
-    "recompute_modules",
-    "recompute_method",
-    "recompute_num_layers",
-    "offload_optimizer",
-    "offload_modules",
-)
-_NUMBERS = tuple(f.name for f in fields(LayoutTable) if f.name != "stages")
-_PLAIN = tuple(name for name in _NUMBERS if name not in _CODED)
-"""Columns that hold a field of `Layout` as it is."""
+@dataclass(frozen=True, slots=True)
+class LayoutField:
+    """A field of `Layout` that a column holds."""
+
+    path: str
+    """Its name; `offload.optimizer` is a field of a field."""
+    codec: Codec
+
+    def code(self, layout: Layout) -> object:
+        """What the column holds for a layout."""
+        return self.codec.code(attrgetter(self.path)(layout))
 
 
-def _coded(layout: Layout) -> dict[str, int | float]:
-    return {
-        **{name: int(getattr(layout, name)) for name in _PLAIN},
-        "sequence_parallel": int(layout.sequence_parallel),
-        "schedule": SCHEDULE_NAMES.index(layout.schedule),
-        "recompute": RECOMPUTE.index(layout.recompute),
-        "recompute_modules": module_bits(layout.recompute_modules),
-        "recompute_method": RECOMPUTE_METHODS.index(layout.recompute_method),
-        "recompute_num_layers": layout.recompute_num_layers or 0,
-        "offload_optimizer": layout.offload.optimizer,
-        "offload_modules": module_bits(layout.offload_modules, OFFLOAD_MODULES),
-    }
+def _fields() -> Mapping[str, LayoutField]:
+    hints = get_type_hints(LayoutTable, include_extras=True)
+    paths = {n: n if n in Layout.model_fields else n.replace("_", ".", 1) for n in hints}
+    return {n: LayoutField(paths[n], hint.__metadata__[0]) for n, hint in hints.items()}
+
+
+FIELDS = MappingProxyType(_fields())
+"""Field of `Layout` of every column."""
+
+
+def place(values: dict[str, object], path: str, value: object) -> None:
+    """Write the value of a field, or of a field of a field, where `Layout` takes it."""
+    name, dot, inner = path.partition(".")
+    if not dot:
+        values[name] = value
+        return
+    beside = values.setdefault(name, {})
+    assert isinstance(beside, dict)
+    beside[inner] = value
 
 
 def objects(values: Iterable[tuple[StageSpec, ...] | None]) -> ObjectColumn:
@@ -191,12 +191,7 @@ def evenly(table: LayoutTable) -> BoolColumn:
 
 def module_bits(modules: Iterable[str], names: Sequence[str] = RECOMPUTE_MODULES) -> int:
     """Bit set of modules."""
-    return sum(1 << names.index(module) for module in set(modules))
-
-
-def modules_of(bits: int, names: Sequence[str] = RECOMPUTE_MODULES) -> tuple[str, ...]:
-    """Modules of a bit set."""
-    return tuple(m for i, m in enumerate(names) if bits >> i & 1)
+    return bits(modules, names)
 
 
 def recomputes(table: LayoutTable, module: str) -> BoolColumn:

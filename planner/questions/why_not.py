@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from trainplan.costmodel.axes import AXES, Held
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
 from trainplan.costmodel.spec.layout import Layout
@@ -173,6 +174,17 @@ def _overflows(other: Side, usable: float) -> Iterator[Overflow]:
             yield Overflow(rank, rank.total_bytes - usable)
 
 
+def _untried(case: Case, layout: Layout) -> Iterator[str]:
+    """Values that the search does not try."""
+    tried = Space(case.job).axis_values()
+    for axis in AXES:
+        value = axis.of(layout)
+        if isinstance(axis.search, Held) and not axis.is_off(layout):
+            yield axis.search.says
+        if isinstance(value, int | float | str) and value not in tried.get(axis.name, [value]):
+            yield f"the search does not try {axis.name}={value}"
+
+
 def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[str]:
     """What may have kept a faster layout out of the plan."""
     if plan.objective != "time":
@@ -182,12 +194,7 @@ def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[
         rule = choice.rule()
         if rule.broken(case.job, table)[0]:
             yield f"the plan was made with {rule.name}"
-    for field, values in Space(case.job).axis_values().items():
-        value = layout.offload.optimizer if "." in field else getattr(layout, field)
-        if isinstance(value, int | float | str) and value not in values:
-            yield f"the search does not try {field}={value}"
-    if layout.dp_replicate > 1:
-        yield "the search does not try dp_replicate > 1"
+    yield from _untried(case, layout)
     if not plan.optimal:
         yield f"the plan is not proved fastest: its gap is {plan.gap_fraction:.1%}"
     if made_otherwise(plan.step_time_s, best.estimate.step_time_s):

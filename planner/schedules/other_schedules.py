@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layouts.rules import num_microbatches
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine.constants import Machine
@@ -40,7 +40,7 @@ def other_schedules(
         under(job, layout, name) for name in names if layout.pp <= MOST_RANKS or _quick(name)
     ]
     table = LayoutTable.of([layout, *layouts]).take(np.arange(1, len(layouts) + 1))
-    for rule in (rule for rules in AXES.values() for rule in rules):
+    for rule in RULES:
         table = table.take(~rule.broken(job, table))
     if not len(table):
         return ()

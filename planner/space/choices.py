@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.axes import AXIS_OF_COLUMN, AXIS_OF_OPTION, RULES
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable, evenly, module_bits
+from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable, evenly
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import (
-    OFFLOAD_MODULES,
-    RECOMPUTE,
-    RECOMPUTE_METHODS,
-    RECOMPUTE_MODULES,
-    SCHEDULE_NAMES,
-)
 
 MEMORY = "memory"
 """Name under which rows that do not fit are counted as refused."""
@@ -33,8 +25,7 @@ def legality_rules(job: Job) -> tuple[Rule, ...]:
     What a runtime asks of a schedule is more than the schedule does, so it is asked first.
     """
     traits = traits_of(job)
-    axes = [rule for rules in AXES.values() for rule in rules]
-    (own, rest), (stricter, others) = _of_schedules(axes), _of_schedules(traits.rules)
+    (own, rest), (stricter, others) = _of_schedules(RULES), _of_schedules(traits.rules)
     return (*rest, *stricter, *own, *executed(traits), *others)
 
 
@@ -74,10 +65,6 @@ def ranks_straddle() -> Rule:
     )
 
 
-FREE = -1
-"""Of modules: any set, and none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A field of the layout held to one value (`--fix`) or kept from it (`--exclude`)."""
@@ -90,8 +77,7 @@ class Choice:
     @property
     def anything(self) -> bool:
         """`--fix stages=free` or `--fix offload_modules=free`: it refuses nothing."""
-        free = {"stages": 0, "offload_modules": FREE}
-        return not self.excluded and self.value == free.get(self.field)
+        return not self.excluded and AXIS_OF_COLUMN[self.field].codec.is_free(self.value)
 
     @property
     def offloads(self) -> bool:
@@ -155,22 +141,6 @@ def no_even_stages() -> Rule:
     )
 
 
-_CODES: dict[str, Sequence[object]] = {
-    "schedule": SCHEDULE_NAMES,
-    "recompute": RECOMPUTE,
-    "recompute_method": tuple(name or "none" for name in RECOMPUTE_METHODS),
-    "sequence_parallel": ("false", "true"),
-    "stages": ("free", "even"),
-}
-_MODULES: dict[str, Sequence[str]] = {
-    "recompute_modules": RECOMPUTE_MODULES,
-    "offload_modules": OFFLOAD_MODULES,
-}
-_COUNTS = tuple(
-    f.name for f in fields(LayoutTable) if f.name not in (*_CODES, *_MODULES, "offload_optimizer")
-)
-
-
 def parse_choice(text: str, *, excluded: bool) -> Choice:
     """Read `tp=8`, `recompute=full`, `sequence_parallel=true`, `offload=0.5`, ...
 
@@ -185,42 +155,11 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
             f"{text!r}: expected one field, such as {field}={value.partition(',')[0]}: "
             "repeat the option for each"
         )
-    if field in _CODES:
-        names = [str(name) for name in _CODES[field]]
-        if value.lower() not in names:
-            raise SpecError(f"{text!r}: {field} is one of {', '.join(names)}")
-        return Choice(field, names.index(value.lower()), text, excluded)
-    if field in _MODULES:
-        return Choice(field, _modules(field, value, text), text, excluded)
-    if field == "offload":
-        number = _number(value)
-        if not 0 <= number <= 1:
-            raise SpecError(f"{text!r}: offload is a fraction from 0 to 1")
-        return Choice("offload_optimizer", number, text, excluded)
-    if field not in _COUNTS:
-        known = ", ".join(sorted((*_COUNTS, *_CODES, *_MODULES, "offload")))
+    if field not in AXIS_OF_OPTION:
+        known = ", ".join(sorted(AXIS_OF_OPTION))
         raise SpecError(f"{text!r}: no field {field!r}; fields are {known}")
-    number = _number(value)
-    if number < 0 or not number.is_integer():
-        raise SpecError(f"{text!r}: {field} is a whole number")
-    return Choice(field, number, text, excluded)
-
-
-def _modules(field: str, value: str, text: str) -> int:
-    """Bits of a set of modules."""
-    if (field, value) == ("offload_modules", "free"):
-        return FREE
-    known = _MODULES[field]
-    named = value.split("+") if value != "none" else []
-    if unknown := [name for name in named if name not in known]:
-        raise SpecError(f"{text!r}: no module {unknown[0]!r}; join some of {', '.join(known)} by +")
-    return module_bits(named, known)
-
-
-def _number(text: str) -> float:
-    """A finite number; -1 for anything else, which no field accepts."""
+    axis = AXIS_OF_OPTION[field]
     try:
-        number = float(text)
-    except ValueError:
-        return -1.0
-    return number if math.isfinite(number) else -1.0
+        return Choice(axis.column, axis.codec.chosen(field, value), text, excluded)
+    except SpecError as error:
+        raise SpecError(f"{text!r}: {error}") from error

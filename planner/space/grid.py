@@ -18,33 +18,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
+from trainplan.costmodel.axes import AXES, Held, Tried, grid
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits import Offload
+from trainplan.costmodel.runtimes.base import Offload, RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
 from trainplan.planner.space.policies import POLICY_COLUMNS, num_policies, policy_columns
 
-LARGEST_MICRO_BATCH = 64
 FAMILY = ("tp", "cp", "pp", "ep", "etp")
 """Layouts alike in these are variants of one answer: the table of alternatives lists the best."""
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors in ascending order."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return tuple(sorted({*small, *(number // d for d in small)}))
-
-
-def micro_batch_sizes(global_batch_size: int) -> tuple[int, ...]:
-    """Every power of two and every divisor of the batch, up to `LARGEST_MICRO_BATCH`."""
-    powers = {1 << n for n in range(LARGEST_MICRO_BATCH.bit_length())}
-    sizes = powers | set(divisors(global_batch_size))
-    return tuple(sorted(s for s in sizes if s <= LARGEST_MICRO_BATCH))
 
 
 class Staging(NamedTuple):
@@ -70,48 +55,31 @@ class Space:
     @cached_property
     def degrees(self) -> tuple[int, ...]:
         """Divisors of the world size."""
-        return divisors(self.job.cluster.num_gpus)
+        return grid.degrees(self.job, self.traits)
 
     @cached_property
     def expert_degrees(self) -> tuple[int, ...]:
         """Values of ep and etp; 1 for a dense model."""
-        return self.degrees if self.job.model.moe else (1,)
+        return grid.expert_degrees(self.job, self.traits)
 
     @cached_property
     def micro_batches(self) -> tuple[int, ...]:
         """Values of micro_batch_size."""
-        return micro_batch_sizes(self.job.training.global_batch_size)
+        return grid.micro_batch_sizes(self.job, self.traits)
 
     @cached_property
     def recompute_subsets(self) -> tuple[tuple[str, ...], ...]:
         """Values of recompute_modules."""
-        return self.traits.recompute.subsets(self.job.model)
+        return grid.recompute_subsets(self.job, self.traits)
 
     @cached_property
     def offloads(self) -> tuple[Offload, ...]:
-        """Values of offload_modules besides none, with what is recomputed beside them.
-
-        Tried where the job allows it: no published run says what it costs in time.
-        """
-        return (
-            self.traits.offloading.choices(self.job.model)
-            if self.job.may_offload_activations
-            else ()
-        )
-
-    @property
-    def offloaded(self) -> tuple[tuple[str, ...], ...]:
-        """Values of offload_modules."""
-        return tuple(dict.fromkeys(((), *(one.modules for one in self.offloads))))
+        """Values of offload_modules besides none, with what is recomputed beside them."""
+        return grid.offloads(self.job, self.traits)
 
     def virtual_stages(self, pp: int) -> tuple[int, ...]:
-        """Values of vpp: those that divide a rank's layers, or all where layers do not divide."""
-        layers = self.job.model.num_hidden_layers
-        if pp == 1 or pp > layers:
-            return (1,)
-        if layers % pp == 0:
-            return divisors(layers // pp)
-        return tuple(range(1, (layers + EMPTY_ENDS) // pp + 1))
+        """Values of vpp."""
+        return grid.virtual_stages(self.job, pp)
 
     def stagings(self, pp: int) -> tuple[Staging, ...]:
         """Every vpp with every schedule that runs it and every ZeRO stage.
@@ -132,7 +100,7 @@ class Space:
 
     def largest_stage(self, pp: int, vpp: int) -> int:
         """Layers of the largest virtual stage: the most that block recomputation can take."""
-        return -(-self.job.model.num_hidden_layers // (pp * vpp))
+        return grid.largest_stage(self.job, pp, vpp)
 
     def num_policies(self, pp: int, vpp: int) -> int:
         """Combinations of recomputation and offload of one skeleton."""
@@ -148,8 +116,8 @@ class Space:
     def degree_table(self) -> LayoutTable:
         """Every ordered split of the world size into tp, cp, pp, dp."""
         world = self.job.cluster.num_gpus
-        grid = np.array(np.meshgrid(*[self.degrees] * 3, indexing="ij")).reshape(3, -1)
-        tp, cp, pp = grid[:, world % np.prod(grid, axis=0) == 0]
+        every = np.array(np.meshgrid(*[self.degrees] * 3, indexing="ij")).reshape(3, -1)
+        tp, cp, pp = every[:, world % np.prod(every, axis=0) == 0]
         columns = {"tp": tp, "cp": cp, "pp": pp, "dp": world // (tp * cp * pp)}
         return LayoutTable.of_columns(len(tp), columns)
 
@@ -179,33 +147,21 @@ class Space:
         return code
 
     def axis_values(self) -> dict[str, list[int | float | str]]:
-        """Values of every axis, for the certificate."""
-        pps = [pp for pp in self.degrees if pp <= self.job.model.num_hidden_layers]
-        largest = max(self.largest_stage(pp, 1) for pp in pps)
+        """Values of every axis that is tried, for the certificate."""
         return {
-            "tp": list(self.degrees),
-            "cp": list(self.degrees),
-            "pp": list(self.degrees),
-            "dp": list(self.degrees),
-            "ep": list(self.expert_degrees),
-            "etp": list(self.expert_degrees),
-            "vpp": sorted({vpp for pp in pps for vpp in self.virtual_stages(pp)}),
-            "micro_batch_size": list(self.micro_batches),
-            "sequence_parallel": [0, 1],
-            "zero_stage": list(self.traits.sharding.zero_stages),
-            "schedule": list(self.traits.pipeline.schedules),
-            "recompute": ["none", "selective", "full"],
-            "recompute_modules": ["+".join(subset) for subset in self.recompute_subsets],
-            "recompute_method": ["uniform", "block"],
-            "recompute_num_layers": list(range(1, largest + 1)),
-            "offload.optimizer": list(self.traits.offloading.optimizer_fractions),
-            "offload_modules": ["+".join(modules) or "none" for modules in self.offloaded],
+            axis.name: [
+                axis.codec.listed(value)
+                for value in axis.tried(self.job, self.traits)
+                if value is not None
+            ]
+            for axis in AXES
+            if isinstance(axis.search, Tried)
         }
 
 
 NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage")
-FIRST_KNOWN = frozenset({"dp_replicate"})
+FIRST_KNOWN = frozenset(axis.column for axis in AXES if isinstance(axis.search, Held))
 """Columns that no level adds: a rule may read them with those of any level."""
 
 

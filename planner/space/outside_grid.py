@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trainplan.costmodel.layouts.table import module_bits
-from trainplan.costmodel.spec.layout import (
-    OFFLOAD_MODULES,
-    RECOMPUTE,
-    RECOMPUTE_METHODS,
-    SCHEDULE_NAMES,
-)
+from trainplan.costmodel.axes import AXIS_OF_COLUMN, Apart
 from trainplan.planner.space.choices import Choice
 from trainplan.planner.space.grid import Space
 
@@ -24,7 +18,7 @@ def untried(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
         f"{choice.rule().name}: {_tried(values, choice.value)}"
         for choice in choices
         if not choice.excluded
-        and choice.field != "stages"
+        and not isinstance(AXIS_OF_COLUMN[choice.field].search, Apart)
         and not choice.anything
         and choice.value not in (values := _values(space, choice.field))
     )
@@ -38,25 +32,8 @@ def _tried(values: Mapping[float, str], asked: float) -> str:
     return f"the search tries {some}{told}{' only' if len(values) == 1 else ''}"
 
 
-def _values(space: Space, field: str) -> Mapping[float, str]:
-    """Values of a field in the grid, as columns of a table write them, with their names."""
-    traits, tried = space.traits, space.axis_values()
-    named: Mapping[str, Mapping[float, str]] = {
-        "schedule": {SCHEDULE_NAMES.index(name): name for name in traits.pipeline.schedules},
-        "recompute": dict(enumerate(RECOMPUTE)),
-        "recompute_method": {n: name or "none" for n, name in enumerate(RECOMPUTE_METHODS)},
-        "recompute_modules": {
-            module_bits(subset): "+".join(subset) for subset in space.recompute_subsets
-        },
-        "offload_modules": {
-            module_bits(some, OFFLOAD_MODULES): "+".join(some) or "none" for some in space.offloaded
-        },
-        "offload_optimizer": {
-            share: f"{share:g}" for share in traits.offloading.optimizer_fractions
-        },
-        "dp_replicate": {1: "1"},
-    }
-    if field in named:
-        return named[field]
-    none = [0] if field == "recompute_num_layers" else []
-    return {float(value): f"{value}" for value in (*none, *tried[field])}
+def _values(space: Space, column: str) -> Mapping[float, str]:
+    """Values of an axis in the grid, as columns of a table write them, with their names."""
+    axis = AXIS_OF_COLUMN[column]
+    values = axis.tried(space.job, space.traits)
+    return {axis.number(value): axis.codec.text(value) for value in values}

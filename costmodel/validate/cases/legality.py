@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.validate.cases.cases import Case
@@ -24,7 +24,7 @@ SHAPES = frozenset({"interleaved_needs_whole_groups"})
 def impossible(case: Case) -> str | None:
     """Degrees that cannot hold together, checked before arrays of their size are made."""
     table = LayoutTable.of([case.layout])
-    needed = [one for axis in AXES.values() for one in axis if one.name not in RESTRICTIONS]
+    needed = [one for one in RULES if one.name not in RESTRICTIONS]
     needed += [one for one in traits_of(case.job).rules if one.name in SHAPES]
     for one in needed:
         if one.broken(case.job, table)[0]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from pydantic import ValidationError
 
+from trainplan.costmodel.axes.grid import divisors, micro_batch_sizes
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.runtimes import traits_of
@@ -18,7 +19,6 @@ from trainplan.costmodel.step.simulate import explicit
 from trainplan.planner.plan.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.space.choices import broken_rules
-from trainplan.planner.space.grid import divisors, micro_batch_sizes
 
 MOST_SIMULATED = 8
 """Neighbours whose schedules are run; the others have a larger bound."""
@@ -87,7 +87,7 @@ def _pipelines(job: Job, layout: Layout) -> Iterator[Values]:
     for vpp in range(1, job.model.num_hidden_layers // layout.pp + 1):
         schedule = "interleaved" if vpp > 1 else "1f1b"
         yield {"vpp": vpp, "schedule": schedule, "stages": None}
-    for size in micro_batch_sizes(job.training.global_batch_size):
+    for size in micro_batch_sizes(job, traits):
         yield {"micro_batch_size": size}
     for schedule in traits.pipeline.schedules:
         yield {"schedule": schedule}

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from trainplan.cli.files.inputs import load_cluster, load_model
-from trainplan.cli.options.layout_text import READERS, SHORT_NAMES, parse_layout
+from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.parameters import token_count
 from trainplan.cli.render.parts.terms import LABELS
 from trainplan.cli.render.parts.text import SHORT_MODULES, recompute_text
@@ -51,11 +51,6 @@ def test_a_cluster_file_and_its_short_form_are_one_cluster(tmp_path: Path):
         "name: 8x8:h100-sxm\ngroups:\n  - {gpu: h100-sxm, num_nodes: 8, gpus_per_node: 8}\n"
     )
     assert load_cluster(str(path)) == load_cluster("8x8:h100-sxm")
-
-
-def test_every_field_of_a_layout_has_a_reader():
-    assert set(READERS) == set(Layout.model_fields)
-    assert set(SHORT_NAMES.values()) <= set(READERS)
 
 
 def test_every_term_and_module_has_words():

@@ -1,0 +1,81 @@
+"""Values that a search tries, as functions of the job and of what its runtime executes."""
+
+from __future__ import annotations
+
+from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
+from trainplan.costmodel.runtimes.base import Offload, RuntimeTraits
+from trainplan.costmodel.spec.job import Job
+
+LARGEST_MICRO_BATCH = 64
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors in ascending order."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def degrees(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
+    """Divisors of the world size."""
+    return divisors(job.cluster.num_gpus)
+
+
+def expert_degrees(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
+    """Values of ep and etp; 1 for a dense model."""
+    return degrees(job, traits) if job.model.moe else (1,)
+
+
+def micro_batch_sizes(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
+    """Every power of two and every divisor of the batch, up to `LARGEST_MICRO_BATCH`."""
+    powers = {1 << n for n in range(LARGEST_MICRO_BATCH.bit_length())}
+    sizes = powers | set(divisors(job.training.global_batch_size))
+    return tuple(sorted(s for s in sizes if s <= LARGEST_MICRO_BATCH))
+
+
+def virtual_stages(job: Job, pp: int) -> tuple[int, ...]:
+    """Values of vpp: those that divide a rank's layers, or all where layers do not divide."""
+    layers = job.model.num_hidden_layers
+    if pp == 1 or pp > layers:
+        return (1,)
+    if layers % pp == 0:
+        return divisors(layers // pp)
+    return tuple(range(1, (layers + EMPTY_ENDS) // pp + 1))
+
+
+def all_virtual_stages(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
+    """Values of vpp with any pp."""
+    return tuple(sorted({vpp for pp in _pipelines(job, traits) for vpp in virtual_stages(job, pp)}))
+
+
+def largest_stage(job: Job, pp: int, vpp: int) -> int:
+    """Layers of the largest virtual stage: the most that block recomputation can take."""
+    return -(-job.model.num_hidden_layers // (pp * vpp))
+
+
+def recomputed_layers(job: Job, traits: RuntimeTraits) -> tuple[int | None, ...]:
+    """Values of recompute_num_layers with any pp and vpp."""
+    largest = max(largest_stage(job, pp, 1) for pp in _pipelines(job, traits))
+    return (None, *range(1, largest + 1))
+
+
+def _pipelines(job: Job, traits: RuntimeTraits) -> list[int]:
+    """Values of pp that leave no rank without a layer."""
+    return [pp for pp in degrees(job, traits) if pp <= job.model.num_hidden_layers]
+
+
+def recompute_subsets(job: Job, traits: RuntimeTraits) -> tuple[tuple[str, ...], ...]:
+    """Values of recompute_modules."""
+    return traits.recompute.subsets(job.model)
+
+
+def offloads(job: Job, traits: RuntimeTraits) -> tuple[Offload, ...]:
+    """Values of offload_modules besides none, with what is recomputed beside them.
+
+    Tried where the job allows it: no published run says what it costs in time.
+    """
+    return traits.offloading.choices(job.model) if job.may_offload_activations else ()
+
+
+def offloaded(job: Job, traits: RuntimeTraits) -> tuple[tuple[str, ...], ...]:
+    """Values of offload_modules."""
+    return tuple(dict.fromkeys(((), *(one.modules for one in offloads(job, traits)))))

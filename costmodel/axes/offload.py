@@ -1,0 +1,19 @@
+"""Offload: what waits in host memory instead of on the GPU."""
+
+from __future__ import annotations
+
+from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.grid import offloaded
+
+OPTIMIZER = Axis(
+    name="offload.optimizer",
+    off=0.0,
+    search=Tried(lambda job, traits: traits.offloading.optimizer_fractions),
+    memory=Memory("falls", ("optimizer", "used"), "that share of the states is on the host"),
+)
+ACTIVATIONS = Axis(
+    name="offload_modules",
+    off=(),
+    search=Tried(offloaded),
+    memory=Memory("falls", ("activations",), "their inputs are on the host until they are read"),
+)
