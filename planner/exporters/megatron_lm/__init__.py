@@ -99,7 +99,31 @@ def _summary(job: Job, layout: Layout) -> tuple[str, ...]:
 
 
 MEGATRON_LM = Exporter(
+    runtime="megatron-lm",
     export=export_megatron_lm,
+    writes=frozenset(
+        {
+            "tp",
+            "cp",
+            "pp",
+            "dp",  # what the other degrees leave of the ranks
+            "ep",
+            "etp",
+            "vpp",
+            "micro_batch_size",
+            "sequence_parallel",
+            "zero_stage",
+            "schedule",  # which it takes from the virtual stages
+            "recompute",
+            "recompute_modules",
+            "recompute_method",
+            "recompute_num_layers",
+            "offload.optimizer",
+            "offload_modules",
+            "dp_replicate",
+            "stages",
+        }
+    ),
     source_patterns=(
         "megatron/training/arguments.py",
         "megatron/training/config/*.py",
