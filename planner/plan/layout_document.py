@@ -8,26 +8,34 @@ from trainplan.costmodel.layouts.even_split import layers_per_stage
 from trainplan.costmodel.pipeline.stages import StageLayers, decoder_of, stage_layers
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.spec.layout import Layout, OffloadSpec, StageSpec
 
 Json = Mapping[str, object]
 _DERIVED = ("dp_shard", "num_microbatches", "num_microbatches_per_replica")
+_CONSTANT: Mapping[str, float] = {"activations": 0.0, "parameters": 0.0}
+"""Keys of `offload` in the first version of the document that are no axes: `offload_modules` says
+which activations are on the host, and no runtime here keeps parameters there."""
 
 
 def layout_json(job: Job, layout: Layout) -> Json:
-    """A layout with the numbers that follow from it; `stages` is null when the split is even."""
-    plain = layout.model_dump(mode="json", exclude={"stages"})
-    offload = {"optimizer": layout.offload.optimizer, "activations": 0.0, "parameters": 0.0}
+    """The value of every axis, with the numbers that follow; `stages` is null when all are even."""
+    values: dict[str, object] = layout.model_dump(mode="json", exclude={"stages"})
     stages = stage_layers(decoder_of(job, layout.stages), layout.pp * layout.vpp)
     even = len(set(stages.layers.tolist())) == 1 and layout.stages is None
     return {
-        **plain,
+        **values,
         "dp_shard": layout.dp_shard,
         "num_microbatches": job.training.global_batch_size // (layout.dp * layout.micro_batch_size),
         "num_microbatches_per_replica": None,
-        "offload": {**offload, "tier": layout.offload.tier},
+        "offload": _offload_json(layout),
         "stages": None if even else [s.model_dump() for s in _written_stages(layout, stages)],
     }
+
+
+def _offload_json(layout: Layout) -> Json:
+    """Its axes, the constants of the document, and where what is offloaded lies."""
+    axes = layout.offload.model_dump(mode="json", exclude={"tier"})
+    return {**axes, **_CONSTANT, "tier": layout.offload.tier}
 
 
 class _StageLayers(Spec):
@@ -73,7 +81,7 @@ def layout_from_json(text: Json) -> Layout:
     plain = {key: value for key, value in text.items() if key not in _DERIVED}
     offload = plain.get("offload")
     if isinstance(offload, dict):
-        plain["offload"] = {k: v for k, v in offload.items() if k in ("optimizer", "tier")}
+        plain["offload"] = {k: v for k, v in offload.items() if k in OffloadSpec.model_fields}
     stages = plain.get("stages")
     if isinstance(stages, list):
         plain["stages"] = _stages_from_json(stages)
