@@ -79,6 +79,11 @@ class Axis:
         return self.name.partition(".")[0]
 
     @property
+    def word(self) -> str:
+        """What tables and lines call it."""
+        return self.short or self.option
+
+    @property
     def codec(self) -> Codec:
         """How a column holds it and how text gives it."""
         return FIELDS[self.column].codec

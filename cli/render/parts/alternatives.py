@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.table import Table
 
@@ -18,18 +17,14 @@ from trainplan.cli.render.parts.text import (
     seconds_like,
     usual_schedule,
 )
+from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.planner.plan.plan import Candidate, Plan
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """One column: its head, its text, and when it is worth a column."""
-
-    head: str
-    text: Callable[[Layout], str]
-    needed: Callable[[Plan], bool]
+def _any(claim: Callable[[Layout], bool]) -> Callable[[Plan], bool]:
+    return lambda plan: any(claim(candidate.layout) for candidate in plan.candidates)
 
 
 def _always(plan: Plan) -> bool:
@@ -40,50 +35,53 @@ def _experts(plan: Plan) -> bool:
     return plan.job.model.moe is not None
 
 
-def _any(claim: Callable[[Layout], bool]) -> Callable[[Plan], bool]:
-    return lambda plan: any(claim(candidate.layout) for candidate in plan.candidates)
+def _used(axis: Axis) -> Callable[[Plan], bool]:
+    return _any(lambda layout: not axis.is_off(layout))
 
 
-_FIELDS = (
-    _Field("tp", lambda layout: f"{layout.tp}", _always),
-    _Field("pp", lambda layout: f"{layout.pp}", _always),
-    _Field("vpp", lambda layout: f"{layout.vpp}", _always),
-    _Field("cp", lambda layout: f"{layout.cp}", _always),
-    _Field("dp", lambda layout: f"{layout.dp}", _always),
-    _Field("ep", lambda layout: f"{layout.ep}", _experts),
-    _Field("etp", lambda layout: f"{layout.etp}", _experts),
-    _Field(
-        "schedule",
-        lambda layout: layout.schedule,
-        _any(lambda layout: layout.schedule != usual_schedule(layout)),
-    ),
-    _Field("mbs", lambda layout: f"{layout.micro_batch_size}", _always),
-    _Field(
-        "sp",
-        lambda layout: "yes" if layout.sequence_parallel else "no",
-        _any(lambda layout: layout.tp > 1 and not layout.sequence_parallel),
-    ),
-    _Field("zero", lambda layout: f"{layout.zero_stage}", _always),
-    _Field(
-        "rep",
-        lambda layout: f"{layout.dp_replicate}",
-        _any(lambda layout: layout.dp_replicate > 1),
-    ),
-    _Field(
-        "offload",
-        lambda layout: percent(layout.offload.optimizer, 0),
-        _any(lambda layout: layout.offload.optimizer > 0),
-    ),
+_FIRST: Mapping[str, Callable[[Plan], bool]] = {
+    "tp": _always,
+    "pp": _always,
+    "vpp": _always,
+    "cp": _always,
+    "dp": _always,
+    "ep": _experts,
+    "etp": _experts,
+    "schedule": _any(lambda layout: layout.schedule != usual_schedule(layout)),
+    "micro_batch_size": _always,
+    "sequence_parallel": _any(lambda layout: layout.tp > 1 and not layout.sequence_parallel),
+    "zero_stage": _always,
+}
+_APART = frozenset(
+    {
+        "recompute",
+        "recompute_modules",
+        "recompute_method",
+        "recompute_num_layers",
+        "offload_modules",
+        "stages",
+    }
 )
+"""In columns of words further right, or too long for one."""
+_NEEDED = {
+    **_FIRST,
+    **{axis.column: _used(axis) for axis in AXES if axis.column not in _APART.union(_FIRST)},
+}
+"""When an axis is worth a column: from the left, those that every reader looks for come first."""
+_TEXTS: Mapping[str, Callable[[Layout], str]] = {
+    "sequence_parallel": lambda layout: "yes" if layout.sequence_parallel else "no",
+    "offload_optimizer": lambda layout: percent(layout.offload.optimizer, 0),
+}
+"""Where the cell is not the value as `--layout` takes it."""
 
 
 def alternatives_table(plan: Plan) -> Table:
     """The best layout of each family, fastest first; `~` marks near-ties."""
-    chosen = [field for field in _FIELDS if field.needed(plan)]
+    chosen = [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
     away = any(candidate.layout.offload_modules for candidate in plan.candidates)
     columns = (
         Column("#"),
-        *(Column(field.head) for field in chosen),
+        *(Column(axis.word) for axis in chosen),
         *((Column("on host", numeric=False),) if away else ()),
         Column("recompute", numeric=False),
         Column("step"),
@@ -97,7 +95,7 @@ def alternatives_table(plan: Plan) -> Table:
         (
             (
                 f"{candidate.rank}",
-                *(field.text(candidate.layout) for field in chosen),
+                *(_TEXTS.get(axis.column, axis.text)(candidate.layout) for axis in chosen),
                 *((_folded(offloaded_text(candidate.layout)),) if away else ()),
                 _folded(recompute_text(candidate.layout)),
                 *_numbers(plan, candidate),

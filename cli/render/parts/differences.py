@@ -10,10 +10,10 @@ from trainplan.cli.render.parts.grid import Column, bar, grid
 from trainplan.cli.render.parts.terms import LABELS, SMALLEST_SHARE
 from trainplan.cli.render.parts.text import (
     gib,
+    last_words,
     percent,
     recompute_text,
     seconds_like,
-    stages_text,
     usual_schedule,
     zero_text,
 )
@@ -51,11 +51,7 @@ def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
         words["SP"] = "SP"
     if layout.offload.optimizer:
         words["offload"] = f"offload {percent(layout.offload.optimizer, 0)}"
-    if layout.offload_modules:
-        words["offloaded modules"] = f"offload {'+'.join(layout.offload_modules)}"
-    if layout.stages:
-        words["stages"] = f"stages {stages_text(layout.stages)}"
-    return words
+    return {**words, **last_words(layout)}
 
 
 def fields_table(head: str, fields: Sequence[FieldDifference], before: str, after: str) -> Table:

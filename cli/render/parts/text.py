@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Mapping
 
+from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.spec.codecs import stages_text
+from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.model import ModelSpec
 
 DOT = " · "
@@ -32,6 +33,14 @@ SHORT_OFFLOADED = {
     "moe_act": "act",
 }
 """Modules on the host as the tables write them."""
+OWN_WORDS = frozenset(
+    {
+        *("tp", "pp", "vpp", "cp", "dp", "dp_replicate", "zero_stage", "ep", "etp", "schedule"),
+        *("micro_batch_size", "sequence_parallel", "offload.optimizer", "offload_modules"),
+        *("recompute", "recompute_modules", "recompute_method", "recompute_num_layers", "stages"),
+    }
+)
+"""Axes with a place and words of their own in a line; the others come last, by their names."""
 
 
 def seconds(value: float) -> str:
@@ -98,25 +107,20 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     parts.append(f"recompute {recompute_text(layout)}")
     if layout.offload.optimizer:
         parts.append(f"offload {percent(layout.offload.optimizer, 0)} of optimizer")
+    return DOT.join((*parts, *last_words(layout).values()))
+
+
+def last_words(layout: Layout) -> Mapping[str, str]:
+    """Words for the axes that come last in a line, those that are off left out."""
+    words: dict[str, str] = {}
     if layout.offload_modules:
-        parts.append(f"offload {'+'.join(layout.offload_modules)}")
+        words["offloaded modules"] = f"offload {'+'.join(layout.offload_modules)}"
     if layout.stages:
-        parts.append(f"stages {stages_text(layout.stages)}")
-    return DOT.join(parts)
-
-
-def stages_text(stages: Sequence[StageSpec]) -> str:
-    """Layers of every stage, as `--layout stages=` takes them."""
-    runs = [(stage, len(list(run))) for stage, run in groupby(stages)]
-    grouped = any(stage.group for stage in stages)
-    texts = ((_stage_text(stage, grouped=grouped), count) for stage, count in runs)
-    return "+".join(text + (f"*{count}" if count > 1 else "") for text, count in texts)
-
-
-def _stage_text(stage: StageSpec, *, grouped: bool) -> str:
-    again = stage.recompute_num_layers
-    text = f"{stage.layers}" if again is None else f"{stage.layers}/{again}"
-    return f"{text}@{stage.group}" if grouped else text
+        words["stages"] = f"stages {stages_text(layout.stages)}"
+    for axis in AXES:
+        if axis.name not in OWN_WORDS and not axis.is_off(layout):
+            words[axis.word] = f"{axis.word} {axis.text(layout)}"
+    return words
 
 
 def usual_schedule(layout: Layout) -> str:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.render.parts.text import stages_text
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layouts.table import LayoutTable, evenly
 from trainplan.costmodel.machine.constants import machine_of
@@ -14,6 +13,7 @@ from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups, unlike
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.spec.codecs import stages_text
 from trainplan.costmodel.spec.layout import Layout, StageSpec, split
 from trainplan.costmodel.step.group_links import join_seconds
 from trainplan.costmodel.step.simulate import step_seconds
