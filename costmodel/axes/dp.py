@@ -73,5 +73,7 @@ MICRO_BATCH_SIZE = Axis(
     short="mbs",
     off=1,
     search=Tried(micro_batch_sizes),
-    memory=Memory("rises", ("activations", "transients"), "more tokens at once"),
+    memory=Memory(
+        "rises", ("transients",), "more tokens at once, though fewer micro batches a step"
+    ),
 )

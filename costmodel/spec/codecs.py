@@ -140,6 +140,9 @@ class Flag(Codec):
     def listed(self, value: object) -> int:
         return self.code(value)
 
+    def text(self, value: object) -> str:
+        return "true" if value else "false"
+
     def read(self, name: str, text: str) -> bool:
         if text.lower() not in BOOLEANS:
             raise SpecError(f"layout field {name}={text}: expected true or false")

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.blocks import blocks, distinct_keys
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
 from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.codecs import Flag, Modules, Share
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import explicit
 
@@ -80,6 +82,52 @@ def test_terms_are_seconds_and_sum_to_the_step_time(case, legal_table, seed):
         assert estimate.step_time_s >= estimate.lower_bound_s / ROUNDING
         used = max(rank.total_bytes for rank in estimate.memory.pipeline_ranks)
         assert used == pytest.approx(estimate.memory.peak_reserved_bytes, rel=1e-12)
+
+
+def grown(axis, table):
+    """Rows with an axis at some value, and the same rows with it at a larger one."""
+    size, column = len(table), getattr(table, axis.column)
+    if axis.name == "recompute":
+        return with_policy(table), table
+    if axis.name == "recompute_modules":
+        some, more = (
+            with_policy(table, recompute=SELECTIVE, recompute_modules=module_bits(modules))
+            for modules in (("core_attn",), ("core_attn", "mlp"))
+        )
+        return some, more
+    if isinstance(axis.codec, Flag | Share | Modules):
+        none, most = np.zeros_like(column), 1 if isinstance(axis.codec, Flag | Share) else 2
+        rows = with_policy(table).replaced(**{axis.column: none})
+        return rows, rows.replaced(**{axis.column: np.full(size, most, column.dtype)})
+    if axis.name == "zero_stage":
+        return table, table.replaced(zero_stage=np.minimum(column + 1, 3))
+    return table, table.replaced(**{axis.column: 2 * column})
+
+
+def fits_twice(axis, table, experts):
+    """Rows in which an axis may be twice as large."""
+    ranks = {"ep": table.tp * table.cp * table.dp, "dp_replicate": table.dp}
+    taken = {"ep": table.ep * table.etp, "dp_replicate": table.dp_replicate}
+    name = "ep" if axis.name == "etp" else axis.name
+    whole = ranks.get(name, 0) % (2 * taken.get(name, 1)) == 0
+    return np.broadcast_to(whole & (experts or axis.name not in ("ep", "etp")), len(table))
+
+
+@settings(max_examples=2)
+@given(seeds)
+def test_an_axis_does_to_memory_what_it_says(case, legal_table, seed):
+    job = case[0]
+    table = legal_table(job, 100, seed)
+    for axis in (axis for axis in AXES if axis.memory.terms):
+        rows = table.take(fits_twice(axis, table, experts=job.model.moe is not None))
+        if not len(rows):
+            continue
+        few, many = (price(*case, some).memory for some in grown(axis, rows))
+        for term in axis.memory.terms:
+            less, more = (np.atleast_2d(getattr(one, term)).max(axis=0) for one in (few, many))
+            if axis.memory.effect == "falls":
+                less, more = more, less
+            assert (less <= more * ROUNDING).all(), (axis.name, term)
 
 
 @once_a_case

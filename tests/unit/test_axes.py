@@ -1,0 +1,198 @@
+"""An axis is told once: what forgets one of them says so here, with the file to mend."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+import pytest
+
+from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.render.parts.differences import SAME, change_text
+from trainplan.cli.render.parts.text import layout_line
+from trainplan.costmodel.axes import AXES, Apart, Held, Tried
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
+from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.codecs import Count, Flag, Modules, Names, Share
+from trainplan.costmodel.spec.layout import Layout, OffloadSpec, split
+from trainplan.costmodel.step.estimate import price
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.plan.layout_document import layout_from_json, layout_json
+from trainplan.planner.space.choices import broken_rules, parse_choice
+from trainplan.planner.space.grid import FIRST_KNOWN, SKELETON_COLUMNS, Space
+from trainplan.planner.space.outside_grid import untried
+from trainplan.planner.space.policies import POLICY_COLUMNS
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Two layouts that differ in one axis, and in what must go with it."""
+
+    on: Mapping[str, object]
+    off: Mapping[str, object] = field(default_factory=dict)
+    model: str = "small-dense"
+    same: Mapping[str, object] = field(default_factory=dict)
+
+
+SELECTIVE = {"recompute": "selective", "recompute_modules": ("core_attn",)}
+UNIFORM = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+SAMPLES = {
+    "vpp": Sample(on={"vpp": 3, "schedule": "interleaved"}, same={"pp": 2}),
+    "schedule": Sample(on={"vpp": 3, "schedule": "interleaved"}, same={"pp": 2}),
+    "ep": Sample(on={"ep": 2}, same={"dp": 4}, model="small-moe"),
+    "etp": Sample(
+        on={"etp": 2}, same={"dp": 2, "tp": 2, "sequence_parallel": True}, model="small-moe"
+    ),
+    "sequence_parallel": Sample(on={"sequence_parallel": True}, same={"tp": 2}),
+    "zero_stage": Sample(on={"zero_stage": 1}, off={"zero_stage": 0}, same={"dp": 4}),
+    "recompute": Sample(on=UNIFORM),
+    "recompute_modules": Sample(
+        on={"recompute_modules": ("core_attn", "mlp")}, off=SELECTIVE, same=SELECTIVE
+    ),
+    "recompute_method": Sample(on={"recompute_method": "block"}, same={**UNIFORM, "pp": 2}),
+    "recompute_num_layers": Sample(on={"recompute_num_layers": 3}, same=UNIFORM),
+    "offload.optimizer": Sample(on={"offload": OffloadSpec(optimizer=0.5)}, same={"dp": 2}),
+    "stages": Sample(on={"stages": split((2, 4))}, same={"pp": 2}),
+}
+"""Where a value alone makes no layout; else it is varied beside four replicas."""
+
+
+def sample_of(axis):
+    """Two layouts and their model: with the axis off, or nearly, and with it on."""
+    other = {Count: 2, Flag: True, Share: 0.5}
+    if axis.name in SAMPLES:
+        sample = SAMPLES[axis.name]
+    elif isinstance(axis.codec, Modules):
+        sample = Sample(on={axis.name: axis.codec.names[:1]}, same={"dp": 4})
+    elif isinstance(axis.codec, Names):
+        sample = Sample(on={axis.name: axis.codec.names[-1]}, same={"dp": 4})
+    else:
+        beside = {} if axis.name in ("tp", "cp", "pp", "dp") else {"dp": 4}
+        sample = Sample(on={axis.name: other[type(axis.codec)]}, same=beside)
+    off, on = ({**sample.same, **some} for some in (sample.off, sample.on))
+    return Layout(**off), Layout(**on), sample.model
+
+
+axes = pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
+
+
+@pytest.fixture(name="job_for")
+def _job_for(make_job):
+    """(model, layout, runtime) -> a job whose cluster the layout fills."""
+
+    def make(model, layout, runtime="megatron-lm"):
+        job = make_job(model, f"1x{layout.world_size}:h100-sxm", 32)
+        return job.model_copy(update={"runtime": runtime})
+
+    return make
+
+
+def fields_of(spec, prefix=""):
+    """Fields of a spec, and those of its specs, that may have more than one value."""
+    for name, about in spec.model_fields.items():
+        if isinstance(about.annotation, type) and issubclass(about.annotation, Spec):
+            yield from fields_of(about.annotation, f"{prefix}{name}.")
+        elif len(get_args(about.annotation)) != 1:
+            yield f"{prefix}{name}"
+
+
+def test_field_column_and_axis_go_together():
+    places = {
+        "Layout in costmodel/spec/layout.py": set(fields_of(Layout)),
+        "LayoutTable in costmodel/layouts/table.py": {field.path for field in FIELDS.values()},
+        "AXES in costmodel/axes/__init__.py": {axis.name for axis in AXES},
+    }
+    every = set().union(*places.values())
+    lacks = [f"{place} has no {', '.join(every - has)}" for place, has in places.items()]
+    assert not [text for text, has in zip(lacks, places.values(), strict=True) if every - has]
+    assert len({axis.word for axis in AXES}) == len({axis.name for axis in AXES}) == len(AXES)
+
+
+def test_off_is_what_a_layout_has_unless_it_says_otherwise():
+    usual = Layout()
+    assert [axis.name for axis in AXES if not axis.is_off(usual)] == ["zero_stage"]
+
+
+def test_the_search_varies_an_axis_or_holds_it():
+    levels = {*SKELETON_COLUMNS, *POLICY_COLUMNS, "offload_optimizer"}
+    for axis in AXES:
+        tried = isinstance(axis.search, Tried)
+        assert tried == (axis.column in levels), (
+            f"planner/space/grid.py varies {axis.column}: {axis.column in levels}, its axis says {tried}"
+        )
+        assert isinstance(axis.search, Held) <= (axis.column in FIRST_KNOWN)
+
+
+@axes
+def test_an_axis_is_read_and_printed(axis, job_for):
+    off, on, model = sample_of(axis)
+    job = job_for(model, on)
+    assert axis.text(on) != axis.text(off)
+    others = [a for a in AXES if a.of(on) != a.of(off) or not a.is_off(on)]
+    said = ",".join(f"{a.option}={a.text(on)}" for a in others)
+    assert parse_layout(f"{said},dp={on.dp}" if "dp=" not in said else said, job.cluster) == on
+    assert layout_line(on, job.model) != layout_line(off, job.model)
+    assert change_text(on, off, job.model) != SAME
+    written = json.loads(json.dumps(layout_json(job, on)))
+    assert layout_from_json(written) == on
+    assert written != json.loads(json.dumps(layout_json(job, off)))
+
+
+@axes
+def test_an_axis_is_fixed_and_excluded(axis, job_for):
+    off, on, model = sample_of(axis)
+    job, table = job_for(model, on), LayoutTable.of([off, on])
+    text = "even" if isinstance(axis.search, Apart) else axis.text(on)
+    same = [False, True] if not isinstance(axis.search, Apart) else [True, False]
+    for excluded in (False, True):
+        choice = parse_choice(f"{axis.option}={text}", excluded=excluded)
+        refused = choice.rule().broken(job, table).tolist()
+        assert refused == [one == excluded for one in same]
+    for sentence in untried(Space(job), [replace(choice, excluded=False)]):
+        assert sentence.startswith(f"--fix {axis.option}=")
+
+
+@axes
+@pytest.mark.parametrize("runtime", EXPORTERS)
+def test_every_exporter_writes_or_refuses_every_axis(axis, runtime, job_for):
+    exporter, (off, on, model) = EXPORTERS[runtime], sample_of(axis)
+    if axis.name not in exporter.writes:
+        with pytest.raises(UnsupportedError, match=rf"{axis.name} = .*set it to"):
+            exporter(job_for(model, on, runtime), on)
+        return
+    scripts = []
+    for layout in (off, on):
+        job = job_for(model, layout, runtime)
+        config = replace(exporter(job, layout), summary=(), notes=())
+        scripts.append(LAUNCHERS["torchrun"](config, job.cluster, ()).text)
+    assert scripts[0] != scripts[1], (
+        f"the exporter of {runtime} says that it writes {axis.name}, and its launch is the same"
+    )
+
+
+def test_an_axis_that_is_not_written_is_refused(job_for):
+    exporter = EXPORTERS["megatron-lm"]
+    partly = replace(exporter, writes=exporter.writes - {"cp"})
+    layout = Layout(cp=2)
+    with pytest.raises(UnsupportedError, match="megatron-lm has no option for cp = 2: set it to 1"):
+        partly(job_for("small-dense", layout), layout)
+
+
+@axes
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_every_runtime_prices_or_refuses_every_axis(axis, runtime, job_for):
+    off, on, model = sample_of(axis)
+    job = job_for(model, on, runtime)
+    table = LayoutTable.of([off, on])
+    refused = [r.name for r in broken_rules(job, table)[1] if axis.column in r.columns]
+    if refused:
+        return
+    priced = price(job, machine_for(job), traits_of(job), table)
+    seconds, used = priced.step_seconds, priced.memory.used
+    assert seconds[0] != seconds[1] or used[0] != used[1], (
+        f"no formula and no rule reads {axis.column}: price it, or refuse it under {runtime}"
+    )
