@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
+from axis_pages import axes_page, rules_page
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
 from page_parts import QUESTIONS, Lines, documented, table
@@ -21,13 +22,9 @@ from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
 
 from trainplan.cli.main import plan
-from trainplan.costmodel.axes import RULED
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
-from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.machine import uncertainty
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.spec import cluster, layout, links, model, training
 from trainplan.costmodel.spec.evidence import calibration
 from trainplan.costmodel.step import simulate as explicit
@@ -80,28 +77,6 @@ def _help_text(text: str) -> Lines:
             yield from ("```text", block, "```", "")
         else:
             yield from (paragraph, "")
-
-
-def rules_page() -> Lines:
-    """Every rule: name, what it says, what it reads, where it comes from."""
-    yield from ("# Rules", "")
-    yield "A layout is legal when it breaks none of these. `plan search` counts refused layouts by"
-    yield "the first rule they break; `--fix` and `--exclude` add rules of your own, and `memory`"
-    yield "stands for layouts that do not fit."
-    yield ""
-    for axis in RULED:
-        yield from (f"## {axis.name}", "", *_rules(axis.rules))
-    for name, traits in RUNTIMES.items():
-        yield from (f"## Runtime {name}", "", f"Checked against {traits.version}.", "")
-        yield from _rules((*executed(traits), *traits.rules))
-
-
-def _rules(rules: Sequence[Rule]) -> Lines:
-    rows = [
-        (f"`{r.name}`", r.says, " ".join(f"`{c}`" for c in sorted(r.columns)), r.source)
-        for r in rules
-    ]
-    yield from table(("rule", "says", "reads", "source"), rows)
 
 
 def models_page() -> Lines:
@@ -255,6 +230,7 @@ def _fields(owner: type) -> Iterator[tuple[str, str]]:
 
 PAGES: Mapping[str, Callable[[], Lines]] = {
     "cli.md": cli_page,
+    "axes.md": axes_page,
     "rules.md": rules_page,
     "models.md": models_page,
     "gpus.md": gpus_page,

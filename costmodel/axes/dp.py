@@ -57,7 +57,7 @@ DP_REPLICATE = Axis(
     off=1,
     search=Held(
         says="the search does not try dp_replicate > 1",
-        why="it trades memory for traffic between nodes, which no published run has measured",
+        why="no run in examples/accuracy shards in groups, so its traffic is not checked",
     ),
     memory=Memory("rises", ("weights", "optimizer"), "states are sharded over fewer ranks"),
 )

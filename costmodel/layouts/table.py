@@ -136,10 +136,15 @@ class LayoutField:
         return self.codec.code(attrgetter(self.path)(layout))
 
 
+def _path(column: str) -> str:
+    part, _, inner = column.partition("_")
+    inside = column not in Layout.model_fields and part in Layout.model_fields
+    return f"{part}.{inner}" if inside else column
+
+
 def _fields() -> Mapping[str, LayoutField]:
     hints = get_type_hints(LayoutTable, include_extras=True)
-    paths = {n: n if n in Layout.model_fields else n.replace("_", ".", 1) for n in hints}
-    return {n: LayoutField(paths[n], hint.__metadata__[0]) for n, hint in hints.items()}
+    return {name: LayoutField(_path(name), hint.__metadata__[0]) for name, hint in hints.items()}
 
 
 FIELDS = MappingProxyType(_fields())

@@ -22,6 +22,8 @@ from trainplan.costmodel.step.estimate import price
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
+from trainplan.planner.plan.plan import Infeasible
+from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space.choices import broken_rules, parse_choice
 from trainplan.planner.space.grid import FIRST_KNOWN, SKELETON_COLUMNS, Space
 from trainplan.planner.space.outside_grid import untried
@@ -132,9 +134,9 @@ def test_an_axis_is_read_and_printed(axis, job_for):
     off, on, model = sample_of(axis)
     job = job_for(model, on)
     assert axis.text(on) != axis.text(off)
-    others = [a for a in AXES if a.of(on) != a.of(off) or not a.is_off(on)]
-    said = ",".join(f"{a.option}={a.text(on)}" for a in others)
-    assert parse_layout(f"{said},dp={on.dp}" if "dp=" not in said else said, job.cluster) == on
+    told = (a for a in AXES if {a.of(on), a.of(off)} != {a.of(Layout())})
+    said = ",".join(f"{a.option}={a.text(on)}" for a in told)
+    assert parse_layout(said, job.cluster) == on
     assert layout_line(on, job.model) != layout_line(off, job.model)
     assert change_text(on, off, job.model) != SAME
     written = json.loads(json.dumps(layout_json(job, on)))
@@ -171,6 +173,32 @@ def test_every_exporter_writes_or_refuses_every_axis(axis, runtime, job_for):
         scripts.append(LAUNCHERS["torchrun"](config, job.cluster, ()).text)
     assert scripts[0] != scripts[1], (
         f"the exporter of {runtime} says that it writes {axis.name}, and its launch is the same"
+    )
+
+
+@axes
+def test_every_axis_runs_somewhere(axis, job_for):
+    _, on, model = sample_of(axis)
+    jobs = (job_for(model, on, runtime) for runtime in RUNTIMES)
+    assert any(not broken_rules(job, LayoutTable.of([on]))[0] for job in jobs), (
+        f"every runtime refuses {on}: give {axis.name} a layout in SAMPLES of "
+        "tests/unit/test_axes.py that one of them runs"
+    )
+
+
+@pytest.mark.parametrize(
+    "axis", [a for a in AXES if isinstance(a.search, Held)], ids=lambda axis: axis.name
+)
+def test_a_search_says_that_it_holds_an_axis(axis, job_for):
+    if not isinstance(axis.search, Held):
+        return
+    _, on, model = sample_of(axis)
+    choice = parse_choice(f"{axis.option}={axis.text(on)}", excluded=False)
+    answer = search(job_for(model, on), SearchOptions(fix=(choice,)))
+    assert isinstance(answer, Infeasible)
+    [sentence] = answer.untried
+    assert sentence == (
+        f"--fix {axis.option}={axis.text(on)}: the search tries {axis.codec.text(axis.off)} only"
     )
 
 
