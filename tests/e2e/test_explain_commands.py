@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import TINY, plan, refused, with_value
-from tests.e2e.test_commands import keys
+from tests.e2e.test_commands import assert_frozen, keys
 
 KEYS = Path(__file__).parent / "explain_keys.json"
 PLANNED = ("--top", "3", "--output")
@@ -146,4 +146,4 @@ def test_the_keys_of_the_documents_are_frozen(asked):
     for question in asked:
         name = str(question[0])
         found.setdefault(name, set()).update(keys(plan(*question, "--json").json))
-    assert {name: sorted(paths) for name, paths in found.items()} == json.loads(KEYS.read_text())
+    assert_frozen(found, KEYS)
