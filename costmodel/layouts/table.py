@@ -59,7 +59,7 @@ class LayoutTable:
     recompute_method: Annotated[IntColumn, Names(RECOMPUTE_METHODS)]
     recompute_num_layers: Annotated[IntColumn, Count(absent=True)]
     offload_optimizer: Annotated[FloatColumn, Share("the optimizer kept in host memory")]
-    offload_modules: Annotated[IntColumn, Modules(OFFLOAD_MODULES, searched=True)]
+    offload_modules: Annotated[IntColumn, Modules(OFFLOAD_MODULES, by_request=True)]
     stages: Annotated[ObjectColumn, Stages()]
 
     def __len__(self) -> int:

@@ -24,8 +24,6 @@ LONGEST_NUMBER = 9
 """Digits; no field of a layout comes near it."""
 MOST_STAGES = 1 << 16
 BOOLEANS = MappingProxyType({"true": True, "1": True, "false": False, "0": False})
-FREE = -1
-"""Of modules: any set, and none."""
 
 
 class Codec(ABC):
@@ -33,18 +31,22 @@ class Codec(ABC):
 
     dtype: ClassVar[type] = np.int64
     """Of its column."""
+    free: ClassVar[float] = math.nan
+    """Code with which `--fix` leaves the choice to the search."""
 
-    @abstractmethod
     def code(self, value: object) -> object:
         """What a column holds for a value of a layout."""
+        return value
 
-    @abstractmethod
     def value(self, code: object) -> object:
         """The value of a layout that a column holds."""
+        return code
 
-    @abstractmethod
     def listed(self, value: object) -> int | float | str:
         """The value as documents list it."""
+        code = self.code(value)
+        assert isinstance(code, int | float)
+        return code
 
     @abstractmethod
     def read(self, name: str, text: str) -> object:
@@ -61,10 +63,6 @@ class Codec(ABC):
         Raises:
             SpecError: The text is of another kind.
         """
-
-    def is_free(self, code: float) -> bool:
-        """Does `--fix` with this code leave the choice to the search?"""
-        return False
 
     def text(self, value: object) -> str:
         """The value as `--layout` takes it."""
@@ -86,9 +84,6 @@ class Count(Codec):
     def value(self, code: object) -> int | None:
         assert isinstance(code, int)
         return None if self.absent and not code else code
-
-    def listed(self, value: object) -> int:
-        return self.code(value)
 
     def read(self, name: str, text: str) -> int:
         return whole(name, text) if self.least == 0 else at_least_one(name, text)
@@ -137,9 +132,6 @@ class Flag(Codec):
     def value(self, code: object) -> bool:
         return bool(code)
 
-    def listed(self, value: object) -> int:
-        return self.code(value)
-
     def text(self, value: object) -> str:
         return "true" if value else "false"
 
@@ -156,9 +148,10 @@ class Flag(Codec):
 class Modules(Codec):
     """A set of parts of a layer, coded by bits."""
 
+    free: ClassVar[float] = -1
     names: Sequence[str]
-    searched: bool = False
-    """The search tries none of them unless `--fix` says `free`."""
+    by_request: bool = False
+    """The search tries none of them unless `--fix` names some, or says `free`."""
 
     def code(self, value: object) -> int:
         return bits(value if isinstance(value, tuple) else (), self.names)
@@ -174,16 +167,13 @@ class Modules(Codec):
         return [word for word in text.split("+") if word]
 
     def chosen(self, name: str, text: str) -> float:
-        if self.searched and text == "free":
-            return FREE
+        if self.by_request and text == "free":
+            return self.free
         named = text.split("+") if text != "none" else []
         if unknown := [module for module in named if module not in self.names]:
             known = ", ".join(self.names)
             raise SpecError(f"no module {unknown[0]!r}; join some of {known} by +")
         return bits(named, self.names)
-
-    def is_free(self, code: float) -> bool:
-        return code == FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,16 +183,6 @@ class Share(Codec):
     dtype: ClassVar[type] = np.float64
     of: str
     """The whole, as a noun."""
-
-    def code(self, value: object) -> float:
-        assert isinstance(value, float)
-        return value
-
-    def value(self, code: object) -> float:
-        return self.code(code)
-
-    def listed(self, value: object) -> float:
-        return self.code(value)
 
     def read(self, name: str, text: str) -> float:
         try:
@@ -227,12 +207,7 @@ class Stages(Codec):
     """
 
     dtype: ClassVar[type] = np.object_
-
-    def code(self, value: object) -> object:
-        return value
-
-    def value(self, code: object) -> object:
-        return code
+    free: ClassVar[float] = 0
 
     def listed(self, value: object) -> str:
         return stages_text(value) if isinstance(value, tuple) else "even"
@@ -263,9 +238,6 @@ class Stages(Codec):
 
     def chosen(self, name: str, text: str) -> float:
         return one_of(name, text, ("free", "even"))
-
-    def is_free(self, code: float) -> bool:
-        return code == 0
 
 
 def bits(modules: Iterable[str], names: Sequence[str]) -> int:

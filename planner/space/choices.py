@@ -77,7 +77,7 @@ class Choice:
     @property
     def anything(self) -> bool:
         """`--fix stages=free` or `--fix offload_modules=free`: it refuses nothing."""
-        return not self.excluded and AXIS_OF_COLUMN[self.field].codec.is_free(self.value)
+        return not self.excluded and self.value == AXIS_OF_COLUMN[self.field].codec.free
 
     @property
     def offloads(self) -> bool:
