@@ -22,7 +22,8 @@ from trainplan.costmodel.axes import AXES, Held, Tried, grid
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.base import Offload, RuntimeTraits
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule

@@ -46,7 +46,7 @@ def consistency(folder):
         stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(folder / ".editable"), str(folder)))},
         check=False,
     )
 
@@ -54,8 +54,8 @@ def consistency(folder):
 @pytest.fixture(scope="module", name="copy")
 def _copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
-    for package in ("cli", "costmodel", "planner"):
-        shutil.copytree(ROOT / package, folder / package)
+    for package in (".editable", "cli", "costmodel", "planner", "profiler"):
+        shutil.copytree(ROOT / package, folder / package, symlinks=True)
     for name in ("pyproject.toml", "tests/conftest.py", "tests/unit/test_axes.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
