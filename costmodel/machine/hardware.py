@@ -171,26 +171,15 @@ def element_bytes(precision: str) -> int:
     return BYTES_FP8 if precision in LOW_PRECISION else wide
 
 
-def sustained_speed(gpu: str, precision: str) -> float:
-    """Sustained over burst speed of a GPU's products; of a relative where it has none itself.
+def sustained(known: Known, precision: str) -> float:
+    """Sustained over burst speed of a GPU's products, for curves that were not measured.
 
     Looks for the precision, then for the next lower ones, then for bf16, in the fits of the GPU
-    and of its stand-in.
+    and of its stand-in. Measured curves say by themselves how products run.
     """
-    stand_in = catalog.stand_in(gpu)
-    other = catalog.fitted(stand_in) if stand_in else FittedConstants()
-    return _sustained_of((catalog.fitted(gpu), other), precision)
-
-
-def sustained(known: Known, precision: str) -> float:
-    """As `sustained_speed`, for curves that were not measured: those say how products run."""
-    return _sustained_of((known.own, known.other), precision)
-
-
-def _sustained_of(fits: tuple[FittedConstants, FittedConstants], precision: str) -> float:
     family = {"mxfp8": ("mxfp8", "fp8"), "nvfp4": ("nvfp4", "mxfp8", "fp8"), "fp16": ()}
     for name in (*family.get(precision, (precision,)), "bf16"):
-        for constants in fits:
+        for constants in (known.own, known.other):
             if name in constants.sustained:
                 return constants.sustained[name].value
     return ASSUMED_SUSTAINED

@@ -1,6 +1,6 @@
 """Exact parameter counts, per part of the model.
 
-Tied embeddings count once; multi-token-prediction modules are reported apart (`mtp_params`).
+Tied embeddings count once; multi-token-prediction modules are left out.
 Source of every shape: the Hugging Face implementation of the family named in `model_type`.
 """
 
@@ -158,17 +158,6 @@ def head_params(model: ModelSpec) -> int:
     width = model.embedding_size or model.hidden_size
     projection = 0 if model.tie_word_embeddings else model.vocab_size * width
     return projection + (norm_params(model) if model.final_norm else 0)
-
-
-def mtp_params(model: ModelSpec) -> int:
-    """All multi-token-prediction modules; embedding and head are shared with the model.
-
-    Source: DeepSeek-V3, arXiv:2412.19437, section 2.2: two norms, a 2h x h projection, one layer.
-    """
-    layer = moe_layer_params(model) if model.moe else dense_layer_params(model)
-    h = model.hidden_size
-    module = layer + 2 * h * h + 3 * norm_params(model)
-    return model.num_nextn_predict_layers * module
 
 
 def num_parameters(model: ModelSpec) -> int:

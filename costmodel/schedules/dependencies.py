@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -266,11 +266,3 @@ def checked(program: Program) -> Program:
     if twice.any():
         raise SpecError(f"stage {ops[1][twice][0]} is run by two ranks: keep it on one")
     return program
-
-
-def without_padding(program: Program) -> Program:
-    """The program without columns in which no row has an op."""
-    longest = int(program.lengths.max())
-    cut = (m[:, :longest] for m in (program.kind, program.stage, program.microbatch))
-    kind, stage, microbatch = cut
-    return replace(program, kind=kind, stage=stage, microbatch=microbatch)

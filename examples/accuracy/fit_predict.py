@@ -14,8 +14,8 @@ from fit_rows import FloatColumn, Row, speed_key
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine import hardware
 from trainplan.costmodel.machine.constants import Machine, machine_of
-from trainplan.costmodel.machine.hardware import sustained_speed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import step_seconds
@@ -31,8 +31,10 @@ def _machine(case: Case, theta: Mapping[str, float], left_out: str | None) -> Ma
     gpu, precision = speed_key(case)
     half = "tf32" if precision == "tf32" else "bf16"
     half_speed = sustained(theta, gpu, half, left_out)
-    slower = sustained_speed(gpu, half) / half_speed
-    linear_slower = sustained_speed(gpu, precision) / sustained(theta, gpu, precision, left_out)
+    known = hardware.known_of(case.job.cluster.groups[0], None)
+    slower = hardware.sustained(known, half) / half_speed
+    linear_speed = sustained(theta, gpu, precision, left_out)
+    linear_slower = hardware.sustained(known, precision) / linear_speed
     architecture = catalog.gpu(gpu).architecture
     attention = ATTENTION_PRIOR[architecture] * math.exp(theta.get(f"attention {architecture}", 0))
     return replace(

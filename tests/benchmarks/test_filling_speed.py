@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.oracles.labels import labels
 from tests.properties.fillings import Deadline, pipeline
-from trainplan.planner.solvers.layers import labels, milp
+from trainplan.planner.solvers.layers import milp
 
 SIZES = {
     "8 stages, 61 layers, 2 ways": (pipeline(8, 61, 2, memory=0.9), 2, 5),

@@ -218,11 +218,14 @@ def fp8_scales(model: ModelSpec) -> int:
 def test_deepseek_v3_file_is_the_model_its_mtp_module_and_the_fp8_scales() -> None:
     """Source: https://huggingface.co/deepseek-ai/DeepSeek-V3, safetensors: 684,531,386,000.
 
-    The file repeats the embedding and the head inside the MTP module.
+    The file repeats the embedding and the head inside the MTP module, which is two norms, a
+    2h x h projection, one layer and a final norm: arXiv:2412.19437, section 2.2.
     """
     model = preset("deepseek-v3")
     repeated = 2 * params.embedding_params(model)
-    total = params.num_parameters(model) + params.mtp_params(model) + repeated
+    module = params.moe_layer_params(model) + 2 * model.hidden_size**2
+    module += 3 * params.norm_params(model)
+    total = params.num_parameters(model) + model.num_nextn_predict_layers * module + repeated
     assert total == 684_489_845_504
     assert total + fp8_scales(model) == 684_531_386_000
 

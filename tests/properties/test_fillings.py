@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.oracles.labels import labels
 from tests.properties.fillings import Deadline, Looks, every_answer, pipeline, problems
-from trainplan.planner.solvers.layers import labels, milp
+from trainplan.planner.solvers.layers import milp
 from trainplan.planner.solvers.layers.feasibility import allowed
 
 SOLVERS = [milp.solve, labels.solve]

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.makespans import makespan_seconds
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, makespan_seconds
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds, waves
 
 REPEATING = [name for name, schedule in SCHEDULES.items() if schedule.repeats]

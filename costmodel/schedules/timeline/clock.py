@@ -92,11 +92,6 @@ def boundary_of(duration: IntColumn, stages: int) -> IntColumn:
     return np.asarray(np.clip(stage - (kind == Op.FORWARD), 0, max(0, stages - 2)))
 
 
-def makespan_seconds(waves: Waves, seconds: StageSeconds, p2p: FloatColumn) -> FloatColumn:
-    """End of the last op of each candidate. Source: as `op_ends`."""
-    return np.asarray(place_ends(waves, seconds, p2p).max(axis=0))
-
-
 def first_start_seconds(seconds: StageSeconds, p2p: FloatColumn, pp: int) -> FloatMatrix:
     """When each rank starts its first pass; (candidate, rank).
 

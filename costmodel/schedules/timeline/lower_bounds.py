@@ -67,41 +67,6 @@ def makespan_lower_bound(
     return max(rank_bound([ends], rank) for rank in range(len(stages)))
 
 
-def span_lower_bound(
-    stages: IntMatrix, seconds: StageSeconds, num_microbatches: int, limits: Limits
-) -> float:
-    """Seconds that some rank takes from its first op to its last, whatever the schedule.
-
-    Steps whose ranks do not wait for one another at the end follow one another as far apart.
-    Parameters and exception as of `makespan_lower_bound`. Source: derived,
-    docs/explanation/schedules.md.
-    """
-    walk = walk_of(stages, seconds, num_microbatches, limits)
-    return max(
-        rank_bound([ends_of(seen_from(walk, rank))], rank) for rank in np.unique(walk.rank).tolist()
-    )
-
-
-def seen_from(walk: Walk, rank: int) -> Walk:
-    """The part of a walk between a rank's first op and its last.
-
-    Other ranks may still run weight gradients later, so theirs are left out, and their memory.
-    """
-    own = walk.rank == rank
-    first = int(np.flatnonzero(own)[0])
-    plenty = len(own) * walk.passes
-    return replace(
-        walk,
-        rank=walk.rank[first:],
-        before=walk.before[first:],
-        forward=walk.forward[first:],
-        backward=walk.backward[first:],
-        after=(walk.after * own)[first:],
-        hop=walk.hop[first:],
-        memory=np.where(own, walk.memory, plenty)[first:],
-    )
-
-
 def walk_of(
     stages: IntMatrix, seconds: StageSeconds, num_microbatches: int, limits: Limits
 ) -> Walk:
@@ -203,12 +168,3 @@ def _all_work(program: Program, seconds: StageSeconds, walks: list[Ends]) -> flo
             tails += [ends.releases(int(stage))[0] for stage in own]
         bounds.append(min(heads) + busy + min(tails) if heads else 0.0)
     return max(bounds)
-
-
-def smallest_memory_limit(stages: IntMatrix) -> int:
-    """Activations a rank must be able to hold for any schedule to exist.
-
-    The micro batch that first enters a rank's last stage still holds those of all its others; one
-    micro batch after the other needs no more. Source: derived.
-    """
-    return int((stages != NO_STAGE).sum(axis=1).max())

@@ -8,10 +8,6 @@ from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.training import Precision
 
 SCHEMA = "trainplan/calibration/v1"
-LEVEL = 0.8
-"""Probability that a scalar lies between its `low` and `high`."""
-
-
 LEAST_FACTOR, LARGEST_FACTOR = 0.02, 50.0
 """Beyond these the run is not what it is said to be."""
 

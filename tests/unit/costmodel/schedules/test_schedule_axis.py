@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.e2e.command import LLAMA, plan
+from tests.makespans import makespan_seconds
 from trainplan.cli.render.plan import others_part
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layouts.table import LayoutTable
@@ -19,7 +20,7 @@ from trainplan.costmodel.runtimes import RUNTIMES, runtime
 from trainplan.costmodel.schedules import SCHEDULES, program
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, makespan_seconds
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.cycles import waves
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.step.simulate import explicit

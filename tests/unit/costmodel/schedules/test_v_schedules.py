@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.makespans import makespan_seconds
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, held_passes, program_for
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
@@ -12,7 +13,7 @@ from trainplan.costmodel.schedules.dependencies import checked, waves_of
 from trainplan.costmodel.schedules.memory import held_along, peak_activations
 from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs.controllable_memory import half_limit, third_limit
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, makespan_seconds, run
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds
 
 NAMES = ("zb-h1", "zb-h2", "zb-auto", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo")

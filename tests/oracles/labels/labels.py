@@ -16,12 +16,12 @@ from itertools import combinations, islice, pairwise
 
 import numpy as np
 
+from tests.oracles.labels.completions import Path, best_weights, even
+from tests.oracles.labels.pareto import SAME, undominated
+from tests.oracles.labels.partial import Grown, Labels, Respects, joined, most_promising
 from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
 from trainplan.planner.solvers.layers.assignment import Counts, Filled, Filling
-from trainplan.planner.solvers.layers.completions import Path, best_weights, even
 from trainplan.planner.solvers.layers.feasibility import allowed, limits
-from trainplan.planner.solvers.layers.pareto import SAME, undominated
-from trainplan.planner.solvers.layers.partial import Grown, Labels, Respects, joined, most_promising
 from trainplan.planner.work.budget import Deadline
 
 NARROWEST, WIDER = 100, 8
