@@ -16,7 +16,8 @@ from trainplan.costmodel.machine.compute import (
 LOSS_PASSES = 5
 """Elements moved per logit by a fused vocabulary-parallel cross entropy, forward and backward.
 
-Source: derived: logits read twice, written once as gradient, fp32 exponentials in cache.
+Source: logits are read twice and their gradient is written, three elements; exponentials in fp32,
+two elements wide, pass memory once and are in cache otherwise.
 """
 UNFUSED_LOSS_PASSES = 12
 """As above, one kernel for each operation on an fp32 copy.

@@ -22,7 +22,8 @@ class Launches:
     def waiting_forward(self, busy: FloatColumn) -> FloatColumn:
         """Seconds a forward pass waits.
 
-        Source: derived; a pass takes the longer of host and GPU time.
+        Source: host and GPU work beside each other, so a pass takes the longer of both: the host's
+        seconds beyond the busy ones are waiting, and synchronisation waits in any case.
         """
         return np.maximum(self.sync_seconds, self.forward_seconds - busy)
 

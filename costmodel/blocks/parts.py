@@ -31,7 +31,11 @@ class PassSeconds:
 
     @property
     def total(self) -> FloatColumn:
-        """All terms: they run one after the other. Source: derived."""
+        """All terms: they run one after the other.
+
+        Source: each operation of a layer needs the result of the one before, so none runs beside
+        another and the seconds of all terms add up.
+        """
         busy = self.gemm + self.attention + self.elementwise + self.host
         return busy + self.tp_comm + self.cp_comm + self.ep_comm
 

@@ -15,7 +15,7 @@ REFERENCE_DUTY = 0.75
 
 Source: a dense layer without tensor parallelism, where most of them were fitted."""
 FASTEST, SLOWEST = 0.7, 1.2
-"""Bounds of the factor: clocks neither rise above burst nor fall without end. Source: sustained
+"""Bounds of the factor: clocks neither rise above burst nor fall without end. Source: `sustained`
 speeds of the catalog, 0.65 to 0.95 of burst."""
 
 
@@ -42,7 +42,8 @@ def clock_factor(machine: Machine, seconds: PassSeconds, idle: float) -> FloatCo
     Dynamic power grows as duty times frequency cubed, so that at a fixed power limit frequency
     falls as duty to the power of a third, less where other parts draw power.
     Measured products ran in bursts too short for the power limit, so none is faster than that.
-    Source: derived; the exponent is `power_exponent` of `Constants`.
+    Source: with power ~ duty f^3 held constant, f ~ duty^(-1/3) and seconds ~ duty^(1/3); the
+    exponent that fits is `power_exponent` of `Constants`.
     """
     duty = (seconds.gemm + seconds.attention) / (seconds.total + idle)
     factor = (duty / REFERENCE_DUTY) ** machine.constants.power_exponent

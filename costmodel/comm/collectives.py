@@ -221,7 +221,8 @@ def message_seconds(
 ) -> FloatColumn:
     """Seconds of one point-to-point message; `crossing` is the share that leaves the domain.
 
-    Source: Hockney model; inside the domain one link, outside one NIC.
+    Source: Hockney, Parallel Computing 20, 1994, start and bytes over bandwidth; inside the domain
+    one link, outside one NIC.
     """
     seconds: FloatColumn = machine.constants.p2p_alpha + message_bytes * (
         (1 - crossing) / link + crossing / nic

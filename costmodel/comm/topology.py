@@ -39,7 +39,8 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
     """Links of groups of `size` ranks at distance `stride`.
 
     Every member drives its own rail, so a group with several members in a domain uses as many NICs.
-    Source: derived; measured by NCCL's rail-aligned rings, as SimAI's nic_ratio tables show.
+    Source: n members of a domain send by n rails, so the group has n times the bandwidth of one
+    NIC; SimAI's nic_ratio tables of NCCL's rail-aligned rings measure the same.
     """
     inside, nodes = _spread(machine, size, stride)
     slowdown = np.ones(len(size))
@@ -74,7 +75,7 @@ def _spread(machine: Machine, size: IntColumn, stride: IntColumn) -> tuple[IntCo
 def link_speed(machine: Machine, stride: IntColumn) -> FloatColumn:
     """Bytes per second of one message between two GPUs of a domain at distance `stride`.
 
-    Source: fits of the machine.
+    Source: `Machine.link_bytes_per_second`, one column for each of STRIDES as measured or fitted.
     """
     return machine.link_bytes_per_second[stride_column(stride)]
 

@@ -50,7 +50,10 @@ Source: derived; Megatron Core `distrib_optimizer.py` clips and steps on the sha
 
 ADAM_STEP_BYTES = 28
 """Of these, what a fused Adam step alone moves: fp32 weight, gradient and moments read, all but the
-gradient written. Source: derived.
+gradient written.
+
+Source: fp32 weight, gradient and two moments are read, 4 x 4 bytes, and all but the gradient are
+written, 3 x 4 bytes: 28.
 """
 
 
@@ -240,7 +243,11 @@ def elementwise_seconds(machine: Machine, moved_bytes: FloatColumn) -> FloatColu
 
 
 def sum_columns(columns: Iterable[FloatColumn]) -> FloatColumn:
-    """Sum of columns; 0 for none. Source: derived."""
+    """Sum of columns; 0 for none.
+
+    Source: the empty sum is zero, and a zero without a shape takes the shape of any column that is
+    added to it.
+    """
     total: FloatColumn = np.zeros(())
     for column in columns:
         total = total + column

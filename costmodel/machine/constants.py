@@ -203,7 +203,8 @@ def _group_machine(
 def _cut(cluster: ClusterSpec) -> float:
     """Bandwidth of one GPU towards other groups where all GPUs of its node send; else infinite.
 
-    Source: derived, the adapter of a node over its GPUs.
+    Source: where all GPUs of a node send at once they share its adapter evenly; the node with most
+    GPUs has the smallest shares.
     """
     if len(cluster.groups) == 1 or cluster.between_groups is None:
         return float("inf")

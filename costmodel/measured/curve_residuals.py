@@ -24,7 +24,11 @@ from trainplan.costmodel.spec.evidence.profile import AttentionPoint, Collective
 from trainplan.costmodel.spec.gpu import CollectiveFit
 
 LEAST_POINTS = 3
-"""Fewer points say nothing about the shape of what a curve leaves. Source: derived."""
+"""Fewer points say nothing about the shape of what a curve leaves.
+
+Source: through two points goes a line that leaves nothing, so a third is the first that can tell a
+trend from scatter.
+"""
 COLLECTIVE_NUGGET = 0.01
 """Variance of one size's own error over that of what its curve leaves.
 

@@ -211,7 +211,8 @@ def _outside_bytes(points: Sequence[MemoryPoint]) -> float | None:
 def measured_links(profile: Profile) -> LinkSpec | None:
     """Bandwidth between all nodes; null where some pair was not measured, or a name is none.
 
-    Source: derived; median of the largest messages between two nodes.
+    Source: of a message of the largest size the start is the smallest part, so its bytes over its
+    seconds are nearest to the bandwidth; of both ways and all repeats the median counts.
     """
     names = [host.name for host in profile.hosts]
     named = len(set(names)) == len(names) == profile.num_nodes <= MOST_LINKED_NODES

@@ -39,7 +39,11 @@ OVERHEAD_SPREAD_SECONDS = 0.2
 LEAST_LEARNT = 0.5
 """A scalar is identified when the runs halve its spread. Source: assumed."""
 LEAST_LAYOUTS = 3
-"""Layouts it takes to fit more than the speed. Source: derived; one more than two scalars fit."""
+"""Layouts it takes to fit more than the speed.
+
+Source: bandwidth and fixed seconds are two scalars beside the speed, which two runs fit exactly; a
+third one is the first that tests them.
+"""
 TextColumn = NDArray[np.str_]
 NETWORK_FACTORS = np.exp2(np.linspace(-3, 2, 11))
 """Bandwidths each run is priced at; in between its logarithm is interpolated."""

@@ -47,7 +47,11 @@ class MemoryTable:
 
     @property
     def allocated(self) -> FloatColumn:
-        """Peak the allocator hands out. Source: derived, the sum of the terms."""
+        """Peak the allocator hands out.
+
+        Source: the terms are different tensors that live at the same moment, so the allocator has
+        handed out the bytes of all of them.
+        """
         kept = self.weights + self.gradients + self.optimizer + self.activations
         return kept + self.transients + self.in_transit
 
@@ -71,7 +75,8 @@ class MemoryTable:
         """Device memory no recomputation or offload can go below.
 
         Without activations, and with the largest share of the optimizer offloaded.
-        Source: derived; the other terms depend on neither, or grow with recomputation.
+        Source: activations are no fewer than none, and the largest offloaded share leaves least of
+        the optimizer; the other terms depend on neither, or grow with recomputation.
         """
         states = self.weights + self.gradients + (1 - most_offload) * self.optimizer
         kept = (states + self.transients).max(axis=0)
@@ -81,7 +86,8 @@ class MemoryTable:
     def used(self) -> FloatColumn:
         """Device memory of the fullest rank: reserved, context and communicators.
 
-        Source: derived.
+        Source: a job fails on the rank that needs most; its device holds what the allocator
+        reserved, and context and communicators beside it.
         """
         return np.asarray(self.reserved.max(axis=0) + self.outside_bytes)
 
@@ -198,7 +204,8 @@ def backward_bytes(
     """What lives while one layer runs backward: its gradients and what it recomputed.
 
     Under full recomputation a group of layers lives again.
-    Source: derived; logits are freed before the first layer runs backward.
+    Source: the head's backward pass frees the logits before the first layer runs backward; then one
+    layer's gradients, and what was dropped and is made again, live beside all that is kept.
     """
     kept = np.maximum(blocks.dense.kept_bytes, blocks.moe.kept_bytes)
     dropped = np.maximum(blocks.dense.dropped_bytes, blocks.moe.dropped_bytes)

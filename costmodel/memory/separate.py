@@ -36,7 +36,8 @@ def layer_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> F
     """What the backward pass of a layer adds to its kept tensors when the sum is largest.
 
     The gradient of the layer's output lives through all of it.
-    Source: derived, as in `mlp_gradient_bytes` and `expert_gradient_bytes`.
+    Source: the output's gradient lives through the whole pass, so it adds to the larger of the
+    inner sums, which `mlp_gradient_bytes` and `expert_gradient_bytes` derive moment by moment.
     """
     model = job.model
     inside = np.zeros(len(table))
@@ -71,7 +72,8 @@ def expert_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> 
     In the order of the backward pass: the shared expert; weighting the outputs, three tensors of
     rows; the last product; the activation, when those outputs are freed; the last of the first
     products, when all around the activation is. All experts are one weight.
-    Source: derived as `mlp_gradient_bytes`; `_grouped_mm` makes both of its gradients.
+    Source: PyTorch `derivatives.yaml`, `mm`, and `_grouped_mm`: both gradients are made while that
+    of the result is there; the lines of the sum are the moments above.
     """
     moe, storage = job.model.moe, job.training.storage_bytes
     assert moe is not None

@@ -86,7 +86,11 @@ class RankParams:
         return RankParams(self.shared[:, rows], expert, self.has_experts)
 
     def weighted(self, shared: FloatColumn, expert: FloatColumn) -> FloatColumn:
-        """Sum over the parameters of a weight for either sort. Source: derived."""
+        """Sum over the parameters of a weight for either sort.
+
+        Source: parameters of one sort are alike, so each sort adds its number times its own weight,
+        and the sum of both is that of all.
+        """
         total = self.shared * shared
         return total + self.expert * expert if self.has_experts else total
 
@@ -132,7 +136,11 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
 
 
 def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
-    """Parameters of each rank class. Source: derived; sums of blocks."""
+    """Parameters of each rank class.
+
+    Source: a rank holds whole blocks, so its parameters are for each kind the number of its blocks
+    times the parameters of one, experts apart.
+    """
     shared = ranks.dense * params.dense_layer + ranks.embedding * params.embedding
     shared += ranks.head * params.head
     expert = np.zeros((1, 1))

@@ -143,7 +143,8 @@ def ends_apart(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
 def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> LayerSeconds:
     """Gather one kind of block for each row; no weight is sharded yet.
 
-    Source: derived.
+    Source: rows with one key have the same block, so a row takes the seconds of its key; selective
+    recomputation runs in the backward pass and adds to it.
     """
     forward, backward = block.forward.total[key], block.backward.total[key] + recompute
     return LayerSeconds(
@@ -160,7 +161,9 @@ def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> Layer
 def rank_seconds(seconds: RowSeconds, ranks: Ranks) -> RankSeconds:
     """Work of each rank class and the way to it.
 
-    Source: derived; sums of blocks over the rank's virtual stages.
+    Source: blocks of a rank follow one another, so each kind adds its number times its seconds; the
+    way to rank r crosses the blocks before it and r messages, and home goes without weight
+    gradients where those run apart.
     """
     dense, moe, embedding = seconds.dense, seconds.moe, seconds.embedding
     forward = ranks.dense * dense.forward
@@ -194,7 +197,11 @@ def rank_seconds(seconds: RowSeconds, ranks: Ranks) -> RankSeconds:
 
 
 def _weight_seconds(seconds: RowSeconds, counts: Iterable[FloatColumn | BoolColumn]) -> FloatColumn:
-    """Weight gradients of so many blocks of each kind. Source: derived."""
+    """Weight gradients of so many blocks of each kind.
+
+    Source: a rank computes one weight gradient at a time, so the seconds of each kind count as
+    often as it has such blocks.
+    """
     some = zip(counts, seconds.by_kind, strict=False)
     return np.asarray(sum((count * block.weight for count, block in some), start=np.zeros(())))
 

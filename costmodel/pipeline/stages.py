@@ -205,7 +205,8 @@ def _classes(told_apart: IntColumn, passes: FloatColumn) -> tuple[IntColumn, Int
 def _by_chunk(kinds: Sequence[IntColumn], passes: FloatColumn) -> FloatColumn:
     """Passes in flight as far as they tell ranks apart: their sum where all chunks are alike.
 
-    Source: derived.
+    Source: where all chunks of a rank hold the same layers, a pass in flight holds as much on any
+    of them, so only the number of passes counts.
     """
     dense, moe, _, _, mtp = kinds
     even = (np.ptp(dense, axis=1) == 0) & (np.ptp(moe, axis=1) == 0) & (mtp[:, -1] == 0)
@@ -216,13 +217,21 @@ def _by_chunk(kinds: Sequence[IntColumn], passes: FloatColumn) -> FloatColumn:
 
 
 def _before(column: IntColumn, ranks: IntColumn) -> FloatColumn:
-    """Sum over the stages 0..rank-1 of the first chunk. Source: derived."""
+    """Sum over the stages 0..rank-1 of the first chunk.
+
+    Source: running sums behind a leading zero: entry r is the sum over the r stages in front of
+    rank r.
+    """
     total = np.concatenate([np.zeros((1, *column.shape[1:])), np.cumsum(column, axis=0)])
     return np.asarray(total[ranks], dtype=np.float64)
 
 
 def _held(passes: FloatColumn, layers: IntColumn) -> FloatColumn:
-    """Layers in flight: passes (class, chunk) times layers (class, chunk, N). Source: derived."""
+    """Layers in flight: passes (class, chunk) times layers (class, chunk, N).
+
+    Source: a pass in flight keeps all layers of its chunk, so layers in flight are passes times
+    layers, summed over the chunks of the rank.
+    """
     return np.asarray(np.einsum("kc,kcn->kn", passes, layers))
 
 

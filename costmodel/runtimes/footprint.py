@@ -29,7 +29,11 @@ Source: ai-dynamo/aiconfigurator system files, `other_mem`; agrees with nvidia-s
 COMMUNICATOR_BYTES = 0.4 * GB
 """NCCL buffers. Source: ai-dynamo/aiconfigurator system files, `nccl_mem` (0.34-0.41 GB)."""
 OUTSIDE_BYTES = CONTEXT_BYTES + COMMUNICATOR_BYTES
-"""Device memory the allocator does not manage. Source: derived, the sum."""
+"""Device memory the allocator does not manage.
+
+Source: the driver allocates the context and NCCL its buffers, each apart from the other and from
+the allocator, so their bytes add up.
+"""
 
 
 @dataclass(frozen=True, slots=True)

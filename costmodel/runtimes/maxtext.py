@@ -25,7 +25,7 @@ from trainplan.costmodel.spec.model import ModelSpec
 def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
     """Its policy that keeps some products, which is priced for plain attention.
 
-    Source: `configs/base.yml`, remat_policy.
+    Source: AI-Hypercomputer/maxtext `src/maxtext/configs/base.yml`, remat_policy.
     """
     return () if model.mla else (("maxtext_save_qkv_proj",),)
 

@@ -38,7 +38,11 @@ class RankSeconds:
 
     @property
     def pair(self) -> FloatColumn:
-        """Forward and backward of one micro batch. Source: derived."""
+        """Forward and backward of one micro batch.
+
+        Source: a rank runs one pass at a time, so a micro batch keeps it busy for the seconds of
+        one pass and then of the other.
+        """
         return self.forward + self.backward
 
 

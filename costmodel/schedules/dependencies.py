@@ -171,7 +171,10 @@ arXiv:2411.05288; O and R: ours."""
 
 
 def durations(program: Program) -> IntMatrix:
-    """Place of every op's duration: kind * passes with durations + pass. Source: derived.
+    """Place of every op's duration: kind * passes with durations + pass.
+
+    Source: durations lie flat in the order (kind, stage, chunk), so the place is (kind * stages +
+    stage) * chunks + chunk.
 
     Copies of a model share durations; a chunk of a sequence has its own.
     """

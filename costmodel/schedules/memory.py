@@ -23,7 +23,8 @@ def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
 
     `layers` has shape (rank, chunk); a rank without layers is fullest with most passes, of its
     other blocks. A pass is in flight from its forward op to the op that frees its activations.
-    Source: derived, counted op by op.
+    Source: counted op by op: passes in flight weigh as many layers as their chunk has, and the op
+    behind which the weights add up to most is the fullest moment.
     """
     passes = _passes(program, layers.shape[1])
     weight = np.where(layers.any(axis=1, keepdims=True), layers, 1)
@@ -34,7 +35,8 @@ def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
 def _passes(program: Program, chunks: int) -> IntMatrix:
     """Passes in flight of every chunk after every op; (row, position, chunk).
 
-    Source: derived, counted op by op.
+    Source: counted op by op: a forward op adds one pass to its chunk and the op that frees it takes
+    one away; the running sum is in flight.
     """
     change = program.starts_pass.astype(np.int64) - program.frees
     chunk = program.stage // program.pp
@@ -49,7 +51,8 @@ def _chunks(program: Program) -> int:
 def most_held(program: Program) -> IntMatrix:
     """Most passes of every chunk that are ever in flight, each by itself; (rank, chunk).
 
-    Source: derived, counted op by op.
+    Source: counted op by op: the largest of `_passes` behind any op of the rank, of each chunk by
+    itself.
     """
     held = _passes(program, _chunks(program))
     return np.asarray(held[: program.pp].max(axis=1))
@@ -58,8 +61,10 @@ def most_held(program: Program) -> IntMatrix:
 def held_moments(program: Program) -> tuple[IntMatrix, ...]:
     """Passes in flight on each rank when it may be fullest; of each rank, shape (moment, chunk).
 
-    At any other moment one of these has at least as many passes of every chunk. Source: derived,
-    counted op by op.
+    At any other moment one of these has at least as many passes of every chunk.
+
+    Source: memory grows with the passes of every chunk, so a moment is not the fullest one where
+    another has as many of each.
     """
     held = _passes(program, _chunks(program))
     moments = (np.unique(rank, axis=0) for rank in held[: program.pp])
@@ -67,7 +72,11 @@ def held_moments(program: Program) -> tuple[IntMatrix, ...]:
 
 
 def undominated(rows: IntMatrix | FloatColumn) -> IntColumn:
-    """Numbers of rows such that every other is nowhere larger than one of them. Source: derived."""
+    """Numbers of rows such that every other is nowhere larger than one of them.
+
+    Source: a row that is nowhere smaller has no smaller sum, so in the order of falling sums each
+    row need be compared with those kept before it alone.
+    """
     kept: list[int] = []
     for row in np.lexsort((np.arange(len(rows)), -rows.sum(axis=1))).tolist():
         if not kept or not (rows[kept] >= rows[row]).all(axis=1).any():
@@ -79,7 +88,10 @@ def peak_activations(program: Program, *, at_input_grad: bool = False) -> FloatC
     """Most activations each rank ever holds, of one micro batch through one virtual stage each.
 
     They are freed at the end of the weight gradient, or `at_input_grad`, at the end of the input
-    gradient. Without copies to the host. Source: derived, counted op by op.
+    gradient. Without copies to the host.
+
+    Source: `peak_activation_bytes` where each pass has one byte, freed as a whole by the op that is
+    named: bytes are then passes.
     """
     ones, none = np.ones(program.num_stages), np.zeros(program.num_stages)
     return peak_activation_bytes(program, *((ones, none) if at_input_grad else (none, ones)))
@@ -92,7 +104,10 @@ def peak_activation_bytes(
 
     Both arguments hold bytes of one micro batch for each virtual stage: what the end of the input
     gradient frees, and what the weight gradient still needs. A whole backward pass frees both.
-    Without copies to the host. Source: derived, counted op by op.
+    Without copies to the host.
+
+    Source: counted op by op: a forward op adds both parts, the input gradient takes the first and
+    the op that frees takes the second; the peak is the largest running sum.
     """
     stage, kind = program.stage % program.num_stages, program.kind
     early, late = at_input_grad[stage], at_weight_grad[stage]

@@ -191,7 +191,11 @@ def single_stage_program(kinds: Sequence[Sequence[int]], num_microbatches: int) 
 
 
 def placed(placement: Placement, pp: int, vpp: int) -> IntMatrix:
-    """Virtual stage that is each rank's chunk 0, 1, ...; shape (rank, chunk). Source: derived."""
+    """Virtual stage that is each rank's chunk 0, 1, ...; shape (rank, chunk).
+
+    Source: stages are numbered along the way of a micro batch: chunk c begins with stage c pp and
+    goes through all ranks, in a V from the last to the first where c is odd.
+    """
     rank, chunk = np.arange(pp)[:, None], np.arange(vpp)[None, :]
     back = (chunk % 2 == 1) & (placement == "v")
     return np.asarray(chunk * pp + np.where(back, pp - 1 - rank, rank))

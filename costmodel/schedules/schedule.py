@@ -45,7 +45,11 @@ class Schedule:
     bound: Callable[[Work], FloatColumn]
     """Seconds no simulated run goes below."""
     rounds_to_fill: int
-    """After this many times pp micro batches no rank ever holds more. Source: derived, tested."""
+    """After this many times pp micro batches no rank ever holds more.
+
+    Source: from there on the order of each rank repeats, and so does what it holds;
+    tests/unit/costmodel/schedules/test_schedules.py compares longer steps.
+    """
     placement: Placement = "loop"
     """Which virtual stages share a rank."""
     least_vpp: int = 1

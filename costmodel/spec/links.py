@@ -68,5 +68,8 @@ class Placement(Spec):
 
     @property
     def gain_fraction(self) -> float:
-        """Step time saved over the order of the cluster file. Source: derived."""
+        """Step time saved over the order of the cluster file.
+
+        Source: seconds saved over the seconds of the old order: (old - new) / old = 1 - new / old.
+        """
         return 1 - self.step_time_s / self.identity_step_time_s

@@ -66,7 +66,8 @@ class Energy:
     def floor_busy(self, table: LayoutTable) -> FloatColumn:
         """Busy seconds of one GPU that no recomputation can fall below.
 
-        Source: derived; each rank holds 1 / pp of the model.
+        Source: all ranks together run each micro batch through the whole model, the mean rank
+        through 1 / pp of it; what is recomputed only adds.
         """
         keys, key = distinct_keys(self.job, self.traits, table)
         kinds = blocks(self.job, self.machine, self.traits, keys)
@@ -75,7 +76,8 @@ class Energy:
     def busy(self, priced: Priced, *, apart: bool) -> FloatColumn:
         """Busy seconds of one GPU, mean over ranks; a lower bound unless ranks are `apart`.
 
-        Source: derived; every rank repeats what its recomputation says.
+        Source: the mean rank runs 1 / pp of the model and of what is recomputed selectively; layers
+        that are repeated as a whole are summed over the ranks that repeat them.
         """
         key, ranks = priced.key, priced.ranks
         total = _whole_model(self.job.model, priced.blocks)[key]
@@ -86,7 +88,11 @@ class Energy:
         return self._share(priced.table) * total
 
     def _share(self, table: LayoutTable) -> FloatColumn:
-        """Micro batches of a replica times the share of the model on one rank. Source: derived."""
+        """Micro batches of a replica times the share of the model on one rank.
+
+        Source: each micro batch of a replica goes through all `pp` ranks once, so the mean rank
+        runs 1 / pp of the model for each.
+        """
         return num_microbatches(self.job, table) / table.pp
 
 
@@ -132,7 +138,11 @@ def _counts(model: ModelSpec) -> tuple[int, ...]:
 
 
 def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
-    """Busy seconds of one micro batch through all blocks, both ways. Source: derived."""
+    """Busy seconds of one micro batch through all blocks, both ways.
+
+    Source: blocks follow one another, so busy seconds add up: of each kind the number of blocks
+    times those of both passes of one.
+    """
     passes = zip(_counts(model), kinds.by_kind, strict=True)
     return np.asarray(sum(n * (_busy(b.forward) + _busy(b.backward)) for n, b in passes))
 
@@ -140,7 +150,8 @@ def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
 def _selective(model: ModelSpec, priced: Priced) -> FloatColumn:
     """Busy seconds that selective recomputation adds: its seconds at the mix of a forward pass.
 
-    Source: derived.
+    Source: modules run again as they ran forward, so the share of their seconds that is busy is
+    taken to be that of the whole forward pass of the block.
     """
     kinds = zip(_counts(model), priced.blocks.by_kind, priced.seconds.by_kind, strict=True)
     parts = (n * seconds.recompute * _mix(block)[priced.key] for n, block, seconds in kinds)
@@ -148,7 +159,11 @@ def _selective(model: ModelSpec, priced: Priced) -> FloatColumn:
 
 
 def _mix(block: Block) -> FloatColumn:
-    """Busy share of the forward pass of a block. Source: derived."""
+    """Busy share of the forward pass of a block.
+
+    Source: busy seconds of the pass, as `_busy` weighs products and memory traffic, over all its
+    seconds; none where it takes none.
+    """
     total = block.forward.total
     return _busy(block.forward) / np.where(total > 0, total, 1.0)
 
@@ -156,7 +171,8 @@ def _mix(block: Block) -> FloatColumn:
 def _over_ranks(layers: FloatColumn, table: LayoutTable, *, apart: bool) -> FloatColumn:
     """Sum over ranks of what is known of each; of classes of ranks, pp times the least.
 
-    Source: derived; a row with fewer ranks than others repeats its last one.
+    Source: each rank counts once, and a row with fewer ranks than others repeats its last one,
+    which is left out; pp times the least class is no more than the sum over pp ranks.
     """
     if not apart:
         return np.asarray(table.pp * layers.min(axis=0))

@@ -84,7 +84,11 @@ class Priced:
 
     @property
     def update(self) -> FloatColumn:
-        """Seconds of the optimizer step, offloaded or not. Source: derived, their sum."""
+        """Seconds of the optimizer step, offloaded or not.
+
+        Source: the update of what is on the device and that of the offloaded share are taken one
+        after the other, so their seconds add up.
+        """
         return self.optimizer + self.offload
 
 
@@ -216,7 +220,8 @@ def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> 
 def _copying(machine: Machine, layer: LayerSeconds, copies: Copies) -> LayerSeconds:
     """A layer with what its copies to the host and back add to each pass.
 
-    Source: `LayerSeconds.beside`; derived: every byte is read from, or written to, device memory.
+    Source: `LayerSeconds.beside`; every byte that crosses the bus is also read from, or written to,
+    device memory.
     """
     copied = copies.copied_bytes
     return layer.beside(
@@ -239,7 +244,8 @@ def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
 def without_overhead(machine: Machine, seconds: float) -> float:
     """The sum of the terms that makes a step of so many seconds: `with_overhead` turned round.
 
-    Source: derived.
+    Source: `with_overhead` is a line a + b x: its values at 0 and at 1 are a and a + b, so x =
+    (seconds - a) / b.
     """
     nothing, one = with_overhead(machine, np.array([0.0, 1.0])).tolist()
     return float((seconds - nothing) / (one - nothing))

@@ -28,7 +28,8 @@ def boundary_seconds(
     """Seconds of one message between each stage and the next, and how long it keeps a join busy.
 
     All rows have one pp and vpp; `group` is (row, stage), both results are (row, boundary).
-    Source: derived; inside a group as `costmodel.step.estimate.p2p_seconds`.
+    Source: between two ranks of a group as `step.estimate.p2p_seconds` on the machine of the
+    group; between two groups over their join, busy for what the wire takes.
     """
     here, there = group[:, :-1], group[:, 1:]
     total, wire = np.zeros((2, *here.shape))

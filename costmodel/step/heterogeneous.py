@@ -141,7 +141,8 @@ def mixed_seconds(machine: Machine, mixed: Mixed) -> FloatColumn:
 def picked(parts: Sequence[FloatColumn], group: IntColumn) -> FloatColumn:
     """Of matrices alike in shape, one for each group, the entry of each place's group.
 
-    Source: derived, nothing is computed.
+    Source: nothing is computed: the group of a place is an index into the stacked matrices, and the
+    entry found there is taken as it is.
     """
     stack = np.stack([np.broadcast_to(part, group.shape) for part in parts])
     return np.asarray(np.take_along_axis(stack, group[None], axis=0)[0])
@@ -158,7 +159,11 @@ def _groups_of_ranks(table: LayoutTable) -> IntColumn:
 def _pipelines(
     job: Job, machine: Machine, traits: RuntimeTraits, parts: Sequence[Priced]
 ) -> list[Pipelines]:
-    """Rows of each shape, with the seconds of stages and messages. Source: derived."""
+    """Rows of each shape, with the seconds of stages and messages.
+
+    Source: a stage takes what it takes on the machine of its group, which the part priced there
+    knows; messages between stages are those of `boundary_seconds`.
+    """
     table, microbatches = parts[0].table, parts[0].microbatches
     first, code = distinct(table.schedule, table.pp, table.vpp, microbatches)
     found = []
@@ -182,7 +187,8 @@ def _pipelines(
 def _work(parts: Sequence[Priced], group: IntColumn, pipelines: Sequence[Pipelines]) -> RankSeconds:
     """Work of each rank in its group, and the way to it through the groups of the others.
 
-    Source: derived; as `costmodel.pipeline.bound.rank_seconds`.
+    Source: as `pipeline.bound.rank_seconds`, but the way to a rank is summed stage by stage,
+    because each stage takes the seconds of its own group.
     """
     reach, home = np.zeros((2, *group.shape))
     for one in pipelines:

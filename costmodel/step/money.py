@@ -38,7 +38,8 @@ def price_per_second(cluster: ClusterSpec) -> float:
 def run_steps(job: Job) -> int | None:
     """Optimizer steps of the whole run; null where its tokens are not given.
 
-    Source: derived, `tokens` over the tokens of one step, rounded up.
+    Source: each step takes `tokens_per_step` of the run's `tokens`, and the last step counts as a
+    whole one, so the quotient is rounded up.
     """
     tokens = job.training.tokens
     return None if tokens is None else math.ceil(tokens / job.training.tokens_per_step)
@@ -47,7 +48,8 @@ def run_steps(job: Job) -> int | None:
 def longest_step_seconds(job: Job, deadline_days: float) -> float:
     """Seconds a step may take so that the run ends in time.
 
-    Source: derived, the deadline over the steps of the run.
+    Source: the run is `run_steps` steps of equal length, so each may take the seconds of the
+    deadline over their number.
 
     Raises:
         SpecError: The tokens of the run are not given.

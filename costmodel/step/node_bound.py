@@ -41,7 +41,9 @@ def floor_seconds(
     empty, in both directions where every schedule waits for the whole backward pass on its way
     home. A schedule that sends input gradients first leaves the way there; one that counts a step
     from each rank's own first pass leaves neither. `each` prices pieces of the work, in order.
-    Source: derived; property-tested against `estimate.price`.
+    Source: the mean over ranks r = 0 ... pp - 1 of the text above, with r messages and max(0, r -
+    1) stages, (pp - 1)(pp - 2) / 2pp in the mean; tests/properties/test_bounds.py holds it below
+    `estimate.price`.
     """
     keys, key = distinct_keys(job, traits, table)
     priced = each(partial(_of_keys, job, machine, traits), keys.pieces(KEYS_AT_ONCE))
@@ -56,13 +58,17 @@ def floor_seconds(
 
 
 def _of_keys(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable) -> FloatColumn:
-    """The whole model and the cheapest crossing of a layer; (which, key). Source: the two below."""
+    """The whole model and the cheapest crossing of a layer; (which, key). Source: as below."""
     kinds = blocks(job, machine, traits, keys)
     return np.stack([_whole_model(job.model, kinds), _crossing(job.model, kinds, traits)])
 
 
 def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
-    """Forward and backward of one micro batch through all blocks. Source: derived, their sum."""
+    """Forward and backward of one micro batch through all blocks.
+
+    Source: a micro batch passes each block once each way, one after the other, so the seconds of a
+    kind count as often as the model has it.
+    """
     modules = model.num_nextn_predict_layers
     counts = model.num_dense_layers, model.num_moe_layers, 1, 1, modules
     return np.asarray(

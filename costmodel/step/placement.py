@@ -100,7 +100,11 @@ def _rank_seconds(
 
 
 def _slowest(costs: PlacementCosts, nodes: Nodes, orders: Orders, term: Term) -> FloatColumn:
-    """Seconds a term adds. Source: derived; the slowest link of a group sets its pace."""
+    """Seconds a term adds.
+
+    Source: a collective ends when its slowest pair has sent, so the largest slowdown among its
+    pairs decides what is added.
+    """
     slow = _between(nodes.slowdown, orders, term.pairs).max(axis=1, initial=1.0)
     return costs.added(term.added_seconds, slow)
 

@@ -85,13 +85,21 @@ class PlacementCosts:
 
     @property
     def step_seconds(self) -> float:
-        """With equal links: the estimate's step time. Source: derived."""
+        """With equal links: the estimate's step time.
+
+        Source: the pipeline or the rank that ends last, whichever is later, then the update; and
+        the overhead that every step has.
+        """
         ends = max(self.pipeline_seconds, *(rank.end_seconds for rank in self.ranks))
         seconds = np.array([ends + self.update_seconds])
         return float(with_overhead(self.machine, seconds)[0])
 
     def added(self, seconds: FloatColumn, slowdown: FloatMatrix) -> FloatMatrix:
-        """Seconds at the knots, at other slowdowns. Source: derived; linear between knots."""
+        """Seconds at the knots, at other slowdowns.
+
+        Source: linear between knots: a transfer takes a start and its bytes over the bandwidth,
+        which is linear in the slowdown.
+        """
         return np.asarray(np.interp(slowdown, self.knots, seconds))
 
 
@@ -146,7 +154,11 @@ def placement_costs(job: Job, machine: Machine, layout: Layout, nodes: Nodes) ->
 
 
 def _knots(nodes: Nodes) -> FloatColumn:
-    """All slowdowns, or some evenly spread in their logarithm. Source: derived."""
+    """All slowdowns, or some evenly spread in their logarithm.
+
+    Source: few slowdowns are all knots; of many, knots that grow by equal factors leave the same
+    relative distance between any two.
+    """
     found = np.unique(np.append(nodes.slowdown, 1.0))
     if len(found) <= MOST_KNOTS:
         return found
@@ -205,7 +217,10 @@ def _inside_seconds(priced: Sequence[Priced]) -> FloatMatrix:
     """What slower links add to a micro batch; shape (kind of traffic, knot, pipeline rank).
 
     The growth of the whole pass is shared out as the kinds grow, so what recomputation repeats
-    is in it. Source: derived.
+    is in it.
+
+    Source: the growth of a pass is divided among kinds of traffic in the ratio of their own growth,
+    so that the parts add up to the whole.
     """
     pairs = np.array([p.work.pair[:, 0] for p in priced])
     kinds = np.array([_communication(p) for p in priced]).transpose(1, 0, 2)
@@ -240,7 +255,8 @@ def _hop_seconds(priced: Sequence[Priced], step: Makespans, paths: Paths) -> Flo
     """What a slower link adds to a step on one hop that crosses nodes, at every knot.
 
     What messages add with equal links is shared evenly by the hops and grows with the message.
-    Source: derived.
+    Source: seconds that messages add over one message are the messages a step waits for; over the
+    hops that cross nodes, those of one hop, each longer by message - message[0].
     """
     message = np.array([p.seconds.p2p[0] for p in priced])
     crossing = int((paths[:, :, 0] != paths[:, :, 1]).sum(axis=1).max(initial=0))

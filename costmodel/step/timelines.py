@@ -114,7 +114,8 @@ def busy_with_messages(
     The pass of a sender ends with its message and that of the receiver begins with it. Both wait
     at once, so the receiver begins that much before the pass of the sender ends. Rows whose ranks
     do not wait stay as they are.
-    Source: derived; `Pipeline.waits_for_messages`.
+    Source: sender and receiver both spend the message, `Pipeline.waits_for_messages`, so it is
+    a part of both passes; they spend it at once, so the way between them is minus `sending`.
     """
     sending, p2p = priced.seconds.sending[rows, None], priced.seconds.p2p[rows, None]
     received = (sending > 0) * p2p
@@ -141,7 +142,10 @@ def _programs(
 def virtual_stage_seconds(job: Job, priced: Priced, rows: IntColumn) -> StageSeconds:
     """Seconds of every virtual stage; shape (row, stage).
 
-    All rows have one `pp` and `vpp`. Source: derived; sums of blocks.
+    All rows have one `pp` and `vpp`.
+
+    Source: blocks of a stage follow one another, so its passes are sums over kinds of the number of
+    blocks times their seconds; recomputed layers repeat theirs backward.
     """
     table = priced.table.take(rows)
     number = int(table.pp[0] * table.vpp[0])

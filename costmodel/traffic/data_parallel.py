@@ -23,7 +23,11 @@ from trainplan.costmodel.schedules.bounds import RankSeconds
 from trainplan.costmodel.traffic.overlap import gather_hiding, reduction_hiding
 
 ZERO_GRADIENT_BYTES = 4
-"""Bytes moved per accumulated fp32 gradient to zero it. Source: derived."""
+"""Bytes moved per accumulated fp32 gradient to zero it.
+
+Source: a gradient of 32 bits is overwritten with zero and not read before: 4 bytes are written for
+each of them.
+"""
 CPU_ADAM_PARAMS_PER_SECOND = 4.5e9
 """Parameters one node's CPUs update in a second.
 
@@ -142,7 +146,8 @@ def exposed_seconds(makespan: FloatColumn, ends: FloatColumn, traffic: FloatColu
 
     A rank sends as soon as its own last pass ends (`ends`), while others still run. The step ends
     when the last rank has sent, so more work on any rank never makes it end earlier.
-    Source: derived.
+    Source: the step ends at max(ends + traffic) over ranks, or with the makespan if that is later;
+    the traffic adds what lies between the two.
     """
     return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
 

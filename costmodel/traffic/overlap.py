@@ -24,7 +24,8 @@ class Hiding:
     def exposed(self, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
         """Seconds by which traffic outlasts passes of `compute` seconds a micro batch.
 
-        Source: derived; `reduction_hiding`.
+        Source: traffic of T seconds runs beside `window` passes of C seconds and outlasts them by T
+        - window C, but never by less than the part `least` T that nothing runs beside.
         """
         return np.maximum(self.least * traffic, traffic - self.window * compute)
 

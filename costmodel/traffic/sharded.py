@@ -136,7 +136,8 @@ def beside(
 def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
     """Half the time of a decoder layer that its own traffic does not use: what one end may use.
 
-    Source: derived; halves, because the two ends may lie beside one layer.
+    Source: traffic of t seconds beside a layer of F leaves F - t; embedding and head may lie beside
+    the same layer, so each may use one half.
     """
     return replace(
         layer,

@@ -48,7 +48,7 @@ FLOAT_BYTES = 4
 KERNEL_BYTES = {1: 2e9, 2: 3e9, 4: 3e9}
 BUCKET_BYTES = 500_000_000
 FEW_STAGES = 3
-"""With more, the first stage counts its messages twice. Source: estimate_p2p_pipeline_times."""
+"""With more, the first stage counts its messages twice. Source: `estimate_p2p_pipeline_times`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def stage_ends(num_layers: int, pp: int) -> list[slice]:
 
 
 def message_seconds(of: Measured, grid: Grid, degrees: Sequence[int]) -> FloatColumn:
-    """Of each stage and micro batch. Source: estimate_p2p_pipeline_times.
+    """Of each stage and micro batch. Source: `estimate_p2p_pipeline_times`.
 
     Args:
         of: What was measured.

@@ -70,7 +70,7 @@ class Prober:
     workers: Workers = ALONE
 
     def usable_bytes(self, job: Job) -> float:
-        """Device memory a rank may use. Source: capacity less the margin."""
+        """Device memory a rank may use. Source: `SearchOptions.memory_margin`."""
         return machine_for(job, self.measured).memory_bytes * (1 - self.options.memory_margin)
 
     def search(

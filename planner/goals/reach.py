@@ -62,7 +62,7 @@ class Reached:
 
     @property
     def lower_bound_s(self) -> float:
-        """No layout of the space is faster. Source: the search, if it was for time."""
+        """No layout of the space is faster. Source: as `Found.lower_bound_s`."""
         thrifty = self.target is not None and self.target.name == "energy"
         return self.found.floor_s if thrifty else self.found.lower_bound_s
 

@@ -70,7 +70,11 @@ class _Speed:
 
     @classmethod
     def of(cls, job: Job, step_time_s: float) -> _Speed:
-        """Source: derived; tokens of a step over its seconds."""
+        """Of the cluster and of one GPU.
+
+        Source: tokens of a step over its seconds are those of the cluster in a second; over its
+        GPUs, those of one.
+        """
         whole = job.training.tokens_per_step / step_time_s
         return cls(whole, whole / job.cluster.num_gpus)
 

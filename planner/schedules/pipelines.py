@@ -125,7 +125,11 @@ def freed_bytes(stages: Sequence[StageTimes]) -> tuple[tuple[float, float], ...]
 
 
 def _cut(seconds: FloatColumn, shares: FloatColumn) -> FloatMatrix:
-    """Seconds of each chunk of each stage, one row. Source: derived."""
+    """Seconds of each chunk of each stage, one row.
+
+    Source: the chunks of a stage share its seconds in the ratio of `shares`, which add up to one on
+    every stage.
+    """
     return np.asarray(np.outer(seconds, shares).reshape(1, -1))
 
 

@@ -147,5 +147,9 @@ def score(
 
 
 def below(bound: float, makespan: float) -> float:
-    """The bound, without what rounding puts above the makespan. Source: derived."""
+    """The bound, without what rounding puts above the makespan.
+
+    Source: a valid bound is not above a makespan that some order has, so where it is, by no more
+    than EQUALS, it is rounding, and the makespan is the bound.
+    """
     return makespan if makespan < bound <= makespan * EQUALS else bound

@@ -114,7 +114,8 @@ def skeleton_bytes(
 ) -> FloatColumn:
     """As `states_bytes`, of skeletons, with what one layer needs while it runs backward.
 
-    Source: derived, as `MemoryTable.least_used`.
+    Source: as `MemoryTable.least_used`: states with the largest share offloaded and no activations;
+    what a layer needs while it runs backward is there under every policy.
     """
     job, traits = space.job, space.traits
     table = table.replaced(offload_optimizer=most_offload(space, rules, table))

@@ -61,7 +61,7 @@ def ranks_straddle() -> Rule:
         columns=frozenset({"tp", "cp", "dp"}),
         broken=broken,
         says="searched apart, with every pipeline rank in one node group",
-        source="derived",
+        source="ranks of tp x cp x dp GPUs lie in one group each where that divides every group",
     )
 
 

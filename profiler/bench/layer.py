@@ -60,7 +60,11 @@ class Case:
 
     @property
     def flop(self) -> float:
-        """Forward. Source: derived; two for each weight a token meets, and the core."""
+        """Forward.
+
+        Source: a multiplication and an addition for each weight that a token meets, of its experts
+        alone, and the products of the attention core.
+        """
         model, moe, tp = self.model, self.model.moe, self.cut.tp
         met = attention_matrix_params(model) / tp
         if self.moe and moe:

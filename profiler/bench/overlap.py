@@ -112,7 +112,11 @@ class Counts:
 
 
 def counts(device: Literal["cuda", "cpu"], compute: float, communication: float) -> Counts:
-    """From the seconds of one product and one message alone. Source: derived, COVER."""
+    """From the seconds of one product and one message alone.
+
+    Source: n products take n `compute` seconds, so COVER n compute / communication messages outlast
+    them COVER times; the other way round with one message.
+    """
     products = max(LEAST_PRODUCTS[device], round(communication / compute))
     return Counts(
         products,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WIDTH = 4096
-"""Elements of a row. Source: hidden size of the models of 7 and 8 billion parameters."""
+"""Elements of a row. Source: `hidden_size` of models of 7 and 8 billion parameters."""
 ROWS = {"cuda": (2**12, 2**14, 2**16), "cpu": (2**8, 2**10, 2**12)}
 """Rows of one tensor: 32, 128 and 512 MiB in bf16 on a GPU, 4, 16 and 64 MiB in fp32 on a CPU."""
 

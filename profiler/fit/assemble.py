@@ -38,7 +38,11 @@ WITHOUT_GPU = {
     "overhead_seconds": "found on published runs of GPU clusters",
     "straggler_per_doubling": "found on published runs of GPU clusters",
 }
-"""Constants that a CPU does not have, and why. Source: derived."""
+"""Constants that a CPU does not have, and why.
+
+Source: the reasons are the values: what only GPUs do cannot be measured on a CPU, and what was
+found on clusters is not of one host.
+"""
 
 
 def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = ()) -> Profile:

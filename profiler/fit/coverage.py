@@ -204,7 +204,11 @@ class Known:
 
     @property
     def doubt(self) -> float:
-        """Part of the step time that measuring it would make sure of. Source: derived."""
+        """Part of the step time that measuring it would make sure of.
+
+        Source: a term with this share of the step moves it by share times scatter; measured, it
+        would still scatter by ERRORS, so the difference is what is won.
+        """
         return self.share * max(0.0, self.scatter_fraction - ERRORS["measured"])
 
 
@@ -248,7 +252,11 @@ def _known(
 
 
 def _terms(quantity: Quantity, *, num_nodes: int) -> tuple[str, ...]:
-    """In a single node, data-parallel traffic takes its links. Source: derived."""
+    """In a single node, data-parallel traffic takes its links.
+
+    Source: GPUs of one node reach each other by its links alone, so traffic that collectives
+    between nodes would carry goes there.
+    """
     if num_nodes > 1 or quantity.item != "collectives":
         return quantity.terms
     links = [one.terms for one in QUANTITIES if one.item == "collectives"]

@@ -33,7 +33,11 @@ from trainplan.costmodel.spec.training import Precision
 ROUNDS = 30
 """Rounds of reweighting; the fits of the recorded samples move by less than 0.1 % after 20."""
 LEAST_POINTS = 3
-"""A curve of three numbers needs as many points. Source: derived."""
+"""A curve of three numbers needs as many points.
+
+Source: three unknowns take three equations: fewer points leave one of the numbers free to be
+anything.
+"""
 LATENCY_ONLY = 4.0
 """A slope counts only if the largest message takes that many times the smallest. Source: derived;
 at 4 the start is a quarter of it, so an error of 5 % in the start moves the slope by 2 %."""
@@ -144,7 +148,8 @@ def left_out(
 
     NaN where too few points are left to predict any.
 
-    Source: derived; folds in place of single points keep it under a second.
+    Source: a point judges a curve that was fitted without it; folds in place of single points keep
+    that under a second.
     """
     errors: list[float] = []
     count = min(folds, len(points))
@@ -226,7 +231,8 @@ def fit_attention(
 def backward_efficiency(points: Sequence[AttentionPoint]) -> float | None:
     """Speed of the backward over that of the forward kernel; null where no backward was measured.
 
-    Source: derived; `ATTENTION_BACKWARD_FLOP` products against the forward pass.
+    Source: time is FLOP over speed, so the ratio of speeds is that of FLOP,
+    `ATTENTION_BACKWARD_FLOP`, over that of times.
     """
     ratios = [
         ATTENTION_BACKWARD_FLOP * p.forward.seconds / p.backward.seconds

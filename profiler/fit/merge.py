@@ -13,10 +13,17 @@ from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.profiler.fit.points import fitted
 
 AGREE = 3.0
-"""Timings agree within that many times their spread. Source: derived, three deviations."""
+"""Timings agree within that many times their spread.
+
+Source: three standard deviations hold 99.7 % of normal errors, so what differs by more is not the
+same thing measured twice.
+"""
 LEAST_SPREAD = 0.02
-"""Spread assumed where a timing states less. Source: derived; repeats of one run agree better than
-two runs do."""
+"""Spread assumed where a timing states less.
+
+Source: repeats of one run share its clocks and temperature and agree better than two runs do, so
+their spread alone is too small.
+"""
 
 MISSING_DEVICE = (
     "measure products and streams in one run, `plan profile --only gemm --only stream`, and give "
@@ -114,7 +121,8 @@ def _joined(
 def _device(profiles: Sequence[Profile]) -> GpuSpec | None:
     """Numbers of a device the catalog lacks: the most that any profile reached.
 
-    Source: derived; as in one profile, so that curves stay below them.
+    Source: a peak is the highest rate that any point reached, so under the highest of all profiles
+    the curves of each stay below it.
     """
     devices = [profile.device for profile in profiles if profile.device]
     return reduce(_better, devices) if devices else None

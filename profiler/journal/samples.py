@@ -13,7 +13,11 @@ from trainplan.costmodel.spec.evidence.profile import Point, Timing
 from trainplan.profiler.journal.timing import timing_of
 
 DIGITS = 6
-"""Significant ones that are kept. Source: derived; no clock resolves a millionth of a block."""
+"""Significant ones that are kept.
+
+Source: a block takes a millisecond or more, and a clock that resolves 0.1 us tells a ten-thousandth
+of it: digits behind the sixth say nothing.
+"""
 MOST_SAMPLES = 256
 """Of more, as many are kept, evenly spaced in time.
 

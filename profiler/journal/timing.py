@@ -21,7 +21,9 @@ FEWEST_REPEATS = 5
 Source: derived. Both bounds miss it when all samples lie on one side: 2 * 2**-5 = 6 %.
 """
 SCALE = 1.4826
-"""Source: derived. Standard deviation over median absolute deviation of a normal distribution."""
+"""Source: half of a normal distribution lies within 0.6745 standard deviations of its median, so
+one deviation is 1 / 0.6745 of the median absolute one.
+"""
 FAR_DEVIATIONS = 5.0
 NOISY_FRACTION = 0.05
 DRIFT_FRACTION = 0.05

@@ -1,14 +1,32 @@
 """A number without a source does not merge."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 
 import pytest
 
 from trainplan import costmodel
 
+ROOT = Path(__file__).parents[2]
 COLUMNS = ("FloatColumn", "tuple[FloatColumn, FloatColumn]")
+SOURCE = re.compile(r"Source:\s+(.*?)(?=\n\s*\n|Source:|\Z)", re.DOTALL)
+PUBLISHED = re.compile(r"arXiv:|https?://|\bet al\b|\bsection\b|\b(?:19|20)\d\d\b|@[0-9a-f]{7}")
+FOREIGN_FILE = re.compile(r"[\w/-]+\.(?:py|cc|cpp|cu|h|ya?ml)\b|--[a-z-]+")
+FOLDERS = "docs|examples|tests|costmodel|planner|profiler|cli"
+OWN_FILE = re.compile(rf"(?<![\w/])(?:{FOLDERS})/[\w./-]*\w")
+FOREIGN_REPOSITORY = re.compile(rf"(?<!\S)(?!(?:{FOLDERS})/)[\w-]+/[\w.-]+ ")
+MEASURED = re.compile(r"measured|assumed|tried|\btrace\b|\d %|\d (?:us|ms|s)\b|\b[AHB]\d00\b")
+MANUAL = re.compile(r"\bmanual\b|[Gg]uide|NVIDIA|Megatron-LM|eth-easl|its error message")
+REFERENCE = re.compile(
+    r"`[\w.]+`|\b[A-Z]+_[A-Z_]+\b|\bas (?:there|above|below|the class|in an estimate)\b"
+    r"|\bth(?:at|ose) of\b|\b(?:the|this) module\b|head of this file|\bthe constants\b"
+)
+WORDS_OF_A_DERIVATION = 12
+"""About two lines, fewer do not let a reader check anything."""
 
 
 def members(module):
@@ -40,3 +58,74 @@ def test_formulas_are_found():
 @pytest.mark.parametrize("function", list(formulas()))
 def test_every_formula_has_a_source(function):
     assert "Source:" in (function.__doc__ or "")
+
+
+def sources(text):
+    """What a text gives as its sources, one after the other."""
+    return [" ".join(found.split()) for found in SOURCE.findall(text)]
+
+
+def exists(path):
+    """Is it a file of the repository, or the beginning of the name of one?"""
+    return (ROOT / path).exists() or any(ROOT.glob(f"{path}*"))
+
+
+def is_real(source):
+    """Is it a publication, a file, a measurement, another formula, or a derivation to check?"""
+    own = [] if FOREIGN_REPOSITORY.search(source) else OWN_FILE.findall(source)
+    if not all(map(exists, own)):
+        return False
+    said = re.sub(r"\b(?:the module; )?derived\b[,.:;]?", "", source, flags=re.IGNORECASE)
+    known = (PUBLISHED, MEASURED, MANUAL, FOREIGN_FILE, OWN_FILE, REFERENCE)
+    return any(kind.search(said) for kind in known) or len(said.split()) >= WORDS_OF_A_DERIVATION
+
+
+def modules():
+    folders = ("costmodel", "planner", "profiler", "cli", "examples")
+    files = (path for name in folders for path in sorted((ROOT / name).rglob("*.py")))
+    return [path for path in files if "ource" in path.read_text("utf-8")]
+
+
+def texts(path):
+    """Strings of a module that name a source; those of rules are the whole string."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield from sources(str(node.value.value))
+        if isinstance(node, ast.keyword) and node.arg == "source":
+            value = node.value.value if isinstance(node.value, ast.Constant) else ""
+            yield from [value] if "derived" in str(value) else []
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_source_is_one_that_a_reader_can_check(path):
+    assert [source for source in texts(path) if not is_real(source)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "derived.",
+        "their sum.",
+        "derived, their sum.",
+        "the module; derived.",
+        "derived, docs/explanation/no-such-page.md.",
+        "docs/decisions/9999.",
+    ],
+)
+def test_a_word_is_no_source(source):
+    assert not is_real(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "derived; Qi et al., arXiv:2401.10241, section 3.2.",
+        "derived, docs/explanation/search.md.",
+        "docs/decisions/0011.",
+        "as `place_ends`.",
+        "derived: each logit is read twice and written once, and 4 of its 6 bytes are in a cache.",
+    ],
+)
+def test_a_paper_a_page_another_formula_and_a_derivation_are_sources(source):
+    assert is_real(source)

@@ -122,7 +122,11 @@ def _gathered_groups(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
 
 
 def _gathered_bytes(shapes: Shapes) -> tuple[FloatColumn, FloatColumn]:
-    """Keys and values of the whole sequence on one rank, as stored. Source: derived."""
+    """Keys and values of the whole sequence on one rank, as stored.
+
+    Source: a rank stores its share of the sequence and gathers those of all `cp` ranks, as wide as
+    keys and values are together; latent attention has values of a width of their own.
+    """
     model, table = shapes.job.model, shapes.table
     both = key_value_width(shapes)
     values = value_columns(model) / table.tp if model.mla else both / 2
@@ -201,7 +205,8 @@ def _reorders(shapes: Shapes) -> tuple[FloatColumn, FloatColumn]:
 def _step_seconds(shapes: Shapes, ring: Group, token_bytes: FloatColumn) -> FloatColumn:
     """One message to the next rank of the ring, so many bytes of each token.
 
-    Source: derived; one message leaves a domain per step, by one NIC.
+    Source: in each step a rank sends to the next one of the ring alone, so one message leaves a
+    domain, by one NIC: what the group has, over its members in a domain.
     """
     machine = shapes.machine
     link = link_speed(machine, ring.stride)

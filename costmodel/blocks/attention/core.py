@@ -38,10 +38,11 @@ Source: derived: norm reads 1 and writes 1, residual reads 2 and writes 1, twice
 LEGACY_RESIDUAL_PASSES = 13
 """As above with bias, dropout and its mask in the residual kernel.
 
-Source: derived from Megatron-LM `bias_dropout_add_fused`: a mask written, bias and mask read.
+Source: Megatron-LM `fused_bias_dropout.py`, bias_dropout_add: mask written, bias and mask read.
 """
 ROPE_PASSES = 3
-"""Elements moved per rotated one. Source: derived: read, write, and the cos/sin operands."""
+"""Elements moved per rotated one. Source: x cos + rotate(x) sin reads an element and its operand,
+and writes the element: three."""
 KERNELS = 9
 """Kernels of one dense layer forward beside the products. Source: trace of a TE layer."""
 MASK_BYTES = 1

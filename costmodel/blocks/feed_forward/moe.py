@@ -36,8 +36,10 @@ from trainplan.costmodel.spec.model import MoeSpec
 ROUTER_KERNELS = 8
 """Small kernels of router and top-k. Source: trace of a Megatron Core MoE layer."""
 ROUTER_BYTES = 16
-"""Bytes moved per token and expert by softmax, top-k and the load-balancing loss. Source: derived:
-fp32 logits and probabilities, each read and written."""
+"""Bytes moved per token and expert by softmax, top-k and the load-balancing loss.
+
+Source: logits and probabilities are fp32, 4 bytes each, and each is written once and read once.
+"""
 
 PERMUTE_PASSES, SORT_PASSES = 2, 4
 """Passes over the routed rows of measured kernels: tokens are copied to the rows of their experts
@@ -142,7 +144,8 @@ def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
 def _elementwise(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
     """Seconds of the expert activation alone, and of all memory-bound kernels in both passes.
 
-    Source: derived; bytes moved by `_permutation` and ROUTER_BYTES; `costmodel.blocks.operations`.
+    Source: memory-bound kernels take their bytes over the bandwidth: two or three tensors of the
+    activation, ROUTER_BYTES, those of `_permutation` and of `costmodel.blocks.operations`.
     """
     moe, machine = routing.moe, shapes.machine
     tensors = 3 if shapes.job.model.gated_mlp else 2

@@ -76,7 +76,8 @@ def alternating_held(
 
     After the warm-up every forward pass is followed by a backward pass, so only the moments behind
     a forward pass count; they repeat with every `group` of micro batches.
-    Source: derived from the order of passes; tested against the program.
+    Source: behind the warm-up, moment i of a rank follows `warmup + 1 + i` forward and i backward
+    passes; their difference by chunk is held. Tests compare it with the program.
     """
     pp, vpp = layers.shape
     passes = len(order.forward_chunk)

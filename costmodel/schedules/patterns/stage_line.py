@@ -64,7 +64,11 @@ class Line:
         ]
 
     def latency(self, stage: int, other: int) -> float:
-        """Seconds of a message between two stages. Source: derived."""
+        """Seconds of a message between two stages.
+
+        Source: stages of one rank share its memory and send nothing; between two ranks a message
+        takes `p2p`, whichever stages they are of.
+        """
         return self.p2p if self.rank_of[stage] != self.rank_of[other] else 0.0
 
     def program(self, order: Order) -> Program:

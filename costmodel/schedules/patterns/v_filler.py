@@ -82,7 +82,11 @@ class Filler:
 
     @property
     def makespan(self) -> int:
-        """End of the last op. Source: derived."""
+        """End of the last op.
+
+        Source: the clock of a rank is the end of its last op, and the schedule has ended when all
+        ranks have.
+        """
         return max(self.clock)
 
     @property

@@ -55,7 +55,11 @@ def program(shape: Shape, relative: RelativeSeconds) -> Program:
 
 
 def too_few(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:
-    """Are there fewer micro batches than ranks? Source: derived; a group would not fill."""
+    """Are there fewer micro batches than ranks?
+
+    Source: a group is `pp` micro batches or more, so that its first one is back on rank 0 when the
+    next chunk is due; fewer than `pp` fill none.
+    """
     return np.asarray(num_microbatches < pp)
 
 

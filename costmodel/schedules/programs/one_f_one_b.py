@@ -43,7 +43,7 @@ def bound(work: Work) -> FloatColumn:
     Rank r holds at most p - r micro batches, so from a backward pass on rank r the path up to rank
     0 and down again with the micro batch p later replaces r of rank r's own pairs; every such
     detour that is longer than the pairs it replaces adds to (1).
-    Source: derived, docs/explanation/search.md.
+    Source: docs/explanation/search.md, "The pipeline bound".
     """
     seconds = work.seconds
     way = seconds.reach + seconds.home

@@ -39,7 +39,11 @@ class Slots(NamedTuple):
 
     @property
     def length(self) -> int:
-        """One micro batch. Source: derived."""
+        """One micro batch.
+
+        Source: in one block of the schedule a rank runs F, B and its two shares S and T of the
+        output layer, one after the other.
+        """
         return self.forward + self.backward + 2 * self.share
 
     @property
@@ -56,7 +60,10 @@ def program(shape: Shape, relative: RelativeSeconds, *, barriers: int) -> Progra
 
     The last rank ends F at time d of the block. Each rank runs S in the first gap behind d, one
     block at most later; T a block after S; the last rank its B as many blocks after d as there are
-    barriers. Source: derived from the dependencies that the module names.
+    barriers.
+
+    Source: each start is a place in the repeating block, moved back by whole blocks until what the
+    module says the op needs has been done.
     """
     slots, pp = Slots(), shape.pp
     done = (pp - 1) * slots.stride + slots.forward

@@ -156,7 +156,8 @@ class Greedy:
 def timed(kinds: Kinds, relative: RelativeSeconds) -> tuple[int, int]:
     """Longest time of any rank from its first op to its last, and the end of the last op.
 
-    Source: longest path through the order and data edges.
+    Source: an op starts when the op before it on its rank and its input have ended, a message
+    later: the longest path through these edges.
     """
     last, p2p = len(kinds) - 1, relative.p2p
     ends: tuple[list[list[int]], ...] = tuple([[] for _ in kinds] for _ in PASSES)

@@ -35,7 +35,8 @@ class StageSeconds:
     def by_kind(self) -> FloatMatrix:
         """Seconds of every kind of op on every stage, end to end in the order of `Op`.
 
-        Source: derived.
+        Source: `backward` is the input gradient followed by the weight gradient, so the input
+        gradient alone takes what is left without `weight`.
         """
         sent = self.backward - self.weight
         return np.concatenate(
@@ -65,7 +66,10 @@ def place_ends(waves: Waves, seconds: StageSeconds, p2p: FloatColumn) -> FloatMa
 
     An op starts when its row is free and its inputs have arrived; a message between ranks takes
     `p2p` seconds and occupies nobody. Where messages differ, `p2p` has a column for those between
-    each stage and the next. Source: longest path through the order and data edges.
+    each stage and the next.
+
+    Source: an op starts when the op before it on its rank and its inputs have ended, a message
+    later: the longest path through these edges.
     """
     end = np.zeros((len(waves.op) + 1, len(p2p)))
     durations = np.ascontiguousarray(seconds.by_kind.T)
@@ -86,7 +90,10 @@ def place_ends(waves: Waves, seconds: StageSeconds, p2p: FloatColumn) -> FloatMa
 def boundary_of(duration: IntColumn, stages: int) -> IntColumn:
     """Number of the stage before the boundary that the input of an op crosses, if it does.
 
-    `duration` is as in `Wave`. Source: derived; forward passes come from the stage before.
+    `duration` is as in `Wave`.
+
+    Source: a forward pass on stage s has its input from stage s - 1, across boundary s - 1, a
+    backward pass from stage s + 1, across boundary s.
     """
     kind, stage = np.divmod(duration, stages)
     return np.asarray(np.clip(stage - (kind == Op.FORWARD), 0, max(0, stages - 2)))
@@ -112,12 +119,20 @@ class Timeline:
 
     @property
     def seconds(self) -> FloatMatrix:
-        """Seconds of every op; 0 where a row has none. Source: derived."""
+        """Seconds of every op; 0 where a row has none.
+
+        Source: an op runs from its start to its end without a break, so it takes the difference of
+        the two.
+        """
         return self.end - self.start
 
     @cached_property
     def makespan(self) -> float:
-        """From the start of the first op to the end of the last. Source: derived."""
+        """From the start of the first op to the end of the last.
+
+        Source: the clock is at 0 when the first op starts, so the latest end of any op is the whole
+        length.
+        """
         return float(self.end.max())
 
     @property
@@ -137,7 +152,11 @@ class Timeline:
 
     @property
     def bubble_fraction(self) -> float:
-        """Share of the makespan that the mean rank idles. Source: derived."""
+        """Share of the makespan that the mean rank idles.
+
+        Source: `pp` ranks have `pp` makespans of time and work for the seconds of their ops; the
+        rest, as a share, is idle.
+        """
         busy = self.seconds[: self.program.pp].sum()
         whole = self.makespan * self.program.pp
         return float(1 - busy / whole) if whole > 0 else 0.0
@@ -152,7 +171,10 @@ class Timeline:
 
         Held from the start of the forward pass to the end of the `freeing` op, or of the whole
         backward pass; copied ones leave when their copy ends and are back when the copy back
-        starts. Source: derived.
+        starts.
+
+        Source: each start adds one and each end takes one, ends first at the same moment; the
+        largest running sum is the peak, and a chunk of a sequence is a part of an activation.
         """
         ops = self.program
         gives = ops.starts_pass | (ops.kind == Op.RELOAD)

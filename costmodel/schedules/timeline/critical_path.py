@@ -70,7 +70,11 @@ class Paths:
         return self.take(np.array(list(first.values()), dtype=np.int64))
 
     def seconds(self, stages: StageSeconds, p2p: FloatColumn) -> FloatMatrix:
-        """Length of every path for every candidate; shape (candidate, path). Source: derived."""
+        """Length of every path for every candidate; shape (candidate, path).
+
+        Source: a path takes the seconds of its ops and messages, so it is linear in how often it
+        crosses each stage and each boundary.
+        """
         passes = stages.forward @ self.forward.T + stages.backward @ self.backward.T
         sent = np.outer(p2p, self.hops) if p2p.ndim == 1 else p2p @ self.crossed.T
         return np.asarray(passes + stages.weight @ self.weight.T + sent)
@@ -156,7 +160,10 @@ class Run:
         A path that stays on one rank for more than half of the rank's ops is there in the middle of
         the run, between warm-up and drain. A longer run repeats what the rank does there, and what
         comes later, on whatever rank, is the same for later micro batches: so the path goes on for
-        longer. Source: derived; tested against the longer run.
+        longer.
+
+        Source: the paragraph above is the proof; tests/properties/test_long_paths.py compares with
+        longer runs.
         """
         if not by:
             return self.paths.distinct()

@@ -63,7 +63,8 @@ def relative_seconds(
 SHORTEST_CYCLES = 6
 """Groups of `pp` micro batches in the first shortened run: warm-up, three equal cycles, drain.
 
-Source: derived; the warm-up of any rank is shorter than two cycles.
+Source: the warm-up of any rank is shorter than two cycles, so of six cycles at least four lie
+behind it: three equal ones and the one in which the drain begins.
 """
 PERIODIC_TOLERANCE = 1e-11
 """Largest relative difference of two cycles that count as equal: rounding, nothing more."""

@@ -29,12 +29,20 @@ EQUALS = 1 + 1e-9
 
 
 def reaches(makespan: float, lower_bound: float) -> bool:
-    """Is a makespan its bound, up to rounding? Source: derived."""
+    """Is a makespan its bound, up to rounding?
+
+    Source: no makespan is below its bound, so one above it by no more than EQUALS, which the
+    rounding of sums explains, equals it.
+    """
     return makespan <= lower_bound * EQUALS
 
 
 def gap_fraction(makespan: float, lower_bound: float) -> float:
-    """By how much a makespan is longer than its bound. Source: derived."""
+    """By how much a makespan is longer than its bound.
+
+    Source: makespan = (1 + gap) bound, solved for the gap; a bound of 0 has no work and leaves no
+    gap.
+    """
     return makespan / lower_bound - 1 if lower_bound > 0 else 0.0
 
 
@@ -57,8 +65,9 @@ def makespan_lower_bound(
     """Seconds from the first op to the last that no legal schedule goes below.
 
     `stages` are the virtual stages of each rank, shape (rank, chunk), as of `program.placed`;
-    `NO_STAGE` where a rank has fewer than others. `seconds` has one candidate. Source: derived,
-    docs/explanation/schedules.md.
+    `NO_STAGE` where a rank has fewer than others. `seconds` has one candidate.
+
+    Source: docs/explanation/schedules.md, "One rank" and "One memory".
 
     Raises:
         SpecError: No schedule exists under the memory limit.
@@ -105,7 +114,7 @@ def program_lower_bound(
     stage; null: the most that any rank of the program holds. Where activations wait on the host,
     any number may be on their way, so no limit counts. Every copy of a model keeps its micro
     batches; chunks of a sequence count with the seconds of the shortest one, and once with all.
-    Source: derived, docs/explanation/schedules.md.
+    Source: docs/explanation/schedules.md, "Programs".
     """
     if memory_limit is None:
         memory_limit = int(np.ceil(peak_activations(program).max()))
@@ -145,7 +154,11 @@ def _shortest(seconds: StageSeconds, program: Program) -> StageSeconds:
 
 
 def _shares(program: Program, seconds: StageSeconds) -> FloatColumn:
-    """Seconds of every rank's shares of the output layer. Source: derived."""
+    """Seconds of every rank's shares of the output layer.
+
+    Source: every micro batch has both shares on each rank, so a rank needs the seconds of both
+    times the number of micro batches.
+    """
     none = np.zeros(program.pp)
     if not program.barriers:
         return none

@@ -49,7 +49,11 @@ class Ends:
     """As of `earliest` on the walk backwards: of the k-th last end, what is left then."""
 
     def tasks(self, stage: int) -> Iterator[Tasks]:
-        """The ops of one stage. Source: derived; the k-th start is followed by the k-th end."""
+        """The ops of one stage.
+
+        Source: ops of a kind on a stage are alike: the k-th to start is the k-th to end, so it has
+        the k-th head, and the k-th tail counted from the last of the mirrored walk.
+        """
         walk = self.walk
         for op, mirrored, seconds in (
             (FORWARD, BACKWARD, walk.forward),
@@ -62,13 +66,18 @@ class Ends:
     def releases(self, stage: int) -> FloatColumn:
         """Seconds left at least when a stage frees its k-th last activations.
 
-        Source: derived; a weight gradient of no length runs at once.
+        Source: in the mirrored walk that is the start of the weight gradient; one of no length ends
+        with the input gradient, whose mirror image is a forward pass.
         """
         mirrored = BEFORE if self.walk.after[stage] > 0 else FORWARD
         return np.asarray(self.tails[mirrored, stage])
 
     def lifetime(self, stage: int) -> float:
-        """Least seconds that a stage holds the activations of one micro batch. Source: derived."""
+        """Least seconds that a stage holds the activations of one micro batch.
+
+        Source: docs/explanation/schedules.md, "One memory": from the forward pass along the walk to
+        the end of the weight gradient.
+        """
         freed = self.heads[AFTER, stage, 0] + self.walk.after[stage]
         return float(freed - self.heads[FORWARD, stage, 0])
 
@@ -81,7 +90,7 @@ def ends_of(walk: Walk) -> Ends:
 def rank_bound(walks: list[Ends], rank: int, beside: float = 0.0) -> float:
     """Seconds that one rank needs for its stages of all walks, and for `beside` other work.
 
-    Source: derived, docs/explanation/schedules.md.
+    Source: docs/explanation/schedules.md, "One rank" and "One memory".
     """
     hosted = [(ends, int(s)) for ends in walks for s in np.flatnonzero(ends.walk.rank == rank)]
     if not hosted:
@@ -99,7 +108,9 @@ def rank_bound(walks: list[Ends], rank: int, beside: float = 0.0) -> float:
 def nested_bound(tasks: Tasks) -> float:
     """As `one_machine_bound`, over sets of all tasks whose heads, or tails, are long enough.
 
-    Source: derived; each of these sets is one of those that count there.
+    Source: one machine runs any set of tasks between its shortest head and its shortest tail, so
+    each set bounds; these sets are the beginnings of the orders of falling heads and of falling
+    tails.
     """
     heads, seconds, tails = tasks
     bounds = []
@@ -141,8 +152,9 @@ def one_machine_bound(tasks: Tasks) -> float:
 def memory_bound(hosted: list[tuple[Ends, int]]) -> float:
     """Seconds in which one rank's memory can hold all activations for their lifetimes.
 
-    Each place in memory waits for its first activations and idles after its last. Source: derived,
-    docs/explanation/schedules.md.
+    Each place in memory waits for its first activations and idles after its last.
+
+    Source: docs/explanation/schedules.md, "One memory".
     """
     walk = hosted[0][0].walk
     held = sum(ends.walk.passes * ends.lifetime(stage) for ends, stage in hosted)

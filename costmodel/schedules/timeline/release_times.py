@@ -67,7 +67,7 @@ class Wait(NamedTuple):
 def earliest(walk: Walk) -> FloatMatrix:
     """Seconds before which the k-th op cannot start; shape (op, stage, k).
 
-    Source: derived, docs/explanation/schedules.md.
+    Source: docs/explanation/schedules.md, "The k-th start".
     """
     start = np.zeros((4, len(walk.rank), walk.passes))
     chain, room, choices = _chain(walk), list[Wait](), list[list[list[Wait]]]()
@@ -188,10 +188,7 @@ def _both_ways(walk: Walk) -> list[Wait]:
 
 
 def _room(walk: Walk, own: IntColumn) -> list[Wait]:
-    """Waits for memory among the stages of one rank.
-
-    Source: derived, docs/explanation/schedules.md, "Room".
-    """
+    """Waits for memory among stages of one rank. Source: docs/explanation/schedules.md, Room."""
     memory, last = int(walk.memory[own[0]]), len(own) - 1
     taken = np.minimum.accumulate(walk.before[own])
     waits = []
@@ -215,7 +212,7 @@ def _room(walk: Walk, own: IntColumn) -> list[Wait]:
 def _choices(walk: Walk, own: IntColumn) -> list[list[list[Wait]]]:
     """Ways to share a rank's memory when a stage starts, each a list of waits.
 
-    Many micro batches may hold little, or few much. Source: derived, as `_room`.
+    Many micro batches may hold little, or few much: some number `deep` does. Source: as `_room`.
     """
     memory, last = int(walk.memory[own[0]]), len(own) - 1
     taken = np.minimum.accumulate(walk.before[own])
@@ -252,7 +249,7 @@ def _entering(walk: Walk, own: IntColumn, place: int, lag: int) -> float:
     """Seconds of forward passes a rank had no room for before a backward pass `lag` numbers back.
 
     That backward pass is of its deepest stage; the forward passes precede the start at `place`.
-    Source: derived, docs/explanation/schedules.md, "Room".
+    Source: docs/explanation/schedules.md, Room.
     """
     room = (int(walk.memory[own[0]]) - len(own)) // np.arange(1, place + 2) + 1
     count = np.maximum(0, lag + (np.arange(place + 1) < place) - room)
@@ -287,13 +284,16 @@ def _load(walk: Walk, own: IntColumn, start: FloatMatrix) -> None:
 
 
 def most(seconds: FloatColumn, passes: int, count: int) -> float:
-    """Longest time of `count` ops, of `passes` of each of some durations. Source: derived."""
+    """Longest time of `count` ops, of `passes` of each of some durations.
+
+    Source: no ops take longer than the first `count` in the order of falling durations.
+    """
     longest = np.sort(np.repeat(seconds, passes))[::-1]
     return float(longest[:count].sum())
 
 
 def fewest(seconds: FloatColumn, passes: IntColumn, count: IntColumn) -> FloatColumn:
-    """Shortest time of `count` ops, of `passes` of each of some durations. Source: derived."""
+    """Shortest time of `count` ops, of `passes` of each of some durations. Source: as `most`."""
     total = np.zeros(len(count))
     for place, one in enumerate(np.sort(seconds).tolist()):
         total += np.clip(count - passes * place, 0, passes) * one

@@ -2,7 +2,10 @@
 
 A node that a group links to `k` others has no better than its `k`-th best link there; a group of
 `size` nodes needs links that join as many; every node is in some pipeline rank, and every pipeline
-rank has some node. Source: derived.
+rank has some node.
+
+Source: each line keeps one necessary condition of an order and drops the others, so the least step
+under all lines is no more than that of any order.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from trainplan.costmodel.step.placement_costs import (
 def least_seconds(costs: PlacementCosts, nodes: Nodes) -> float:
     """Step time no order of the nodes is below.
 
-    Source: derived; as `costmodel.step.placement.placed_seconds`, every part at its least.
+    Source: `step.placement.placed_seconds` grows with every part, so with each part at its
+    least over all orders it is no more than that of any order.
     """
     reach = Reach.of(nodes)
     work = np.array([_least_work(costs, nodes, rank, reach) for rank in costs.ranks])
@@ -52,14 +56,22 @@ class Reach:
 
     @classmethod
     def of(cls, nodes: Nodes) -> Reach:
-        """Sort the links of every node. Source: derived."""
+        """Sort the links of every node.
+
+        Source: slowdowns in rising order, the node itself left out, are those of its best link, its
+        second best, and so on.
+        """
         count = len(nodes.slowness)
         apart = np.where(np.eye(count, dtype=bool), np.inf, nodes.slowdown)
         best = np.concatenate([np.ones((count, 1)), np.sort(apart, axis=1)[:, :-1]], axis=1)
         return cls(best, _joins(apart))
 
     def slowdown(self, term: Term, rank: RankCosts) -> FloatColumn:
-        """Least slowdown of a kind of traffic on a rank that has each node. Source: derived."""
+        """Least slowdown of a kind of traffic on a rank that has each node.
+
+        Source: each place is linked to `degree` others or more, so a slowest link is no better than
+        the node's best but `degree`; and its group needs links that join `size` nodes.
+        """
         places = len(rank.places)
         if len(np.unique(term.pairs)) < places or places < 2:
             return np.ones(len(self.best))
@@ -87,7 +99,10 @@ def _joins(apart: FloatMatrix) -> FloatMatrix:
 
 
 def _tree(apart: FloatMatrix) -> list[tuple[float, int, int]]:
-    """Links of a shortest spanning tree, the best first. Source: Prim's algorithm."""
+    """Links of a shortest spanning tree, the best first.
+
+    Source: Prim, Shortest connection networks, Bell System Technical Journal 36, 1957.
+    """
     count = len(apart)
     near, source = apart[0].copy(), np.zeros(count, dtype=np.int64)
     inside = np.zeros(count, dtype=bool)
@@ -103,7 +118,11 @@ def _tree(apart: FloatMatrix) -> list[tuple[float, int, int]]:
 
 
 def _smallest_group(pairs: Pairs) -> int:
-    """Fewest places that pairs join. Source: derived; labels spread along pairs until none does."""
+    """Fewest places that pairs join.
+
+    Source: labels spread along pairs until none does; then places have one label just where pairs
+    join them, and the rarest label is the smallest group.
+    """
     places, flat = np.unique(pairs, return_inverse=True)
     ends, label = flat.reshape(-1, 2), np.arange(len(places))
     while True:
@@ -116,12 +135,20 @@ def _smallest_group(pairs: Pairs) -> int:
 
 
 def _hardest(seconds: FloatMatrix) -> float:
-    """Some rank has each node, and each rank has some. Source: derived."""
+    """Some rank has each node, and each rank has some.
+
+    Source: some rank has each node and takes no less than the node's least over ranks; each rank
+    has some node and takes no less than its least over nodes.
+    """
     return float(max(seconds.min(axis=0).max(), seconds.min(axis=1).max()))
 
 
 def _least_work(costs: PlacementCosts, nodes: Nodes, rank: RankCosts, reach: Reach) -> FloatColumn:
-    """Seconds of a micro batch on a pipeline rank that has each node. Source: derived."""
+    """Seconds of a micro batch on a pipeline rank that has each node.
+
+    Source: a rank is as slow as its slowest node, which is no faster than the one asked for; every
+    kind of traffic adds what it does at its least slowdown.
+    """
     seconds: FloatColumn = rank.pair_seconds * nodes.slowness
     for term in rank.inside:
         seconds = seconds + costs.added(term.added_seconds, reach.slowdown(term, rank))
@@ -129,7 +156,11 @@ def _least_work(costs: PlacementCosts, nodes: Nodes, rank: RankCosts, reach: Rea
 
 
 def _least_ends(costs: PlacementCosts, rank: RankCosts, reach: Reach) -> FloatColumn:
-    """When a pipeline rank that has each node has sent its gradients. Source: derived."""
+    """When a pipeline rank that has each node has sent its gradients.
+
+    Source: passes end no sooner than with equal links, and the traffic behind them adds no less
+    than at its least slowdown.
+    """
     added = costs.added(rank.traffic.added_seconds, reach.slowdown(rank.traffic, rank))
     return rank.end_seconds + added
 

@@ -2,7 +2,9 @@
 
 A node is at one place; where two places of a group hold two nodes, the group is at least as slow as
 the link between them. Levels stand for the distinct slowdowns: a group that is as slow as one is as
-slow as all before it. Source: derived; solver: CP-SAT of OR-Tools, docs/decisions/0011.
+slow as all before it.
+
+Source: docs/decisions/0011-schedules-by-search.md; the solver is CP-SAT of OR-Tools.
 """
 
 from __future__ import annotations

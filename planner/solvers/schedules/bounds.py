@@ -18,7 +18,8 @@ def lower_bound(of: Instance) -> float:
 def residence(instance: Instance, stage: int) -> float:
     """From the start of a stage's forward pass to the end of its weight gradient.
 
-    Source: derived; there to the last stage and back without waiting.
+    Source: without waiting, the micro batch goes to the last stage and back, through each pass and
+    message once, and its weight gradient follows.
     """
     deeper = range(stage, instance.num_stages)
     forward, backward, weight = instance.durations

@@ -3,7 +3,9 @@
 Every op is an interval that starts at a whole number; intervals of a rank do not overlap; from the
 start of a forward pass to the end of its weight gradient its activations fill one of the places of
 the rank. Ops of a kind on a stage go in the order of micro batches: those are alike, so exchanging
-two changes nothing. Source: derived; solver: CP-SAT of OR-Tools, docs/decisions/0011.
+two changes nothing.
+
+Source: docs/decisions/0011-schedules-by-search.md; the solver is CP-SAT of OR-Tools.
 """
 
 from __future__ import annotations

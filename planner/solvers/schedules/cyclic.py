@@ -48,7 +48,8 @@ class Steady(NamedTuple):
 def shortest_period(of: Instance) -> int:
     """No steady state has a shorter one: the work of a rank, and how long it holds activations.
 
-    Source: derived; Little's law.
+    Source: in each period a rank does its work once; by Little's law it holds residence / period
+    activations in the mean, no more than `limit`, so period >= residence / limit.
     """
     periods = []
     for stages in of.stages:

@@ -3,7 +3,10 @@
 Ranks never deadlock. A forward pass through the j-th of v virtual stages of a rank starts only
 where, for every virtual stage k >= j, the rank then holds at most M - (v - 1 - k) activations of
 its first k + 1 stages: there is always room for a micro batch that is on its way to go through
-the deeper stages, to turn round, and to free what it held. Source: derived.
+the deeper stages, to turn round, and to free what it held.
+
+Source: the room named lets a micro batch that is on its way enter every deeper stage, so one that
+is deepest can always turn round, free what it held, and let another go on.
 """
 
 from __future__ import annotations

@@ -58,7 +58,11 @@ class Synthesis:
 
     @property
     def gap(self) -> float:
-        """Part by which a better order could be faster, at most. Source: derived."""
+        """Part by which a better order could be faster, at most.
+
+        Source: no order is below the bound, so none saves more than makespan - bound:
+        `gap_fraction` of the two.
+        """
         return gap_fraction(self.timeline.makespan, self.lower_bound)
 
     @property

@@ -82,7 +82,8 @@ def rooms(
     one is refused. A rank with n layers runs them for every micro batch and holds their states, and
     what the layers of the passes in flight keep, with the longer chunks where fewest passes are in
     flight.
-    Source: derived.
+    Source: `most_layers` solves both lines for n, bytes and seconds, which grow with n; the rows of
+    one shape are solved at once.
     """
     table, kinds = priced.table.take(rows), [Layers.of(job, kind) for kind, _ in layer_counts(job)]
     found = np.zeros((len(kinds), int(table.pp.max(initial=0)), len(rows)))
@@ -101,7 +102,8 @@ def rooms(
 def may_fit(job: Job, room: FloatColumn) -> BoolColumn:
     """Which rows are not refused, by the `rooms` of their ranks: is there one for all layers?
 
-    Source: derived.
+    Source: all layers of a kind need ranks that have room for them, so where the rooms of all ranks
+    add up to fewer, no split fits.
     """
     count = np.array([count for _, count in layer_counts(job)])
     return np.asarray((room.sum(axis=1) >= count[:, None]).all(axis=0))
@@ -225,13 +227,21 @@ def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntCol
 
 
 def _end_seconds(costs: BlockCosts, rows: IntColumn, ends: BoolColumn) -> FloatColumn:
-    """Both passes of embedding and head on each rank; (rank, row). Source: derived."""
+    """Both passes of embedding and head on each rank; (rank, row).
+
+    Source: the rank of the embedding and that of the head run both passes of it for every micro
+    batch, the other ranks neither.
+    """
     pair = (costs.forward + costs.backward)[[EMBEDDING, HEAD]][:, rows]
     return np.asarray(ends.astype(np.float64).T @ pair)
 
 
 def _layer_seconds(priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn) -> FloatColumn:
-    """Both passes of one layer, repeated where all layers are. Source: derived."""
+    """Both passes of one layer, repeated where all layers are.
+
+    Source: a layer runs forward and backward once for each micro batch, and where all are
+    recomputed its forward pass runs once more.
+    """
     uniform = priced.table.recompute_method[rows] == UNIFORM
     pair = (costs.forward + costs.backward)[kind, rows]
     return np.asarray(pair + np.where(uniform, costs.again[kind, rows], 0.0))
@@ -243,7 +253,8 @@ def _kept_bytes(
     """Activations of a micro batch that a stage keeps at least: of each layer, and less in all.
 
     Both lines hold: where N layers are recomputed, of n layers min(N, n) keep their input alone.
-    Source: derived.
+    Source: n - min(N, n) layers keep all and min(N, n) their input: no less than the input of each,
+    nor than all of each less what N drop; groups of N keep one input.
     """
     table = priced.table
     full = table.recompute[rows] == FULL

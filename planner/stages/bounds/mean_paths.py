@@ -44,7 +44,8 @@ class Crossings:
     ) -> FloatMatrix:
         """Seconds of one block on each stage, given those of its passes; (stage, row).
 
-        Source: derived.
+        Source: a mean path crosses a stage in each kind of pass so many times, and every crossing
+        takes the seconds of that pass of the block.
         """
         return self.forward * forward + self.backward * backward + self.weight * weight
 

@@ -69,7 +69,10 @@ class RankPaths:
     ) -> FloatColumn:
         """The smallest T with room for so many layers on ranks whose paths take T(n) with n.
 
-        Matrices have shape (rank, row); infinite where there is not room enough. Source: derived.
+        Matrices have shape (rank, row); infinite where there is not room enough.
+
+        Source: a rank has room for n layers where T(n) <= T, and T(n) grows with n; so of all T(n)
+        in order the `count`-th is the smallest that makes room for so many.
         """
         number = np.arange(1, int(most.max(initial=0)) + 1)[None, :, None]
         ends = fixed[:, None] + number * more[:, None] + self._repeats(number)
@@ -81,7 +84,11 @@ class RankPaths:
 
     @cached_property
     def _busiest(self) -> Paths:
-        """The path that crosses each rank most. Source: derived; any path would do."""
+        """The path that crosses each rank most.
+
+        Source: every path bounds the step, so any choice is valid; the one that crosses its rank
+        most grows most with the rank's layers.
+        """
         crossed = (self.paths.forward + 2 * self.paths.backward)[:, self.stage_of].sum(axis=2)
         return self.paths.take(np.argmax(crossed, axis=0))
 
@@ -89,7 +96,8 @@ class RankPaths:
     def _held_elsewhere(self) -> FloatMatrix:
         """Layers that each stage off the path's own rank holds at least; (path, stage).
 
-        Source: only the first and the last stage may be empty.
+        Source: as in `shape_bounds`: of a split that is tried, only the first and the last stage
+        may be empty, so every other one holds a layer at least.
         """
         held = np.ones((len(self.stage_of), self.stage_of.size))
         held[:, [0, -1]] = 0
@@ -102,7 +110,11 @@ class RankPaths:
 
     @cached_property
     def _again(self) -> FloatColumn:
-        """Seconds of recomputing one layer, of whatever kind. Source: derived."""
+        """Seconds of recomputing one layer, of whatever kind.
+
+        Source: which kinds are recomputed is not known here, and none takes less than the kind that
+        takes least.
+        """
         return np.asarray(
             self.costs.again[[kinds.kind for kinds in self._kinds]][:, self.rows].min(axis=0)
         )
@@ -137,7 +149,11 @@ class RankPaths:
     def _repeats(self, number: IntMatrix) -> FloatColumn:
         """Seconds of recomputation with so many layers on each rank's own path.
 
-        Of shape (rank, number, row). Source: derived; chunks of a rank differ by one layer.
+        Of shape (rank, number, row).
+
+        Source: chunks of a rank differ by one layer (docs/explanation/search.md, "Uneven stages"),
+        so n are n // vpp on each and one more on n % vpp; of k, min(N, k) are recomputed, where the
+        path crosses least.
         """
         vpp = self.stage_of.shape[1]
         base, longer = np.divmod(number, vpp)
@@ -148,7 +164,11 @@ class RankPaths:
 
     @cached_property
     def _ends(self) -> FloatMatrix:
-        """Seconds of embedding, head, more heads and messages; (path, row). Source: derived."""
+        """Seconds of embedding, head, more heads and messages; (path, row).
+
+        Source: embedding, head and MTP modules are on the first and the last stage in every split,
+        and a path waits for one message on each of its hops.
+        """
         modules = self.job.model.num_nextn_predict_layers
         ends = ((EMBEDDING, 0, 1), (HEAD, -1, 1), (MTP, -1, modules))
         parts = [count * self._each(kind)[:, stage] for kind, stage, count in ends]
@@ -156,7 +176,11 @@ class RankPaths:
         return np.asarray(np.sum(parts, axis=0) + sent)
 
     def _each(self, kind: int) -> FloatColumn:
-        """Seconds of one block on each stage of the paths; (path, stage, row). Source: derived."""
+        """Seconds of one block on each stage of the paths; (path, stage, row).
+
+        Source: each time a path crosses a stage in a kind of pass it takes the seconds of that pass
+        of the block.
+        """
         one, paths = self.costs, self._busiest
         passes = ((paths.forward, one.forward), (paths.backward, one.backward))
         total = sum(crossed[:, :, None] * seconds[kind, self.rows] for crossed, seconds in passes)

@@ -100,7 +100,10 @@ class EvenLayouts:
         """Layers each rank has to recompute at least.
 
         A layer saves what it keeps beyond its input, for each pass in flight; those of the chunks
-        with most passes save most. Source: derived, at the moment the estimate of memory is of.
+        with most passes save most.
+
+        Source: bytes beyond the room must be saved by layers; taken first where a layer saves most,
+        the number that suffices is the fewest, at the moment the estimate of memory is of.
         """
         allocated = priced.memory.allocated[:, row]
         room = (self.memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR

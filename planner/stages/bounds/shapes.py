@@ -3,7 +3,9 @@
 Any weights of the paths of a pipeline that sum to one give a bound: the step is no shorter than
 their mean. The weights that make the mean path cross every rank alike leave a split nothing to
 gain. They depend on the shape of the pipeline alone, so one small linear program serves all
-layouts of that shape. Source: linear programming duality; derived.
+layouts of that shape.
+
+Source: linear programming duality; a maximum is no less than any mean of what it is taken over.
 """
 
 from __future__ import annotations
@@ -123,7 +125,8 @@ def _pipeline(priced: Priced, row: int) -> Pipeline:
 def steady_seconds(job: Job, priced: Priced, costs: BlockCosts) -> FloatColumn:
     """All passes of all micro batches on ranks that never wait.
 
-    Source: derived; the slowest rank takes no less than the mean.
+    Source: all ranks together run every block for each micro batch, and the slowest rank takes no
+    less than the mean, 1 / pp of the total.
     """
     layers, modules = layer_counts(job), job.model.num_nextn_predict_layers
     each = costs.forward + costs.backward
@@ -184,7 +187,8 @@ def _mean_seconds(
 def _uneven(chunks: FloatMatrix, mean: FloatMatrix) -> FloatMatrix:
     """What a rank may save by longer chunks where the path crosses it less; (rank, row).
 
-    Source: derived; the longer chunks are the first or the last ones.
+    Source: the longer chunks of a rank are its first or its last k; k chunks of the mean less those
+    the path crosses is what they save, at most the largest over k.
     """
     size = np.arange(1, chunks.shape[1] + 1)[None, :, None]
     ways = (np.cumsum(chunks, axis=1), np.cumsum(chunks[:, ::-1], axis=1))
@@ -193,7 +197,11 @@ def _uneven(chunks: FloatMatrix, mean: FloatMatrix) -> FloatMatrix:
 
 
 def _crossing(costs: BlockCosts, path: Crossings, kind: int, rows: IntColumn) -> FloatMatrix:
-    """Seconds of one block on each stage of a path; (stage, column). Source: derived."""
+    """Seconds of one block on each stage of a path; (stage, column).
+
+    Source: each time the path crosses a stage in a kind of pass it takes the seconds of that pass
+    of the block.
+    """
     passes = (costs.forward, costs.backward, costs.weight)
     return path.seconds(*(seconds[kind, rows] for seconds in passes))
 
@@ -245,7 +253,11 @@ def _least_traffic(
 
 
 def _most_layers(job: Job, priced: Priced, costs: BlockCosts, cutoff_s: float) -> FloatColumn:
-    """Layers of the usual kind that one rank can run in the cutoff. Source: derived."""
+    """Layers of the usual kind that one rank can run in the cutoff.
+
+    Source: n layers take n pairs of passes for each micro batch, one after the other, so more than
+    cutoff over pair do not end before the cutoff.
+    """
     kind, count = usual_layers(job)
     pair = (costs.forward + costs.backward)[kind] * priced.microbatches
     return np.asarray(np.minimum(np.floor(cutoff_s / pair), count))

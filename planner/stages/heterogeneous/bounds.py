@@ -4,7 +4,9 @@ Rank r runs all its layers m times, and the first micro batch has to come to it 
 go home: m W_r + sum over s < r of (W_s + messages) <= T, where gradients go home whole and a rank
 is one stage; else m W_r <= T. A rank of group g runs 1 / w_g layers a second. Any y >= 0 with
 m y_r + sum over s > r of y_s >= 1 / w_g(r) then bounds the layers that all ranks run in T, and so
-T from below. Source: linear programming duality; derived.
+T from below.
+
+Source: linear programming duality; multiply the row of each rank by its y and add them up.
 """
 
 from __future__ import annotations
@@ -186,7 +188,8 @@ def steady_bound(of: InGroups, order: Sequence[int], again: FloatColumn) -> Floa
 def throughput_bound(of: InGroups) -> FloatColumn:
     """Seconds no layout below a node is below: all ranks run layers from the first second on.
 
-    Source: derived; as `steady_bound` without waiting.
+    Source: a rank runs 1 / pair layers of a micro batch a second, so all ranks together take no
+    less than all layers of all micro batches over the sum of these speeds.
     """
     rows, layer = np.arange(len(of.table)), usual_layers(of.job)[0]
     pair = of.pair(rows, np.zeros(len(rows)))

@@ -110,7 +110,10 @@ def _longest(
 
     `crossed` is what a layer of each stage adds to each path; (path, stage). Columns of the
     program: what a layer adds in the shortest split, what it adds less where a rank is full and
-    more where one has too few, the weights. Source: duality of the continuous knapsack; derived.
+    more where one has too few, the weights.
+
+    Source: the shortest split of a mean path is a continuous knapsack, layers of each stage within
+    windows; its dual is a maximum too, so it and the weights are found in one program.
     """
     (paths, stages), ranks = crossed.shape, len(stage_of)
     own = (stage_of[:, :, None] == np.arange(stages)).any(axis=1).T.astype(np.float64)

@@ -182,7 +182,8 @@ class MixedRow:
     def _traffic(self) -> tuple[FloatColumn, FloatColumn]:
         """Lines below the traffic of each rank by its layers: seconds a layer adds, and a start.
 
-        Source: derived; the chord over all numbers of layers, lowered.
+        Source: a line with the slope of the chord over all numbers of layers, lowered to its lowest
+        point under the table, is nowhere above it.
         """
         layers = self.job.model.num_hidden_layers
         tables = np.stack([part.least_seconds[0] for part in self.parts])

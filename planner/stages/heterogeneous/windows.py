@@ -59,7 +59,7 @@ class Windows:
         return np.asarray(some & (self.most.sum(axis=0) >= layers))
 
     def ways(self, layers: int) -> float:
-        """Ways to spread so many layers in the first row. Source: derived, a sum over ranks."""
+        """Ways to spread so many layers in the first row. Source: as `Windows.count`."""
         ways = np.ones(1)
         for slack in (self.most - self.least)[:, 0].tolist():
             ways = np.convolve(ways, np.ones(int(slack) + 1))
@@ -137,7 +137,7 @@ class Pace:
         )
 
     def windows(self, seconds: FloatColumn) -> Windows:
-        """Fewest and most layers of every rank in such a time. Source: the module; derived."""
+        """Fewest and most layers of every rank in such a time. Source: that of the module."""
         least = np.broadcast_to(self.least, self.layer.shape)
         for _ in range(NARROWINGS):
             passed = np.cumsum(self.passing * np.floor(least / self.chunks), axis=0)

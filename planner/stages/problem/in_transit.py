@@ -27,7 +27,8 @@ def least_in_transit(first: int, stage_of: IntMatrix, passes: IntMatrix) -> IntC
     Stages at the ends may be empty, and every other one before a stage holds a layer, so a stage
     behind the `first` layers is of one kind; of other ranks nothing is said. `passes` in flight are
     those of each chunk; shape (rank, chunk).
-    Source: derived from LAYERS_IN_TRANSIT.
+    Source: LAYERS_IN_TRANSIT layers are on their way, or all in flight where those are fewer; each
+    pass in flight has a layer at least where the stage is not empty.
     """
     ends = (stage_of == 0) | (stage_of == stage_of.max())
     alike = (stage_of > first).all(axis=1) | (first == 0)

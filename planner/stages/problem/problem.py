@@ -289,7 +289,10 @@ def chord_of_min(
 ) -> tuple[FloatColumn, FloatColumn]:
     """Slope and start of the line through min(N, n) at n = `least` and n = `most`.
 
-    Between the two it lies below, because the function is concave. Source: derived.
+    Between the two it lies below, because the function is concave.
+
+    Source: min(N, n) is concave in n, so it lies above its chord between two points: slope (high -
+    low) / (most - least), start low - slope least.
     """
     low, high = np.minimum(number, least), np.minimum(number, most)
     slope = np.where(most > least, (high - low) / np.maximum(1.0, most - least), 1.0 * (number > 0))

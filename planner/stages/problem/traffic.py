@@ -53,7 +53,10 @@ def least_behind(
 ) -> FloatColumn:
     """Least traffic and least update seconds of a rank; shape (2, ends held, layers, row).
 
-    Of 0, 1, ... layers, whatever their kinds. Source: derived.
+    Of 0, 1, ... layers, whatever their kinds.
+
+    Source: every mixture of kinds is priced for each number of layers, with each set of ends; the
+    least over mixtures bounds whichever the rank gets.
     """
     total, dense = _mixtures(job.model)
     blocks = np.repeat(_ends(job.model), len(total), axis=0)

@@ -55,7 +55,11 @@ class ManySplits:
 
     @cached_property
     def seconds(self) -> StageSeconds:
-        """Seconds of every virtual stage; shape (split, stage). Source: derived, sums of blocks."""
+        """Seconds of every virtual stage; shape (split, stage).
+
+        Source: blocks of a stage follow one another, so its seconds are the number of its blocks of
+        each kind times the seconds of one.
+        """
         one = self.row.costs
         repeated = self.again @ one.again[:, 0] if self.row.recomputed else 0.0
         return StageSeconds(
@@ -92,7 +96,11 @@ class ManySplits:
         return np.asarray(optimizer + offload)
 
     def bound(self, paths: Paths) -> FloatColumn:
-        """Step time of which no split is below its own. Source: derived; paths are always there."""
+        """Step time of which no split is below its own.
+
+        Source: these paths are there in every split, and the longest of some paths is no longer
+        than the longest of all, which is the makespan; traffic and update follow.
+        """
         ends = paths.seconds(self.seconds, np.full(len(self), self.row.p2p))
         pipeline = (ends + self.traffic[:, paths.rank]).max(axis=1)
         return with_overhead(self.row.machine, pipeline + self.update)

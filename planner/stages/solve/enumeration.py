@@ -60,7 +60,8 @@ class _Sums:
     def _rests(self, most: int) -> list[FloatColumn]:
         """Seconds at least on the ranks from each one on with 0, 1, ... layers; (path, layers).
 
-        Source: dynamic programming over the ranks, every path for itself.
+        Source: dynamic programming from the last rank to the first, each path for itself: a rest is
+        the least, over the layers of one rank, of its seconds and those of the rest behind it.
         """
         ways = self._numbers.shape[1]
         rests = [np.where(np.arange(most + 1) > 0, np.inf, np.zeros((len(self._fixed), 1)))]

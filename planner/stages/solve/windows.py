@@ -36,7 +36,11 @@ class Windows:
         return bool((self.least == other.least).all() and (self.most == other.most).all())
 
     def count(self, layers: int) -> int:
-        """Ways to spread so many layers. Source: derived, a sum over ranks in turn."""
+        """Ways to spread so many layers.
+
+        Source: ranks take layers beyond their least one independently of another, so the ways of
+        several ranks are the convolution of those of each.
+        """
         ways = np.ones(1)
         for slack in (self.most - self.least).tolist():
             ways = np.convolve(ways, np.ones(slack + 1))
@@ -241,7 +245,8 @@ class PathSeconds:
         """Seconds of paths on which every rank has so many layers at most.
 
         Of the layers of a stage, min(N, n) are recomputed, which is bounded by its chord.
-        Source: derived.
+        Source: the seconds of a path are linear in the layers of its stages, and `chord_of_min` is
+        linear and below what is recomputed up to the most layers of a stage.
         """
         row, paths, costs, fixed = self.row, self.paths, self.layers, self.ends
         if row.recomputed:
@@ -256,13 +261,21 @@ class PathSeconds:
 
     @cached_property
     def layers(self) -> FloatColumn:
-        """One layer on each stage, recomputation apart; (path, stage, kind). Source: derived."""
+        """One layer on each stage, recomputation apart; (path, stage, kind).
+
+        Source: one more layer on a stage adds the seconds of a pass as often as the path crosses
+        the stage in it.
+        """
         ways = [self.row.kinds[0], self.row.kinds[-1]]
         return np.asarray(sum(c[:, :, None] * s[ways] for c, s in self._passes))
 
     @cached_property
     def ends(self) -> FloatColumn:
-        """Embedding, head and MTP modules; of each path. Source: derived."""
+        """Embedding, head and MTP modules; of each path.
+
+        Source: these blocks are where they are in every split, so each adds the seconds of a pass
+        as often as the path crosses its stage in it.
+        """
         return np.asarray(sum((c @ self.row.ends * s).sum(axis=1) for c, s in self._passes))
 
     @property

@@ -69,12 +69,20 @@ class Shape:
 
     @property
     def flop(self) -> float:
-        """Of all groups. Source: derived, one multiplication and one addition each."""
+        """Of all groups.
+
+        Source: each of the m n elements of a group's result is a sum of k products: k
+        multiplications and k additions.
+        """
         return 2.0 * self.m * self.n * self.k * self.groups
 
     @property
     def largest(self) -> int:
-        """Elements of its largest tensor. Source: derived."""
+        """Elements of its largest tensor.
+
+        Source: a product reads m x k and k x n elements and writes m x n, in each group; the
+        largest of the three counts.
+        """
         return self.groups * max(self.m * self.k, self.k * self.n, self.m * self.n)
 
     @property

@@ -21,7 +21,9 @@ SEED = 0
 CACHE_TIMES = 3
 """Buffers together are this many times the last cache, so that none is found there again.
 
-Source: derived; twice leaves lines that replacement happens to keep."""
+Source: a buffer of one cache stays in it as a whole, and of two caches those lines that replacement
+happens to keep; a third leaves next to none.
+"""
 UNKNOWN_CACHE_BYTES = 2**26
 """Source: NVIDIA H100 and H200 have 50 MiB of L2, B200 126 MiB in two parts."""
 HIP_CACHE_BYTES = 2**28
@@ -141,7 +143,8 @@ def multiplied_in(precision: Precision) -> Iterator[None]:
 def difference(whole: Timing, part: Timing) -> Timing:
     """What is left of one time without another; their scatters add.
 
-    Source: derived; independent errors add in squares.
+    Source: errors that are independent add in squares, in seconds; over the seconds that are left
+    they are fractions again.
     """
     seconds = max(whole.seconds - part.seconds, SMALLEST_SECONDS)
 
