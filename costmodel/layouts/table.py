@@ -28,6 +28,38 @@ FloatColumn = NDArray[np.float64]
 BoolColumn = NDArray[np.bool_]
 ObjectColumn = NDArray[np.object_]
 
+# Matrices by their axes, in the order of their names. A row is a candidate, a class some ranks that
+# are alike, a group a node group, a kind one of blocks, a boundary lies between two stages.
+Rows = FloatColumn  # (row,)
+ClassRows = FloatColumn  # (class, row)
+RankRows = FloatColumn  # (rank, row)
+IntRankRows = IntColumn  # (rank, row)
+StageRows = FloatColumn  # (stage, row)
+PathRows = FloatColumn  # (path, row)
+PathStageRows = FloatColumn  # (path, stage, row)
+KindRankRows = FloatColumn  # (kind, rank, row)
+GroupKindRows = FloatColumn  # (group, kind, row)
+RowStages = FloatColumn  # (row, stage)
+IntRowStages = IntColumn  # (row, stage)
+RowBoundaries = FloatColumn  # (row, boundary)
+RowRanks = FloatColumn  # (row, rank)
+RowPaths = FloatColumn  # (row, path)
+PathStages = FloatColumn  # (path, stage)
+IntPathStages = IntColumn  # (path, stage)
+IntPathBoundaries = IntColumn  # (path, boundary)
+PathStageKinds = FloatColumn  # (path, stage, kind)
+RankChunks = FloatColumn  # (rank, chunk)
+IntRankChunks = IntColumn  # (rank, chunk)
+RankKinds = FloatColumn  # (rank, kind)
+RankLayers = FloatColumn  # (rank, layers)
+StageKinds = FloatColumn  # (stage, kind)
+IntStageKinds = IntColumn  # (stage, kind)
+SplitRanks = FloatColumn  # (split, rank)
+IntSplitRanks = IntColumn  # (split, rank)
+IntSplitStages = IntColumn  # (split, stage)
+SplitStageKinds = FloatColumn  # (split, stage, kind)
+OpStagePasses = FloatColumn  # (op, stage, k)
+
 NONE, SELECTIVE, FULL = range(3)
 """Codes of the column `recompute`."""
 UNIFORM, BLOCK = 1, 2

@@ -190,7 +190,7 @@ def collective_fits(
 ) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
     """Start, bus bandwidth and root coefficient by operation and SHAPES.
 
-    A size nobody measured takes the largest measured one below it.
+    A size nobody measured takes the largest measured one below it. Source: that of each fit.
     """
     own = _without_messages(known.own.collectives)
     fits = {**(known.other.collectives if known.same_link else {}), **own}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks.rows import RowBlocks
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import ClassRows, FloatColumn, LayoutTable
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
     FP8_WEIGHT_COPY_BYTES,
@@ -33,20 +33,20 @@ from trainplan.costmodel.spec.job import Job
 
 @dataclass(frozen=True, slots=True)
 class MemoryTable:
-    """Bytes of each rank class; matrices have shape (class, row)."""
+    """Bytes of each rank class."""
 
-    weights: FloatColumn
-    gradients: FloatColumn
-    optimizer: FloatColumn
-    activations: FloatColumn
-    transients: FloatColumn
-    in_transit: FloatColumn
+    weights: ClassRows
+    gradients: ClassRows
+    optimizer: ClassRows
+    activations: ClassRows
+    transients: ClassRows
+    in_transit: ClassRows
     """Offloaded activations that are on the device for a moment."""
     outside_bytes: float
     """Device memory of one process that the allocator does not manage."""
 
     @property
-    def allocated(self) -> FloatColumn:
+    def allocated(self) -> ClassRows:
         """Peak the allocator hands out.
 
         Source: the terms are different tensors that live at the same moment, so the allocator has
@@ -56,7 +56,7 @@ class MemoryTable:
         return kept + self.transients + self.in_transit
 
     @property
-    def reserved(self) -> FloatColumn:
+    def reserved(self) -> ClassRows:
         """Peak the allocator takes from the device.
 
         Source: RESERVE_FACTOR.
@@ -148,7 +148,7 @@ def uncached_bytes(
     return np.asarray(FP8_WEIGHT_COPY_BYTES * cached * ends / sharded)
 
 
-def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> FloatColumn:
+def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
     """Activations of all micro batches in flight on each rank class.
 
     Layers kept whole hold what selective recomputation leaves; layers recomputed in full hold
@@ -169,7 +169,7 @@ LAYERS_IN_TRANSIT = 2
 is under way. Source: as `costmodel.pipeline.bound.LayerSeconds.beside`."""
 
 
-def in_transit_bytes(blocks: RowBlocks, ranks: Ranks, table: LayoutTable) -> FloatColumn:
+def in_transit_bytes(blocks: RowBlocks, ranks: Ranks, table: LayoutTable) -> ClassRows:
     """Offloaded activations that are on the device all the same, on each rank class.
 
     Mixture-of-experts layers offload no less than dense ones. Source: LAYERS_IN_TRANSIT.

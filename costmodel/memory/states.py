@@ -9,7 +9,14 @@ import numpy as np
 from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import (
+    BoolColumn,
+    ClassRows,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    Rows,
+)
 from trainplan.costmodel.model.params import (
     attention_bias_params,
     attention_matrix_params,
@@ -55,14 +62,14 @@ class BlockParams:
     `expert` ones are replicated over the expert data parallelism, all others over `dp * cp`.
     """
 
-    dense_layer: FloatColumn
-    moe_layer: FloatColumn
+    dense_layer: Rows
+    moe_layer: Rows
     """Attention, router and shared experts of a mixture-of-experts layer."""
-    expert_layer: FloatColumn
+    expert_layer: Rows
     """Routed experts of one layer."""
-    embedding: FloatColumn
-    head: FloatColumn
-    mtp: FloatColumn
+    embedding: Rows
+    head: Rows
+    mtp: Rows
     """One multi-token-prediction module without its routed experts."""
 
     def take(self, rows: IntColumn) -> BlockParams:
@@ -72,11 +79,11 @@ class BlockParams:
 
 @dataclass(frozen=True, slots=True)
 class RankParams:
-    """Parameters of each rank class; matrices have shape (class, row)."""
+    """Parameters of each rank class."""
 
-    shared: FloatColumn
+    shared: ClassRows
     """Replicated over dp and cp."""
-    expert: FloatColumn
+    expert: ClassRows
     """Replicated over the expert data parallelism."""
     has_experts: bool = True
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.blocks import Block
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.comm.collectives import collective_seconds
 from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rows
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -28,19 +28,19 @@ from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 class LayerSeconds:
     """Seconds of one layer of a kind for each row, with all that depends on the whole row."""
 
-    forward: FloatColumn
-    backward: FloatColumn
+    forward: Rows
+    backward: Rows
     """With the work selective recomputation repeats."""
-    weight: FloatColumn
+    weight: Rows
     """Part of `backward` that only the weight gradients need."""
-    again: FloatColumn
+    again: Rows
     """Forward work that full recomputation repeats in the backward pass; sharded weights are
     gathered once for both."""
-    recompute: FloatColumn
+    recompute: Rows
     """Part of `backward`: what selective recomputation repeats."""
-    traffic: FloatColumn
+    traffic: Rows
     """Part of both passes: exposed gathers and reductions of sharded weights and gradients."""
-    waiting: FloatColumn
+    waiting: Rows
     """Part of both passes: until activations have gone to the host, or come back."""
 
     def take(self, rows: IntColumn) -> LayerSeconds:
@@ -71,9 +71,9 @@ class RowSeconds:
     embedding: LayerSeconds
     head: LayerSeconds
     mtp: LayerSeconds
-    p2p: FloatColumn
+    p2p: Rows
     """From the end of a pass to the start of the next stage's: one message, gathered."""
-    sending: FloatColumn
+    sending: Rows
     """Part of `p2p` in which the sender waits for its message; 0 where it goes on."""
     split: BoolColumn
     """The schedule runs weight gradients as passes of their own."""

@@ -11,6 +11,7 @@ from trainplan.costmodel.layouts.rules import num_microbatches
 from trainplan.costmodel.layouts.table import (
     FULL,
     UNIFORM,
+    ClassRows,
     FloatColumn,
     IntColumn,
     LayoutTable,
@@ -25,38 +26,38 @@ from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Coefficients of each layout under its own recomputation; matrices (class, row).
+    """Coefficients of each layout under its own recomputation.
 
     A layout with fewer classes than others repeats its last one, so maxima are unchanged.
     """
 
-    dense: FloatColumn
+    dense: ClassRows
     """Dense layers of one rank."""
-    moe: FloatColumn
-    embedding: FloatColumn
-    head: FloatColumn
-    mtp: FloatColumn
-    rank: FloatColumn
+    moe: ClassRows
+    embedding: ClassRows
+    head: ClassRows
+    mtp: ClassRows
+    rank: ClassRows
     """Last rank of the class: how many ranks come before it."""
-    dense_before: FloatColumn
+    dense_before: ClassRows
     """Dense layers a micro batch crosses before it reaches that rank."""
-    moe_before: FloatColumn
-    dense_again: FloatColumn
+    moe_before: ClassRows
+    dense_again: ClassRows
     """Dense layers of the rank whose whole forward pass is repeated."""
-    moe_again: FloatColumn
-    dense_again_before: FloatColumn
-    moe_again_before: FloatColumn
-    dense_whole_held: FloatColumn
+    moe_again: ClassRows
+    dense_again_before: ClassRows
+    moe_again_before: ClassRows
+    dense_whole_held: ClassRows
     """Dense layers held whole: not recomputed in full."""
-    moe_whole_held: FloatColumn
-    mtp_held: FloatColumn
-    inputs_held: FloatColumn
+    moe_whole_held: ClassRows
+    mtp_held: ClassRows
+    inputs_held: ClassRows
     """Layer inputs kept by full recomputation."""
-    layers_at_once: FloatColumn
+    layers_at_once: ClassRows
     """Layers that full recomputation brings back at once."""
 
     @property
-    def by_kind(self) -> tuple[FloatColumn, ...]:
+    def by_kind(self) -> tuple[ClassRows, ...]:
         """Blocks of one rank: dense, MoE, embedding, head, MTP."""
         return self.dense, self.moe, self.embedding, self.head, self.mtp
 

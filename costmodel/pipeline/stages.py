@@ -15,7 +15,14 @@ import numpy as np
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import (
+    FULL,
+    UNIFORM,
+    FloatColumn,
+    IntColumn,
+    IntRowStages,
+    LayoutTable,
+)
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.memory import undominated
 from trainplan.costmodel.schedules.program import placed
@@ -172,8 +179,8 @@ def rank_classes(
 
 def layers_again(
     decoder: Decoder, stages: StageLayers, table: LayoutTable
-) -> tuple[IntColumn, IntColumn]:
-    """Dense and MoE layers of every virtual stage that full recomputation repeats; (row, stage)."""
+) -> tuple[IntRowStages, IntRowStages]:
+    """Dense and MoE layers of every virtual stage that full recomputation repeats."""
     full = table.recompute == FULL
     uniform = full & (table.recompute_method == UNIFORM)
     everything = int(stages.layers.max())

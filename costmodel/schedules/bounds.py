@@ -16,28 +16,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import BoolColumn, ClassRows, FloatColumn, IntColumn
 
 
 @dataclass(frozen=True, slots=True)
 class RankSeconds:
-    """Seconds of each rank class; matrices have shape (class, row)."""
+    """Seconds of each rank class."""
 
-    forward: FloatColumn
+    forward: ClassRows
     """Forward passes of one micro batch through the rank."""
-    backward: FloatColumn
+    backward: ClassRows
     """Both gradients of one micro batch."""
-    weight: FloatColumn
+    weight: ClassRows
     """Part of `backward` that a schedule with split backward passes runs apart; else 0."""
-    reach: FloatColumn
+    reach: ClassRows
     """One micro batch's way to the rank, messages included."""
-    home: FloatColumn
+    home: ClassRows
     """Its gradient's way back from the rank: what the schedule runs before it sends."""
     apart: BoolColumn
     """Of each row: a step is counted from each rank's own first pass, see `ends_apart`."""
 
     @property
-    def pair(self) -> FloatColumn:
+    def pair(self) -> ClassRows:
         """Forward and backward of one micro batch.
 
         Source: a rank runs one pass at a time, so a micro batch keeps it busy for the seconds of
@@ -48,10 +48,10 @@ class RankSeconds:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of the rows a schedule bounds, one by one; matrices have shape (class, row)."""
+    """Work of the rows a schedule bounds, one by one."""
 
     seconds: RankSeconds
-    rank: FloatColumn
+    rank: ClassRows
     """Ranks before it."""
     pp: IntColumn
     microbatches: IntColumn

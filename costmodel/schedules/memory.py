@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, IntRankChunks, RankChunks
 from trainplan.costmodel.schedules.program import (
     EQUAL,
     IntMatrix,
@@ -18,8 +18,8 @@ from trainplan.costmodel.schedules.program import (
 )
 
 
-def held_along(program: Program, layers: IntMatrix) -> FloatColumn:
-    """Passes in flight on each rank when it holds most layers; shape (rank, chunk).
+def held_along(program: Program, layers: IntRankChunks) -> RankChunks:
+    """Passes in flight on each rank when it holds most layers.
 
     `layers` has shape (rank, chunk); a rank without layers is fullest with most passes, of its
     other blocks. A pass is in flight from its forward op to the op that frees its activations.
@@ -48,8 +48,8 @@ def _chunks(program: Program) -> int:
     return int((program.stage // program.pp).max()) + 1
 
 
-def most_held(program: Program) -> IntMatrix:
-    """Most passes of every chunk that are ever in flight, each by itself; (rank, chunk).
+def most_held(program: Program) -> IntRankChunks:
+    """Most passes of every chunk that are ever in flight, each by itself.
 
     Source: counted op by op: the largest of `_passes` behind any op of the rank, of each chunk by
     itself.

@@ -12,7 +12,7 @@ from trainplan.costmodel.base.units import GB, MICROSECOND
 from trainplan.costmodel.comm.collectives import message_seconds
 from trainplan.costmodel.comm.topology import group as links_of
 from trainplan.costmodel.comm.topology import link_speed
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import FloatColumn, IntRowStages, LayoutTable, RowBoundaries
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
@@ -23,8 +23,8 @@ from trainplan.costmodel.step.estimate import p2p_seconds, sent_bytes
 
 
 def boundary_seconds(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, group: IntColumn
-) -> tuple[FloatMatrix, FloatMatrix]:
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, group: IntRowStages
+) -> tuple[RowBoundaries, RowBoundaries]:
     """Seconds of one message between each stage and the next, and how long it keeps a join busy.
 
     All rows have one pp and vpp; `group` is (row, stage), both results are (row, boundary).

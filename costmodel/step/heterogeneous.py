@@ -16,7 +16,10 @@ from trainplan.costmodel.layouts.table import (
     BoolColumn,
     FloatColumn,
     IntColumn,
+    IntRankRows,
     LayoutTable,
+    RankRows,
+    RowBoundaries,
     distinct,
 )
 from trainplan.costmodel.machine.constants import Machine
@@ -26,7 +29,7 @@ from trainplan.costmodel.pipeline.bound import pipeline_lower_bound
 from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups, stage_groups
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
@@ -48,9 +51,9 @@ class Pipelines:
     shape: tuple[str, int, int, int]
     """Schedule, pp, vpp, micro batches."""
     seconds: StageSeconds
-    p2p: FloatMatrix
+    p2p: RowBoundaries
     """Seconds of a message between each stage and the next."""
-    wire: FloatMatrix
+    wire: RowBoundaries
     """Of these, how long it keeps the join of two groups busy; 0 inside a group."""
 
 
@@ -60,14 +63,14 @@ class Mixed:
 
     parts: tuple[Priced, ...]
     """Every row on the machine of each node group."""
-    group: IntColumn
-    """Node group of every pipeline rank; (rank, row), the last rank repeated."""
+    group: IntRankRows
+    """Node group of every pipeline rank, the last rank repeated."""
     pipelines: tuple[Pipelines, ...]
     whole: Priced
     """Every rank as in the part of its group; `blocks` and `seconds` are those of the first."""
 
-    def capacity(self, machine: Machine) -> FloatColumn:
-        """Device memory of the GPUs of every rank; (rank, row). Source: that of their group."""
+    def capacity(self, machine: Machine) -> RankRows:
+        """Device memory of the GPUs of every rank. Source: that of their group."""
         return np.array([one.memory_bytes for one in machine.groups])[self.group]
 
     def fits(self, machine: Machine, margin: float) -> BoolColumn:

@@ -88,7 +88,11 @@ def _terms(costs: PlacementCosts, rank: RankCosts) -> Iterator[tuple[Term, float
 def _rank_seconds(
     costs: PlacementCosts, nodes: Nodes, orders: Orders
 ) -> tuple[FloatMatrix, FloatMatrix]:
-    """Seconds of a micro batch and of the end of the step; shape (order, pipeline rank)."""
+    """Seconds of a micro batch and of the end of the step; shape (order, pipeline rank).
+
+    Source: a rank is as slow as its slowest node, and each kind of traffic adds what its slowest
+    link does: as `_slowest`.
+    """
     work, ends = np.zeros((2, len(orders), len(costs.ranks)))
     for number, rank in enumerate(costs.ranks):
         slowness = nodes.slowness[orders[:, rank.places]].max(axis=1)
@@ -110,4 +114,5 @@ def _slowest(costs: PlacementCosts, nodes: Nodes, orders: Orders, term: Term) ->
 
 
 def _between(slowdown: FloatMatrix, orders: Orders, pairs: Pairs) -> FloatMatrix:
+    """Slowdown between the nodes at both places of each pair. Source: `Nodes`."""
     return np.asarray(slowdown[orders[:, pairs[:, 0]], orders[:, pairs[:, 1]]])

@@ -246,7 +246,11 @@ def _communication(priced: Priced) -> FloatMatrix:
 
 
 def _growing(values: Sequence[FloatColumn]) -> FloatMatrix:
-    """What is added to the first of the values; never falls from one to the next."""
+    """What is added to the first of the values; never falls from one to the next.
+
+    Source: a slower link never makes a step faster, so where a value falls the largest one so far
+    is kept.
+    """
     rows = np.array(values)
     return np.asarray(np.maximum.accumulate(rows - rows[0], axis=0))
 

@@ -11,17 +11,14 @@ from trainplan.costmodel.layouts.table import (
     BoolColumn,
     FloatColumn,
     IntColumn,
+    RowRanks,
     distinct,
     stage_codes,
 )
 from trainplan.costmodel.pipeline.stages import decoder_of, layers_again, stage_layers
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds
-from trainplan.costmodel.schedules.timeline.clock import (
-    FloatMatrix,
-    StageSeconds,
-    first_start_seconds,
-)
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, first_start_seconds
 from trainplan.costmodel.schedules.timeline.cycles import (
     rank_end_seconds,
     relative_seconds,
@@ -85,11 +82,11 @@ def simulate(job: Job, priced: Priced) -> SimulatedTable:
 
 def rank_ends(
     shape: tuple[str, int, int, int], seconds: StageSeconds, p2p: FloatColumn, apart: BoolColumn
-) -> tuple[FloatMatrix, FloatMatrix]:
-    """When each rank ends its last pass, with messages and with instant ones; (row, rank).
+) -> tuple[RowRanks, RowRanks]:
+    """When each rank ends its last pass, with messages and with instant ones.
 
     All rows have one shape (schedule, pp, vpp, micro batches); those that are `apart` count from
-    each rank's own first pass. `p2p` is as in `op_ends`.
+    each rank's own first pass. `p2p` is as in `op_ends`. Source: as `rank_end_seconds`.
     """
     name, pp, vpp, microbatches = shape
     ends, at_once = np.zeros((2, len(p2p), pp))

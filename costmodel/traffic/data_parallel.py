@@ -14,7 +14,14 @@ from trainplan.costmodel.comm.collectives import (
     only,
 )
 from trainplan.costmodel.comm.topology import Group, group
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts.table import (
+    BoolColumn,
+    ClassRows,
+    FloatColumn,
+    LayoutTable,
+    Rows,
+    distinct,
+)
 from trainplan.costmodel.machine.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
@@ -112,10 +119,10 @@ def step_traffic_seconds(
 
 @dataclass(frozen=True, slots=True)
 class StepTraffic:
-    """Seconds on the wire once a step, hidden or not; shape (class, row)."""
+    """Seconds on the wire once a step, hidden or not."""
 
-    reduce: FloatColumn
-    gather: FloatColumn
+    reduce: ClassRows
+    gather: ClassRows
 
 
 def step_traffic(
@@ -141,7 +148,7 @@ def step_traffic(
     return StepTraffic(reduce, gather)
 
 
-def exposed_seconds(makespan: FloatColumn, ends: FloatColumn, traffic: FloatColumn) -> FloatColumn:
+def exposed_seconds(makespan: Rows, ends: ClassRows, traffic: ClassRows) -> Rows:
     """Seconds by which the traffic of the ranks outlasts the pipeline.
 
     A rank sends as soon as its own last pass ends (`ends`), while others still run. The step ends

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from trainplan import costmodel
+from trainplan.costmodel.layouts import table
 
 ROOT = Path(__file__).parents[2]
-COLUMNS = ("FloatColumn", "tuple[FloatColumn, FloatColumn]")
 SOURCE = re.compile(r"Source:\s+(.*?)(?=\n\s*\n|Source:|\Z)", re.DOTALL)
 PUBLISHED = re.compile(r"arXiv:|https?://|\bet al\b|\bsection\b|\b(?:19|20)\d\d\b|@[0-9a-f]{7}")
 FOREIGN_FILE = re.compile(r"[\w/-]+\.(?:py|cc|cpp|cu|h|ya?ml)\b|--[a-z-]+")
@@ -43,11 +43,18 @@ def members(module):
                     yield f"{name}.{attribute}", function
 
 
+def returns_columns(function):
+    """Does it return a column or matrix of numbers, or some in a tuple?"""
+    returned = str(function.__annotations__.get("return")).removeprefix("tuple[")
+    kinds = [function.__globals__.get(name) for name in re.findall(r"\w+", returned)]
+    return "..." not in returned and all(kind == table.FloatColumn for kind in kinds)
+
+
 def formulas():
     for info in pkgutil.walk_packages(costmodel.__path__, "trainplan.costmodel."):
         module = importlib.import_module(info.name)
         for name, function in members(module):
-            if function.__annotations__.get("return") in COLUMNS:
+            if returns_columns(function):
                 yield pytest.param(function, id=f"{info.name}.{name}")
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, RowRanks, RowStages
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
 from trainplan.costmodel.schedules.program import Op, Program
 
@@ -18,15 +18,15 @@ FloatMatrix = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """Seconds of the passes of every virtual stage; matrices have shape (candidate, stage).
+    """Seconds of the passes of every virtual stage.
 
     Where a sequence is cut in chunks, a stage has one column for each chunk, one after the other.
     """
 
-    forward: FloatMatrix
-    backward: FloatMatrix
+    forward: RowStages
+    backward: RowStages
     """Both gradients."""
-    weight: FloatMatrix
+    weight: RowStages
     """Part of `backward`: the gradient of the weights, where the schedule runs it apart."""
     beside: tuple[FloatMatrix, ...] = ()
     """Seconds of the ops after `Op.WHOLE`, in the order of `Op`, where a program has them."""
@@ -99,8 +99,8 @@ def boundary_of(duration: IntColumn, stages: int) -> IntColumn:
     return np.asarray(np.clip(stage - (kind == Op.FORWARD), 0, max(0, stages - 2)))
 
 
-def first_start_seconds(seconds: StageSeconds, p2p: FloatColumn, pp: int) -> FloatMatrix:
-    """When each rank starts its first pass; (candidate, rank).
+def first_start_seconds(seconds: StageSeconds, p2p: FloatColumn, pp: int) -> RowRanks:
+    """When each rank starts its first pass.
 
     Source: derived; the first micro batch crosses the first `pp` stages, one on each rank.
     """

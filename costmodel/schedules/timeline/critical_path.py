@@ -13,7 +13,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    IntPathBoundaries,
+    IntPathStages,
+    RowPaths,
+    RowRanks,
+)
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op
@@ -28,15 +36,15 @@ from trainplan.costmodel.schedules.timeline.cycles import named_program, waves
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Ops on some paths by virtual stage; matrices have shape (path, stage)."""
+    """Ops on some paths by virtual stage."""
 
-    forward: IntMatrix
-    backward: IntMatrix
+    forward: IntPathStages
+    backward: IntPathStages
     """Whole backward passes, or input gradients with `weight` taken off."""
-    weight: IntMatrix
+    weight: IntPathStages
     """Weight gradients less input gradients: their seconds are part of those of `backward`."""
-    crossed: IntMatrix
-    """Messages between each stage and the next; (path, boundary)."""
+    crossed: IntPathBoundaries
+    """Messages between each stage and the next."""
     rank: IntColumn
     """Rank whose last op ends the path."""
 
@@ -69,8 +77,8 @@ class Paths:
             first.setdefault(path.tobytes(), number)
         return self.take(np.array(list(first.values()), dtype=np.int64))
 
-    def seconds(self, stages: StageSeconds, p2p: FloatColumn) -> FloatMatrix:
-        """Length of every path for every candidate; shape (candidate, path).
+    def seconds(self, stages: StageSeconds, p2p: FloatColumn) -> RowPaths:
+        """Length of every path for every candidate.
 
         Source: a path takes the seconds of its ops and messages, so it is linear in how often it
         crosses each stage and each boundary.
@@ -127,7 +135,7 @@ def critical_paths(
     shape: tuple[int, int, int],
     seconds: StageSeconds,
     p2p: FloatColumn,
-    behind: FloatMatrix,
+    behind: RowRanks,
 ) -> Paths:
     """The longest path of every candidate under a schedule of shape (pp, vpp, micro batches).
 
@@ -238,7 +246,10 @@ def _traced(
 
 
 def _arrivals(graph: _Graph, ends: FloatMatrix, p2p: FloatColumn) -> FloatMatrix:
-    """When the inputs of every op arrive; (input, op, candidate), 0 for "no input"."""
+    """When the inputs of every op arrive; (input, op, candidate), 0 for "no input".
+
+    Source: an input arrives when the op that makes it ends, or a message later from another rank.
+    """
     arrivals = ends.take(graph.inputs, axis=0)
     if p2p.any():
         message = p2p if p2p.ndim == 1 else p2p.T[graph.boundary]

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, RowRanks
 from trainplan.costmodel.schedules import SCHEDULES, program
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds
@@ -78,8 +78,8 @@ def rank_end_seconds(
     *,
     p2p: FloatColumn,
     relative: RelativeSeconds = EQUAL,
-) -> FloatMatrix:
-    """When each rank ends its last pass, under a schedule of shape (pp, vpp); (candidate, rank).
+) -> RowRanks:
+    """When each rank ends its last pass, under a schedule of shape (pp, vpp).
 
     Under a schedule that repeats, between warm-up and drain every rank runs the same passes, `pp`
     micro batches a cycle (of several virtual stages, where that is the size of their groups). The
@@ -128,7 +128,7 @@ def _last_ops(
     ends: FloatMatrix,
     relative: RelativeSeconds,
 ) -> FloatMatrix:
-    """End of the last op of every rank."""
+    """End of the last op of every rank. Source: as `op_ends`."""
     return np.asarray(ends[:, _last_positions(schedule, *shape, microbatches, relative)])
 
 

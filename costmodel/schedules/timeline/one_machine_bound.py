@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts.table import FloatColumn, OpStagePasses
 from trainplan.costmodel.schedules.timeline.release_times import (
     AFTER,
     BACKWARD,
@@ -24,10 +24,10 @@ from trainplan.costmodel.schedules.timeline.release_times import (
 class Tasks(NamedTuple):
     """Ops of one rank, or any other work of it, and what surrounds each; columns."""
 
-    heads: FloatColumn
+    heads: OpStagePasses
     """Seconds before which it cannot start."""
     seconds: FloatColumn
-    tails: FloatColumn
+    tails: OpStagePasses
     """Seconds that are left at least when it ends."""
 
 

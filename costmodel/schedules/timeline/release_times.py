@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, OpStagePasses
 
 FloatMatrix = NDArray[np.float64]
 BEFORE, FORWARD, BACKWARD, AFTER = range(4)
@@ -64,8 +64,8 @@ class Wait(NamedTuple):
     seconds: float
 
 
-def earliest(walk: Walk) -> FloatMatrix:
-    """Seconds before which the k-th op cannot start; shape (op, stage, k).
+def earliest(walk: Walk) -> OpStagePasses:
+    """Seconds before which the k-th op cannot start.
 
     Source: docs/explanation/schedules.md, "The k-th start".
     """

@@ -13,6 +13,8 @@ from trainplan.costmodel.layouts.table import (
     BoolColumn,
     FloatColumn,
     IntColumn,
+    KindRankRows,
+    RankRows,
     distinct,
 )
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
@@ -75,7 +77,7 @@ class Layers:
 
 def rooms(
     job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits
-) -> FloatColumn:
+) -> KindRankRows:
     """Layers of each kind that each rank of some rows has bytes and seconds for.
 
     Of shape (kind, rank, row): 0 for ranks that a row does not have, and for the other kind where
@@ -99,7 +101,7 @@ def rooms(
     return found
 
 
-def may_fit(job: Job, room: FloatColumn) -> BoolColumn:
+def may_fit(job: Job, room: KindRankRows) -> BoolColumn:
     """Which rows are not refused, by the `rooms` of their ranks: is there one for all layers?
 
     Source: all layers of a kind need ranks that have room for them, so where the rooms of all ranks
@@ -139,8 +141,8 @@ def most_layers(
     rows: IntColumn,
     limits: Limits,
     layers: Layers,
-) -> FloatColumn:
-    """How many of the layers of a kind each rank has bytes and seconds for; (rank, row).
+) -> RankRows:
+    """How many of the layers of a kind each rank has bytes and seconds for.
 
     -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
     batches beyond those that fill it.
@@ -205,8 +207,8 @@ def held_layers(
 
 def _room(
     priced: Priced, costs: BlockCosts, rows: IntColumn, ends: BoolColumn, memory_bytes: float
-) -> FloatColumn:
-    """Bytes that each rank has for its layers and their activations; (rank, row)."""
+) -> RankRows:
+    """Bytes that each rank has for its layers and their activations."""
     allocated = (memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
     transients = priced.memory.transients[:, rows].min(axis=0)
     state = costs.state_bytes[[EMBEDDING, HEAD]][:, rows]
@@ -226,8 +228,8 @@ def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntCol
     return np.asarray(np.where(kept > 0, (most - np.minimum(most, longest)) * kept, whole))
 
 
-def _end_seconds(costs: BlockCosts, rows: IntColumn, ends: BoolColumn) -> FloatColumn:
-    """Both passes of embedding and head on each rank; (rank, row).
+def _end_seconds(costs: BlockCosts, rows: IntColumn, ends: BoolColumn) -> RankRows:
+    """Both passes of embedding and head on each rank.
 
     Source: the rank of the embedding and that of the head run both passes of it for every micro
     batch, the other ranks neither.

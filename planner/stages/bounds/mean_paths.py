@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts.table import FloatColumn, IntRankChunks, StageRows
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, Run, prolonged, run_of
 from trainplan.planner.solvers.linear import Matrix
@@ -31,18 +31,18 @@ Source: measured on the schedules that have such paths; it only chooses which on
 class Crossings:
     """How often a mean path crosses every virtual stage; shape (stage, 1)."""
 
-    forward: FloatMatrix
-    backward: FloatMatrix
-    weight: FloatMatrix
+    forward: StageRows
+    backward: StageRows
+    weight: StageRows
     hops: float
     """Messages on it."""
-    stage_of: IntMatrix
+    stage_of: IntRankChunks
     """Virtual stage of each (rank, chunk)."""
 
     def seconds(
         self, forward: FloatColumn, backward: FloatColumn, weight: FloatColumn
-    ) -> FloatMatrix:
-        """Seconds of one block on each stage, given those of its passes; (stage, row).
+    ) -> StageRows:
+        """Seconds of one block on each stage, given those of its passes.
 
         Source: a mean path crosses a stage in each kind of pass so many times, and every crossing
         takes the seconds of that pass of the block.

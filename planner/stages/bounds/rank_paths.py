@@ -11,9 +11,20 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import (
+    FULL,
+    UNIFORM,
+    FloatColumn,
+    IntColumn,
+    IntRankChunks,
+    KindRankRows,
+    PathRows,
+    PathStageRows,
+    PathStages,
+    RankRows,
+    StageRows,
+)
 from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
@@ -32,10 +43,10 @@ class RankPaths:
     rows: IntColumn
     paths: Paths
     """Paths of the shape; one for each rank is taken."""
-    stage_of: IntMatrix
+    stage_of: IntRankChunks
     """Virtual stage of each (rank, chunk)."""
-    most: FloatColumn
-    """Layers of each kind that every rank has room for; (kind, rank, row)."""
+    most: KindRankRows
+    """Layers of each kind that every rank has room for."""
 
     @cached_property
     def seconds(self) -> FloatColumn:
@@ -65,7 +76,7 @@ class RankPaths:
         return np.asarray(np.max(found, axis=0))
 
     def _filled(
-        self, fixed: FloatMatrix, more: FloatMatrix, most: FloatColumn, count: int
+        self, fixed: RankRows, more: RankRows, most: FloatColumn, count: int
     ) -> FloatColumn:
         """The smallest T with room for so many layers on ranks whose paths take T(n) with n.
 
@@ -93,8 +104,8 @@ class RankPaths:
         return self.paths.take(np.argmax(crossed, axis=0))
 
     @cached_property
-    def _held_elsewhere(self) -> FloatMatrix:
-        """Layers that each stage off the path's own rank holds at least; (path, stage).
+    def _held_elsewhere(self) -> PathStages:
+        """Layers that each stage off the path's own rank holds at least.
 
         Source: as in `shape_bounds`: of a split that is tried, only the first and the last stage
         may be empty, so every other one holds a layer at least.
@@ -128,7 +139,7 @@ class RankPaths:
         return np.where(full, number, 0)
 
     @cached_property
-    def _line(self) -> tuple[FloatColumn, FloatColumn]:
+    def _line(self) -> tuple[StageRows, StageRows]:
         """Line below the layers that are recomputed on each stage: slope and start, (stage, row).
 
         Source: `chord_of_min`; only the first and the last stage may be empty.
@@ -163,8 +174,8 @@ class RankPaths:
         return np.asarray(crossed[:, None, None] * repeated * self._again)
 
     @cached_property
-    def _ends(self) -> FloatMatrix:
-        """Seconds of embedding, head, more heads and messages; (path, row).
+    def _ends(self) -> PathRows:
+        """Seconds of embedding, head, more heads and messages.
 
         Source: embedding, head and MTP modules are on the first and the last stage in every split,
         and a path waits for one message on each of its hops.
@@ -175,8 +186,8 @@ class RankPaths:
         sent = self._busiest.hops[:, None] * self.priced.seconds.p2p[self.rows]
         return np.asarray(np.sum(parts, axis=0) + sent)
 
-    def _each(self, kind: int) -> FloatColumn:
-        """Seconds of one block on each stage of the paths; (path, stage, row).
+    def _each(self, kind: int) -> PathStageRows:
+        """Seconds of one block on each stage of the paths.
 
         Source: each time a path crosses a stage in a kind of pass it takes the seconds of that pass
         of the block.

@@ -18,13 +18,15 @@ from trainplan.costmodel.layouts.table import (
     BoolColumn,
     FloatColumn,
     IntColumn,
+    IntRankChunks,
     LayoutTable,
+    RankRows,
+    StageRows,
     distinct,
 )
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
@@ -184,8 +186,8 @@ def _mean_seconds(
     return np.asarray(total + spread)
 
 
-def _uneven(chunks: FloatMatrix, mean: FloatMatrix) -> FloatMatrix:
-    """What a rank may save by longer chunks where the path crosses it less; (rank, row).
+def _uneven(chunks: FloatMatrix, mean: FloatMatrix) -> RankRows:
+    """What a rank may save by longer chunks where the path crosses it less.
 
     Source: the longer chunks of a rank are its first or its last k; k chunks of the mean less those
     the path crosses is what they save, at most the largest over k.
@@ -196,7 +198,7 @@ def _uneven(chunks: FloatMatrix, mean: FloatMatrix) -> FloatMatrix:
     return np.asarray(np.maximum(np.maximum(*saved), 0.0))
 
 
-def _crossing(costs: BlockCosts, path: Crossings, kind: int, rows: IntColumn) -> FloatMatrix:
+def _crossing(costs: BlockCosts, path: Crossings, kind: int, rows: IntColumn) -> StageRows:
     """Seconds of one block on each stage of a path; (stage, column).
 
     Source: each time the path crosses a stage in a kind of pass it takes the seconds of that pass
@@ -264,9 +266,9 @@ def _most_layers(job: Job, priced: Priced, costs: BlockCosts, cutoff_s: float) -
 
 
 def _again(
-    priced: Priced, rows: IntColumn, most: FloatColumn, stage_of: IntMatrix
-) -> tuple[FloatColumn, FloatColumn]:
-    """Line below the layers that full recomputation repeats on each stage; (stage, row).
+    priced: Priced, rows: IntColumn, most: FloatColumn, stage_of: IntRankChunks
+) -> tuple[StageRows, StageRows]:
+    """Line below the layers that full recomputation repeats on each stage.
 
     Slope and start. Source: that of `chord_of_min`; only the first and the last stage may be empty.
     """

@@ -21,8 +21,12 @@ from trainplan.costmodel.layouts.table import (
     UNIFORM,
     BoolColumn,
     FloatColumn,
+    GroupKindRows,
     IntColumn,
+    IntRankChunks,
     LayoutTable,
+    RankRows,
+    RowBoundaries,
     distinct,
 )
 from trainplan.costmodel.machine.constants import Machine
@@ -101,8 +105,8 @@ class InGroups:
         table = self.table
         return ranks_in_order(self.job, int(table.tp[row] * table.cp[row] * table.dp[row]), order)
 
-    def pair(self, rows: IntColumn, again: FloatColumn) -> FloatColumn:
-        """Both passes of a block, a share of it recomputed; (group, kind, row)."""
+    def pair(self, rows: IntColumn, again: FloatColumn) -> GroupKindRows:
+        """Both passes of a block, a share of it recomputed."""
         repeated = [again * self.repeated(c, again) for c in self.costs]
         pairs = zip(self.costs, repeated, strict=True)
         return np.stack([(c.forward + c.backward + more)[:, rows] for c, more in pairs])
@@ -134,7 +138,7 @@ class InGroups:
         some = np.minimum(self.table.recompute_num_layers, stage) / stage
         return np.where(uniform, 1.0, np.where(full, some, 0.0))
 
-    def messages(self, rows: IntColumn, ranks: IntColumn) -> tuple[FloatColumn, FloatColumn]:
+    def messages(self, rows: IntColumn, ranks: IntColumn) -> tuple[RowBoundaries, RowBoundaries]:
         """Seconds of a message between each stage and the next, and how long it keeps a join busy.
 
         The rows have one shape; `ranks` is the group of each rank; results are (row, boundary).
@@ -144,7 +148,7 @@ class InGroups:
         group[:, stage_of] = ranks[:, None]
         return boundary_seconds(self.job, self.machine, self.traits, some, group)
 
-    def stage_of(self, row: int) -> IntColumn:
+    def stage_of(self, row: int) -> IntRankChunks:
         """Virtual stage of each (rank, chunk) of a row."""
         table = self.table
         way = SCHEDULES[SCHEDULE_NAMES[table.schedule[row]]].placement
@@ -236,8 +240,8 @@ def room(
     *,
     rows: IntColumn,
     kind: int,
-) -> FloatColumn:
-    """Layers of a kind that each rank has bytes and seconds for; (rank, row).
+) -> RankRows:
+    """Layers of a kind that each rank has bytes and seconds for.
 
     The rows have one shape. Source: `bounds.layer_capacity.most_layers`, of each rank in its group.
     """
@@ -261,8 +265,8 @@ def _layers(job: Job, pair: FloatColumn, layer: int) -> FloatColumn:
     return np.asarray(np.sum(worth, axis=0))
 
 
-def _prices(speed: FloatColumn, m: IntColumn, *, fills: bool) -> FloatColumn:
-    """Layers that a second more of each rank's limit is worth; (rank, row). Source: the module."""
+def _prices(speed: FloatColumn, m: IntColumn, *, fills: bool) -> RankRows:
+    """Layers that a second more of each rank's limit is worth. Source: the module."""
     prices, behind = np.zeros_like(speed), np.zeros(speed.shape[1])
     for rank in range(len(speed) - 1, -1, -1):
         prices[rank] = np.maximum(0.0, speed[rank] - fills * behind) / m

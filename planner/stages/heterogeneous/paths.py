@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, IntRankChunks, PathStages
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, long_paths
 from trainplan.planner.solvers.linear import Matrix
@@ -29,7 +29,7 @@ class UnlikePath:
     weight: FloatColumn
     crossed: FloatColumn
     """Messages between each stage and the next."""
-    stage_of: IntMatrix
+    stage_of: IntRankChunks
     """Virtual stage of each (rank, chunk)."""
 
 
@@ -104,7 +104,7 @@ def _balanced(
 
 
 def _longest(
-    crossed: FloatColumn, messages: FloatColumn, stage_of: IntMatrix, takes: Durations
+    crossed: PathStages, messages: FloatColumn, stage_of: IntRankChunks, takes: Durations
 ) -> FloatColumn:
     """Weights of paths that sum to one and make the shortest split within the windows longest.
 

@@ -13,7 +13,14 @@ from functools import cached_property
 import numpy as np
 
 from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable, objects
+from trainplan.costmodel.layouts.table import (
+    FloatColumn,
+    IntColumn,
+    IntSplitStages,
+    LayoutTable,
+    StageKinds,
+    objects,
+)
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.pipeline.node_groups import group_jobs
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -78,8 +85,8 @@ class MixedRow:
         """Node group of every pipeline rank."""
         return self.group[self.one.stage_of[:, 0]]
 
-    def of_stages(self, name: str) -> FloatColumn:
-        """A cost of one block of each kind on every stage; shape (stage, kind)."""
+    def of_stages(self, name: str) -> StageKinds:
+        """A cost of one block of each kind on every stage."""
         own = np.stack([getattr(part.costs, name)[:, 0] for part in self.parts])
         return np.asarray(own[self.group])
 
@@ -117,7 +124,7 @@ class MixedRow:
             work[rank] += layer[rank]
         return stages_of(one, total[None, :])[:1]
 
-    def judge(self, layers: IntMatrix) -> Judged:
+    def judge(self, layers: IntSplitStages) -> Judged:
         """Run the schedules of some splits; `layers` has shape (split, stage)."""
         table = self.one.table.take(np.zeros(len(layers), dtype=np.int64))
         stages = (self.stages(tuple(split)) for split in layers.tolist())

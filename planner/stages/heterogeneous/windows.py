@@ -12,9 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    IntSplitRanks,
+    RankRows,
+)
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.block_costs import (
     DENSE,
@@ -48,10 +53,10 @@ class Below:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Fewest and most layers of every rank; (rank, row)."""
+    """Fewest and most layers of every rank."""
 
-    least: FloatColumn
-    most: FloatColumn
+    least: RankRows
+    most: RankRows
 
     def hold(self, layers: int) -> BoolColumn:
         """Rows whose ranks can hold so many layers between them."""
@@ -65,8 +70,8 @@ class Windows:
             ways = np.convolve(ways, np.ones(int(slack) + 1))
         return float(ways[layers - int(self.least[:, 0].sum())])
 
-    def totals(self, layers: int) -> IntMatrix:
-        """All of them; (split, rank)."""
+    def totals(self, layers: int) -> IntSplitRanks:
+        """All of them."""
         least, most = (one[:, 0].astype(np.int64) for one in (self.least, self.most))
         rows, left = np.zeros((1, 0), np.int64), np.array([layers])
         for rank in range(len(least)):
@@ -93,17 +98,17 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What rows of one shape take, in seconds of a step; matrices have shape (rank, row)."""
+    """What rows of one shape take, in seconds of a step."""
 
-    layer: FloatColumn
+    layer: RankRows
     """Of one layer, for all micro batches."""
-    fixed: FloatColumn
+    fixed: RankRows
     """Of the ends of the model, and of the messages on the way to a rank and home."""
-    passing: FloatColumn
+    passing: RankRows
     """That a layer of the first stage of a rank adds to the way to the ranks behind it."""
-    room: FloatColumn
+    room: RankRows
     """Layers that memory allows."""
-    least: FloatColumn
+    least: RankRows
     """Layers that each rank holds whatever the time; (rank, 1)."""
     chunks: int
     layers: int
@@ -232,8 +237,8 @@ def _ways(of: InGroups, row: int) -> tuple[bool, bool]:
     return there, there and not SCHEDULES[name].splits_backward
 
 
-def _crossing(of: InGroups, rows: IntColumn, group: IntColumn, kind: int) -> FloatColumn:
-    """Seconds of one block on the way past each rank, and home; (rank, row)."""
+def _crossing(of: InGroups, rows: IntColumn, group: IntColumn, kind: int) -> RankRows:
+    """Seconds of one block on the way past each rank, and home."""
     there, home = _ways(of, int(rows[0]))
     passes = [there * c.forward[kind, rows] + home * c.backward[kind, rows] for c in of.costs]
     return np.asarray(np.stack(passes)[group])

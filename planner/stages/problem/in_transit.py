@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import IntColumn
+from trainplan.costmodel.layouts.table import IntColumn, IntRankChunks
 from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
-from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.spec.model import ModelSpec
 
 ANYWHERE = 1 << 30
@@ -21,7 +20,7 @@ def first_layers(model: ModelSpec) -> int:
     return model.num_dense_layers if sorted(moe) == moe else ANYWHERE
 
 
-def least_in_transit(first: int, stage_of: IntMatrix, passes: IntMatrix) -> IntColumn:
+def least_in_transit(first: int, stage_of: IntRankChunks, passes: IntRankChunks) -> IntColumn:
     """Layers in transit on each rank at least, of the kind that offloads most.
 
     Stages at the ends may be empty, and every other one before a stage holds a layer, so a stage

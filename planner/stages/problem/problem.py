@@ -14,7 +14,12 @@ from trainplan.costmodel.layouts.table import (
     BoolColumn,
     FloatColumn,
     IntColumn,
+    IntRankChunks,
+    IntSplitStages,
+    IntStageKinds,
     LayoutTable,
+    RankKinds,
+    RankLayers,
 )
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
@@ -22,7 +27,7 @@ from trainplan.costmodel.pipeline.bound import table_sum_seconds
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import held_along
-from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed
+from trainplan.costmodel.schedules.program import EQUAL, placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.spec.job import Job
@@ -78,7 +83,7 @@ class Splittable:
     even_too: bool = True
     """May the layers be split evenly as well?"""
 
-    def allows(self, layers: IntMatrix) -> BoolColumn:
+    def allows(self, layers: IntSplitStages) -> BoolColumn:
         """Which splits are answers; `layers` has shape (split, stage)."""
         even = layers_per_stage(self.job.model.num_hidden_layers, self.num_stages)
         return np.asarray(self.even_too | (layers != np.array(even)).any(axis=1))
@@ -99,7 +104,7 @@ class Splittable:
         return int(self.table.pp[0]), int(self.table.vpp[0]), self.num_microbatches
 
     @cached_property
-    def stage_of(self) -> IntColumn:
+    def stage_of(self) -> IntRankChunks:
         """Virtual stage of each (rank, chunk)."""
         return placed(SCHEDULES[self.schedule].placement, *self.shape[:2])
 
@@ -115,8 +120,8 @@ class Splittable:
         return tuple(kind for kind, there in ((DENSE, not all(moe)), (MOE, any(moe))) if there)
 
     @cached_property
-    def ends(self) -> IntColumn:
-        """Embedding, head and MTP modules of each stage; shape (stage, kind)."""
+    def ends(self) -> IntStageKinds:
+        """Embedding, head and MTP modules of each stage."""
         held = np.zeros((self.num_stages, KINDS), dtype=np.int64)
         held[0, EMBEDDING] = held[-1, HEAD] = 1
         held[-1, MTP] = self.job.model.num_nextn_predict_layers
@@ -146,7 +151,7 @@ class Splittable:
         return self.recomputed == self.job.model.num_hidden_layers
 
     def traffic(
-        self, blocks: FloatColumn, forward: FloatColumn, backward: FloatColumn
+        self, blocks: RankKinds, forward: FloatColumn, backward: FloatColumn
     ) -> FloatColumn:
         """Seconds by which the traffic of ranks outlasts their passes; `blocks` is (rank, kind).
 
@@ -161,8 +166,8 @@ class Splittable:
         return float(table_sum_seconds(self.job, self.machine, self.traits, self.table)[0])
 
     @cached_property
-    def least_seconds(self) -> tuple[FloatColumn, FloatColumn]:
-        """Least traffic and update seconds of each rank with 0, 1, ... layers; (rank, layers)."""
+    def least_seconds(self) -> tuple[RankLayers, RankLayers]:
+        """Least traffic and update seconds of each rank with 0, 1, ... layers."""
         held = ends_held(self.stage_of)
         return self.behind[0, held], self.behind[1, held]
 
@@ -228,16 +233,16 @@ class Splittable:
         return [(kept, self.recomputed * dropped), (np.full_like(kept, layer_input), 0.0)]
 
     @property
-    def _in_flight(self) -> IntMatrix:
-        """Passes of each chunk in flight on each rank when there are most; (rank, chunk)."""
+    def _in_flight(self) -> IntRankChunks:
+        """Passes of each chunk in flight on each rank when there are most."""
         pp, vpp, microbatches = self.shape
         full = min(microbatches, SCHEDULES[self.schedule].rounds_to_fill * pp)
         return fullest_moment(self.schedule, pp, vpp, full)
 
 
 @lru_cache(maxsize=1024)
-def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> IntMatrix:
-    """Passes in flight on each rank at the moment with most of them; (rank, chunk).
+def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> IntRankChunks:
+    """Passes in flight on each rank at the moment with most of them.
 
     Source: `held_along` of a named schedule.
     """

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import (
+    FloatColumn,
+    IntColumn,
+    IntRankChunks,
+    LayoutTable,
+    RankKinds,
+    RankRows,
+)
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds
-from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts
@@ -20,7 +26,7 @@ FIRST, LAST = 1, 2
 """Bits of the ends a rank holds: the first virtual stage, the last one, or both."""
 
 
-def ends_held(stage_of: IntMatrix) -> IntColumn:
+def ends_held(stage_of: IntRankChunks) -> IntColumn:
     """The ends of the pipeline on each rank; `stage_of` has shape (rank, chunk)."""
     first, last = ((stage_of == one).any(axis=1) for one in (0, stage_of.size - 1))
     return np.asarray(FIRST * first + LAST * last)
@@ -30,10 +36,10 @@ def traffic_seconds(
     job: Job,
     of: tuple[Machine, RuntimeTraits, LayoutTable],
     costs: BlockCosts,
-    blocks: FloatColumn,
-    passes: tuple[FloatColumn, FloatColumn],
-) -> FloatColumn:
-    """Seconds by which the traffic of ranks outlasts their passes; shape (rank, row).
+    blocks: RankKinds,
+    passes: tuple[RankRows, RankRows],
+) -> RankRows:
+    """Seconds by which the traffic of ranks outlasts their passes.
 
     `blocks` has shape (rank, kind); `passes` are forward and backward seconds, (rank, row).
     Source: `costmodel.traffic.data_parallel.step_traffic_seconds`.

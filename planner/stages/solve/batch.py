@@ -7,9 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
+from trainplan.costmodel.layouts.table import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    IntSplitStages,
+    RankKinds,
+    SplitRanks,
+    SplitStageKinds,
+)
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import DENSE, KINDS, MOE
 from trainplan.costmodel.step.estimate import with_overhead
@@ -21,8 +28,8 @@ class ManySplits:
     """Splits of a layout as rows; the same sums over blocks as an estimate of each."""
 
     row: Splittable
-    layers: IntMatrix
-    """Layers of every virtual stage; shape (split, stage)."""
+    layers: IntSplitStages
+    """Layers of every virtual stage."""
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -32,8 +39,8 @@ class ManySplits:
         return ManySplits(self.row, self.layers[splits])
 
     @cached_property
-    def blocks(self) -> FloatColumn:
-        """Blocks of every stage by kind; shape (split, stage, kind)."""
+    def blocks(self) -> SplitStageKinds:
+        """Blocks of every stage by kind."""
         row = self.row
         ends = np.cumsum(self.layers, axis=1)
         moe_before = np.concatenate([[0], np.cumsum(row.job.model.moe_layers)])
@@ -43,8 +50,8 @@ class ManySplits:
         return blocks
 
     @cached_property
-    def again(self) -> FloatColumn:
-        """Layers of every stage that are recomputed in full, by kind; (split, stage, kind)."""
+    def again(self) -> SplitStageKinds:
+        """Layers of every stage that are recomputed in full, by kind."""
         again = np.zeros_like(self.blocks)
         covered = np.minimum(self.row.recomputed, self.layers)
         start = np.cumsum(self.layers, axis=1) - self.layers
@@ -73,13 +80,13 @@ class ManySplits:
         return np.asarray(stages[:, self.row.stage_of].sum(axis=2))
 
     @cached_property
-    def _rank_blocks(self) -> FloatColumn:
-        """All blocks of all ranks of all splits, one after the other; shape (rank, kind)."""
+    def _rank_blocks(self) -> RankKinds:
+        """All blocks of all ranks of all splits, one after the other."""
         return self.of_ranks(self.blocks).reshape(-1, KINDS)
 
     @cached_property
-    def traffic(self) -> FloatMatrix:
-        """Seconds by which the traffic of every rank outlasts its passes; shape (split, rank)."""
+    def traffic(self) -> SplitRanks:
+        """Seconds by which the traffic of every rank outlasts its passes."""
         forward = self.of_ranks(self.seconds.forward).ravel()
         backward = self.of_ranks(self.seconds.backward).ravel()
         found = self.row.traffic(self._rank_blocks, forward, backward)

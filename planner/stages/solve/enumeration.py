@@ -7,14 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts.table import FloatColumn, IntSplitRanks, IntSplitStages
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.planner.stages.problem.problem import Splittable
 from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds, Windows, spread
 
 
-def shorter_splits(row: Splittable, paths: Paths, value_s: float, window: Windows) -> IntMatrix:
+def shorter_splits(
+    row: Splittable, paths: Paths, value_s: float, window: Windows
+) -> IntSplitStages:
     """Layers of every virtual stage in the splits whose paths may all be below a time.
 
     Shape (split, stage). Source: derived; a beginning of a split is dropped where some path is too
@@ -38,13 +40,13 @@ class _Sums:
     window: Windows
     longer_first: bool
 
-    def below(self, value_s: float) -> IntMatrix:
-        """Splits with no path above a time; (split, stage)."""
+    def below(self, value_s: float) -> IntSplitStages:
+        """Splits with no path above a time."""
         totals = self._totals(value_s * (1 + ROUNDING) - self._fixed)
         return spread(self.row, totals, longer_first=self.longer_first)
 
-    def _totals(self, most_s: FloatColumn) -> IntMatrix:
-        """Layers of every rank, rank after rank; (split, rank)."""
+    def _totals(self, most_s: FloatColumn) -> IntSplitRanks:
+        """Layers of every rank, rank after rank."""
         left = np.array([self.row.job.model.num_hidden_layers - int(self.window.least.sum())])
         chosen, seconds = np.zeros((1, 0), dtype=np.int64), np.zeros((1, len(most_s)))
         rests = self._rests(int(left[0]))

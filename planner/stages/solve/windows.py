@@ -11,7 +11,14 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    IntSplitRanks,
+    IntSplitStages,
+    PathStageKinds,
+)
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import IntMatrix, placed
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
@@ -48,8 +55,8 @@ class Windows:
         return int(ways[left]) if 0 <= left < len(ways) else 0
 
 
-def stages_of(row: Splittable, totals: IntMatrix) -> IntMatrix:
-    """Layers of every virtual stage for layers of every rank, either way; (split, stage)."""
+def stages_of(row: Splittable, totals: IntSplitRanks) -> IntSplitStages:
+    """Layers of every virtual stage for layers of every rank, either way."""
     vpp = row.shape[1]
     if vpp == 1:
         return totals[:, np.argsort(row.stage_of[:, 0])]
@@ -57,8 +64,8 @@ def stages_of(row: Splittable, totals: IntMatrix) -> IntMatrix:
     return np.concatenate([one, other[(one != other).any(axis=1)]])
 
 
-def spread(row: Splittable, totals: IntMatrix, *, longer_first: bool) -> IntMatrix:
-    """The layers of each rank over its chunks, as evenly as can be; (split, stage)."""
+def spread(row: Splittable, totals: IntSplitRanks, *, longer_first: bool) -> IntSplitStages:
+    """The layers of each rank over its chunks, as evenly as can be."""
     rank, place = _turns(row.schedule, *row.shape[:2], longer_first=longer_first)
     base, extra = np.divmod(totals, row.shape[1])
     return np.asarray(base[:, rank] + (place < extra[:, rank]))
@@ -260,8 +267,8 @@ class PathSeconds:
         return _Rows.of(row, kinds, costs, fixed + paths.hops * row.p2p)
 
     @cached_property
-    def layers(self) -> FloatColumn:
-        """One layer on each stage, recomputation apart; (path, stage, kind).
+    def layers(self) -> PathStageKinds:
+        """One layer on each stage, recomputation apart.
 
         Source: one more layer on a stage adds the seconds of a pass as often as the path crosses
         the stage in it.
@@ -271,11 +278,7 @@ class PathSeconds:
 
     @cached_property
     def ends(self) -> FloatColumn:
-        """Embedding, head and MTP modules; of each path.
-
-        Source: these blocks are where they are in every split, so each adds the seconds of a pass
-        as often as the path crosses its stage in it.
-        """
+        """Embedding, head and MTP modules; of each path. Source: as `layers`."""
         return np.asarray(sum((c @ self.row.ends * s).sum(axis=1) for c, s in self._passes))
 
     @property
