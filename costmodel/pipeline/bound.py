@@ -211,7 +211,8 @@ def pipeline_lower_bound(
 ) -> FloatColumn:
     """Seconds no order of the schedule's passes can beat.
 
-    Every schedule present bounds all rows, which is faster than gathering its own.
+    Every schedule present bounds all rows, which is faster than gathering its own; a row keeps that
+    of its schedule, a path through the order, and no run is shorter than any of its paths.
     Source: that of each schedule's bound.
     """
     rows = Work(work, ranks.rank, table.pp, microbatches)

@@ -93,6 +93,8 @@ def _crossing(model: ModelSpec, kinds: Blocks, traits: RuntimeTraits) -> FloatCo
 def ways(traits: RuntimeTraits) -> tuple[bool, bool]:
     """Do all schedules of the runtime count the way to a rank, and all of the way home?
 
+    One schedule that does not is enough to leave it out: the floor holds for every one.
+
     Source: as `floor_seconds`.
     """
     split = any(SCHEDULES[name].splits_backward for name in traits.pipeline.schedules)

@@ -126,7 +126,10 @@ def skeleton_bytes(
 
 
 def most_offload(space: Space, rules: Sequence[Rule], table: LayoutTable) -> FloatColumn:
-    """Largest offload fraction each skeleton may use under some recomputation."""
+    """Largest offload fraction each skeleton may use under some recomputation.
+
+    Rules on recomputation are not asked: a policy refused later leaves a bound lower, but valid.
+    """
     asked = [rule for rule in rules if "offload_optimizer" in rule.columns <= OFFLOAD_COLUMNS]
     most = np.zeros(len(table))
     for fraction in space.traits.offloading.optimizer_fractions:
@@ -179,6 +182,7 @@ def ends(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, LayoutTable
     """For each class the policies that take least time, and those that keep least; class by class.
 
     Of the first class nothing is recomputed by the one, and by the other every module that may be.
+    Seconds of the one and bytes of the other bound every policy between, so both have to win.
     """
     layers = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
     every = module_bits(module for subset in space.recompute_subsets for module in subset)

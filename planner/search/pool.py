@@ -42,7 +42,10 @@ class Pool:
         return Pool(self.table.take(rows), self.bound[rows], self.family[rows])
 
     def split(self, count: int) -> tuple[Pool, Pool]:
-        """The `count` branches with the smallest bounds, in order, and the others."""
+        """The `count` branches with the smallest bounds, in order, and the others.
+
+        Equal bounds stay in the order they were found in, so that equal searches open the same.
+        """
         first = np.argsort(self.bound, kind="stable")[:count]
         rest = np.ones(len(self.bound), dtype=bool)
         rest[first] = False

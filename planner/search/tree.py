@@ -88,6 +88,7 @@ class Search:
         self.floor_s = float(seconds.min(initial=np.inf))
         floor = self.objective.floor(roots.table, seconds)
         self.nodes = Pool(roots.table, floor, self.space.families(roots.table))
+        # smallest first: what is not opened then has no smaller bound, which is the proof
         self.order = np.argsort(floor, kind="stable")
         self.next_node, self.nodes_at_once = 0, NODES_AT_ONCE
         self.classes_at_once = CLASSES_AT_ONCE
@@ -157,6 +158,7 @@ class Search:
         return min(self.below, last)
 
     def _open_smallest(self) -> None:
+        """Of equal bounds what is nearest to an answer goes first: an answer drops branches."""
         smallest = self._smallest()
         if self.layouts.smallest == smallest:
             batch, self.layouts = self.layouts.split(SIMULATED_AT_ONCE)
@@ -266,6 +268,7 @@ class Search:
         if self.leanest.smallest > self.limits.memory_bytes and len(self.nodes.bound):
             table = self.nodes.table
             cut = table.tp * table.pp * table.ep * table.etp
+            # most cut first: a rank holds least of the model there, so something fits soonest
             first = self.order[np.argsort(-cut[self.order], kind="stable")[:NODES_AT_ONCE]]
             self._open_nodes(self.nodes.take(first))
         lean = self.leanest.take(self.leanest.bound <= self.limits.memory_bytes)

@@ -36,7 +36,10 @@ class Dealer:
         ]
 
     def shared(self, table: LayoutTable) -> list[IntColumn]:
-        """Rows in small parts, those of the first and of the last worker in turn."""
+        """Rows in small parts, those of the first and of the last worker in turn.
+
+        Equal pipelines stay together, and workers that are free at once take unlike ones.
+        """
         order = np.argsort(self._hands(table), kind="stable")
         parts = np.array_split(order, PARTS_OF_EACH * self._workers)
         parts = [part for part in parts if len(part)]
@@ -45,7 +48,10 @@ class Dealer:
         return [parts[i] for i in turns]
 
     def _hands(self, table: LayoutTable) -> IntColumn:
-        """A worker for each row; new pipelines go to who has least of this table."""
+        """A worker for each row; new pipelines go to who has least of this table.
+
+        The largest are dealt first, so that the small ones even out what differs.
+        """
         columns = table.schedule, table.pp, table.vpp
         first, kind = distinct(*columns)
         kinds = list(zip(*(column[first].tolist() for column in columns), strict=True))

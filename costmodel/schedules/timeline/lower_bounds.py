@@ -67,6 +67,8 @@ def makespan_lower_bound(
     `stages` are the virtual stages of each rank, shape (rank, chunk), as of `program.placed`;
     `NO_STAGE` where a rank has fewer than others. `seconds` has one candidate.
 
+    A schedule runs the work of every rank, so each rank's bound holds, and the largest does.
+
     Source: docs/explanation/schedules.md, "One rank" and "One memory".
 
     Raises:

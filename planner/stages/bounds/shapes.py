@@ -61,7 +61,8 @@ def split_bound(
     """Seconds that no split of the layers of each row goes below, if that is less than a limit.
 
     Where no split is faster than the limit, some number that is not less than it, or a bound;
-    infinite where none fits. Cheap bounds come first: each spares later ones some rows.
+    infinite where none fits. Cheap bounds come first: each spares later ones some rows. Each holds
+    for every split by itself, so the largest does.
     Source: as `states_bound`; `may_fit`; the mean path of the module; the paths that stay on a
     rank.
     """
@@ -110,7 +111,10 @@ def states_bound(
 def _steady_bound(
     job: Job, priced: Priced, costs: BlockCosts, around: FloatColumn, limits: Limits
 ) -> FloatColumn:
-    """Seconds of the passes at least; infinite where the states do not fit."""
+    """Seconds of the passes at least; infinite where the states do not fit.
+
+    Source: as `steady_seconds`; what does not fit without activations does not fit with them.
+    """
     bound = steady_seconds(job, priced, costs)
     rows = np.flatnonzero(bound + around < limits.pipeline_s)
     bound[rows[~states_may_fit(job, priced, costs, rows, limits)]] = np.inf

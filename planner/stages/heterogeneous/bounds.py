@@ -223,7 +223,10 @@ def likely_seconds(of: InGroups, order: Sequence[int], again: FloatColumn) -> Fl
 
 
 def may_fit(of: InGroups, order: Sequence[int], margin: float, cutoff_s: float) -> BoolColumn:
-    """Rows whose ranks have bytes and seconds for all layers, as `layer_capacity.may_fit`."""
+    """Rows whose ranks have bytes and seconds for all layers, as `bounds.layer_capacity.may_fit`.
+
+    Each kind is asked as if no other had layers, which leaves each rank the most room for it.
+    """
     result = np.ones(len(of.table), dtype=bool)
     for rows in of.filled:
         for kind, layers in layer_counts(of.job):
@@ -257,7 +260,10 @@ def room(
 
 
 def _layers(job: Job, pair: FloatColumn, layer: int) -> FloatColumn:
-    """All blocks of the model as so many of its usual layers, each where it counts least."""
+    """All blocks of the model as so many of its usual layers, each where it counts least.
+
+    On whichever rank a block is, it keeps the rank busy for as many layers or more.
+    """
     counts = dict(layer_counts(job))
     blocks = {EMBEDDING: 1, HEAD: 1, MTP: job.model.num_nextn_predict_layers}
     every = [*counts.items(), *((kind, n) for kind, n in blocks.items() if n)]

@@ -198,7 +198,10 @@ def _judged(
     deadline: Deadline,
     enough_s: float,
 ) -> Split:
-    """Judge listed splits in the order of their bounds, which grow with every path found."""
+    """Judge listed splits in the order of their bounds, which grow with every path found.
+
+    Smallest first: once a bound is not below the best, none behind it is, and the rest is proved.
+    """
     row = splits.row
     while True:
         limit = min(cutoff_s, best.step_time_s)
@@ -224,7 +227,8 @@ def _programmed(
 ) -> Split:
     """Judge the split with the smallest bound, again and again: an integer program finds it.
 
-    It may give the virtual stages of a rank any numbers of layers.
+    It may give the virtual stages of a rank any numbers of layers: it drops constraints and knows
+    some paths only, so its value bounds every split that is not refused.
     """
     refused: list[Counts] = []
     for _ in range(MOST_PROGRAMS):

@@ -43,7 +43,10 @@ class Question:
         return priced, block_costs(self.job, self.machine, self.traits, priced)
 
     def offloaded(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
-        """The least seconds and bytes of layouts, whatever they offload."""
+        """The least seconds and bytes of layouts, whatever they offload.
+
+        The largest share leaves fewest bytes, and its seconds are left out: no share is below both.
+        """
         most = max(self.traits.offloading.optimizer_fractions)
         priced, costs = self.costs(table.replaced(offload_optimizer=np.full(len(table), most)))
         return priced, replace(costs, offload=np.zeros_like(costs.offload))
@@ -65,7 +68,10 @@ class Question:
         return priced, replace(costs, kept_bytes=kept, input_bytes=inputs)
 
     def floor(self, priced: Priced, costs: BlockCosts, best_s: float) -> FloatColumn:
-        """Bound of every row, by the seconds of all ranks together and their states alone."""
+        """Bound of every row, by the seconds of all ranks together and their states alone.
+
+        What `bound` adds, waiting and activations, is never less than nothing.
+        """
         asked = self.job, self.machine, self.traits, priced, costs
         return states_bound(*asked, limits=self._limits(best_s))
 

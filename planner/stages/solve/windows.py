@@ -87,8 +87,8 @@ def _turns(schedule: str, pp: int, vpp: int, *, longer_first: bool) -> tuple[Int
 def balanced(row: Splittable) -> IntMatrix:
     """Layers of every rank that make the work of the busiest rank least; (1, rank).
 
-    Each layer goes to the rank that ends up with least work, those at the front first. All layers
-    count as much as the last one.
+    Each layer goes to the rank with least work so far, those at the front first: for layers that
+    are alike no other order ends lower. All layers count as much as the last one.
     """
     pair = (row.costs.forward + row.costs.backward)[:, 0]
     total = np.maximum(0, row.shape[1] - row.may_be_empty)
