@@ -20,7 +20,7 @@ FOLDERS = "docs|examples|tests|costmodel|planner|profiler|cli"
 OWN_FILE = re.compile(rf"(?<![\w/])(?:{FOLDERS})/[\w./-]*\w")
 FOREIGN_REPOSITORY = re.compile(rf"(?<!\S)(?!(?:{FOLDERS})/)[\w-]+/[\w.-]+ ")
 MEASURED = re.compile(r"measured|assumed|tried|\btrace\b|\d %|\d (?:us|ms|s)\b|\b[AHB]\d00\b")
-MANUAL = re.compile(r"\bmanual\b|[Gg]uide|NVIDIA|Megatron-LM|eth-easl|its error message")
+MANUAL = re.compile(r"\bmanual\b|\bman \w|[Gg]uide|NVIDIA|Megatron-LM|eth-easl|its error message")
 REFERENCE = re.compile(
     r"`[\w.]+`|\b[A-Z]+_[A-Z_]+\b|\bas (?:there|above|below|the class|in an estimate)\b"
     r"|\bth(?:at|ose) of\b|\b(?:the|this) module\b|head of this file|\bthe constants\b"

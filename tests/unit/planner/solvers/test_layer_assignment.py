@@ -138,7 +138,7 @@ for name in sys.argv[1:]:
 
 def test_modules_of_solvers_load_no_library():
     lines = (
-        "import sys; from trainplan.planner.solvers import milp\n"
+        "import sys; from trainplan.planner.solvers.layers import milp\n"
         "sys.exit(any(name in sys.modules for name in ('pulp', 'highspy', 'ortools')))"
     )
     assert subprocess.run([sys.executable, "-c", lines], check=False).returncode == 0
