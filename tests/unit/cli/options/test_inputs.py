@@ -8,7 +8,7 @@ import pytest
 
 from trainplan.cli.files.inputs import load_cluster, load_model
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.options.parameters import token_count
+from trainplan.cli.options.parameters import day_count, token_count
 from trainplan.cli.render.parts.terms import LABELS
 from trainplan.cli.render.parts.text import SHORT_MODULES, recompute_text
 from trainplan.costmodel.base.errors import SpecError
@@ -101,3 +101,16 @@ def test_what_a_layout_leaves_out_follows_from_the_rest(text: str, layout: Layou
 )
 def test_tokens_are_read_exactly(text: str, tokens: int):
     assert token_count(CONTEXT, OPTION, text) == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("2w", 14.0), ("36h", 1.5), ("30d", 30.0), ("0.5w", 3.5), ("1.5d", 1.5)]
+)
+def test_durations_are_read_in_days(text, days):
+    assert day_count(CONTEXT, OPTION, text) == pytest.approx(days)
+
+
+@pytest.mark.parametrize("text", ["2", "0d", "3m", "-1d", "w"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(click.BadParameter, match="write 30d, 36h or 2w"):
+        day_count(CONTEXT, OPTION, text)

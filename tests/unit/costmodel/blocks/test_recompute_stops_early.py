@@ -28,7 +28,7 @@ def given(
         runtime=runtime,
     )
     machine = machine_of(job.cluster, job.training.precision)
-    table = LayoutTable.of([Layout(dp=8, zero_stage=3, **layout)])
+    table = LayoutTable.of([Layout(**{"dp": 8, "zero_stage": 3} | layout)])
     traits = traits_of(job)
     kernels = replace(traits.kernels, dropout=dropout)
     recompute = replace(traits.recompute, stops_early=stops_early)
@@ -72,3 +72,13 @@ def test_the_down_projection_alone_does_not_run_again():
 def test_what_a_mask_or_a_norm_behind_the_layer_needs_runs_again(how):
     dense = row_blocks(*given(**how)).kinds.dense
     assert (dense.forward - dense.again).total[0] == 0.0
+
+
+@pytest.mark.parametrize(("sequence_parallel", "share"), [(True, 1 / 4), (False, 1 / 2)])
+def test_of_two_exchanges_of_a_layer_the_last_does_not_run_again(sequence_parallel, share):
+    """All-reduces behind attention and MLP: the second one. Gathers and scatters of both: the last
+    scatter, for what the second gather brings is read backward."""
+    layout = FULL | {"tp": 2, "dp": 4, "sequence_parallel": sequence_parallel}
+    dense = row_blocks(*given(layout=layout)).kinds.dense
+    left_out = dense.forward - dense.again
+    assert left_out.tp_comm / dense.forward.tp_comm == pytest.approx(share, rel=1e-6)

@@ -1,5 +1,7 @@
 """A machine as its profile says it is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -384,3 +386,19 @@ def test_the_model_of_a_layer_need_not_be_that_of_the_job(eager):
     before = dense(eager, profile())
     assert all(now != then for now, then in zip(found, before, strict=True))
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(("ep", "passes"), [(16, 2), (8, 2 + 4)])
+def test_rows_for_one_expert_are_copied_and_rows_for_several_also_sorted(make_job, ep, passes):
+    """Both copies read or write a token once; a sort there and back moves rows four times more."""
+    job = make_job("small-moe", "2x8:h100-sxm")
+    table = LayoutTable.of([Layout(dp=16, ep=ep, micro_batch_size=1)])
+    machine = machine_for(job)
+    slow, fast = (
+        blocks(job, replace(machine, permute_bytes_per_second=speed), traits_of(job), table).moe
+        for speed in (1e9, 2e9)
+    )
+    routed, tokens = 2048 * 4 * 1024 * 2, 2048 * 1024 * 2
+    moved = passes * routed + 2 * tokens
+    for one, other in ((slow.forward, fast.forward), (slow.backward, fast.backward)):
+        assert one.elementwise - other.elementwise == pytest.approx(moved / 2e9, rel=1e-9)

@@ -5,9 +5,11 @@ import pytest
 
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.step.estimate import price
 
 
@@ -95,3 +97,35 @@ def test_used_memory_is_the_fullest_rank_with_what_lies_outside_the_allocator(ll
     memory = memory_of(llama, Layout(tp=8, pp=4, dp=2))
     assert memory.used[0] > memory.reserved.max() > memory.allocated.max()
     assert np.isfinite(memory.used).all()
+
+
+@pytest.mark.parametrize(("tp", "pp"), [(1, 1), (2, 1), (2, 2)])
+def test_a_prediction_module_projects_two_hidden_states_and_holds_a_layer(make_job, tp, pp):
+    """2 h x h weights cut over tp beside a layer; the last of several stages has the token table
+    again. Source: DeepSeek-V3, arXiv:2412.19437, section 2.2, equation 21."""
+    job = make_job("small-moe", "1x8:h100-sxm")
+    params = block_params(job, LayoutTable.of([Layout(tp=tp, pp=pp)]))
+    table = (pp > 1) * 32_000 * 1024 / tp
+    assert params.mtp - params.moe_layer == 2 * 1024 * 1024 / tp + table
+
+
+@pytest.mark.parametrize(("offloaded", "share"), [(0, 1.0), (2, 3 / 5), (4, 1 / 5), (9, 0.0)])
+def test_layers_whose_activations_are_on_the_host_keep_none(make_job, offloaded, share):
+    """One dense layer and four with experts on the only rank: of five, some leave the device."""
+    job = make_job("small-moe", "1x8:h100-sxm")
+    options = RuntimeOptions(offload_activation_layers=offloaded or None)
+    whole, left = (
+        memory_of(job.model_copy(update={"options": some}), Layout(dp=8)).activations[0, 0]
+        for some in (RuntimeOptions(), options)
+    )
+    assert left == pytest.approx(share * whole)
+
+
+@pytest.mark.parametrize(("zero_stage", "shards"), [(1, 1), (3, 8)])
+def test_layers_keep_two_copies_of_their_weights_in_fp8_and_ends_one(make_job, zero_stage, shards):
+    """bf16 and the two fp8 copies of a product's weight, which token table and head have not."""
+    job = make_job("small-dense", "1x8:h100-sxm", precision="fp8")
+    memory = memory_of(job, Layout(dp=8, zero_stage=zero_stage))
+    ends = 2 * 32_000 * 1024 + 1024
+    layers = num_parameters(job.model) - ends
+    assert memory.weights[0, 0] == pytest.approx((4 * layers + 2 * ends) / shards, rel=1e-9)

@@ -2,8 +2,13 @@
 
 import pytest
 
-from trainplan.costmodel.model.flops import attention_flop_per_token, model_flop_per_step
+from trainplan.costmodel.model.flops import (
+    attention_flop_per_token,
+    matrix_params_per_token,
+    model_flop_per_step,
+)
 from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.spec.model import MoeSpec
 
 
 def test_gpt3_175b_agrees_with_the_published_formula(make_job):
@@ -54,3 +59,37 @@ def test_deepseek_v3_computes_with_37_billion_parameters(make_job):
     job = job.model_copy(update={"model": main})
     per_token = model_flop_per_step(job) / 6 / job.training.tokens_per_step
     assert per_token == pytest.approx(37e9 - 0.93e9, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "small-moe"])
+def test_a_prediction_module_is_a_layer_a_projection_of_two_states_and_the_head_again(
+    make_job, name
+):
+    """Per token 2 h x h and h x V weights more than a layer. Source: arXiv:2412.19437, section
+    2.2."""
+    model = make_job(name, "1x8:h100-sxm").model
+
+    def weights(modules, layers=0):
+        layers += model.num_hidden_layers
+        fields = {"num_nextn_predict_layers": modules, "num_hidden_layers": layers}
+        return matrix_params_per_token(model.model_copy(update=fields))
+
+    hidden, vocab = model.hidden_size, model.vocab_size
+    layer = weights(0, layers=1) - weights(0)
+    assert weights(1) - weights(0) == layer + 2 * hidden**2 + hidden * vocab
+    assert weights(2) - weights(1) == weights(1) - weights(0)
+
+
+def test_a_token_multiplies_every_matrix_it_meets_once(make_job):
+    """One layer of four experts, two of them active, and a shared one, by hand."""
+    moe = MoeSpec(
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=10,
+        shared_expert_intermediate_size=20,
+    )
+    fields = {"num_hidden_layers": 1, "moe": moe}
+    model = make_job("small-dense", "1x8:h100-sxm").model.model_copy(update=fields)
+    attention = 1024 * (16 + 2 * 4) * 64 + 16 * 64 * 1024
+    experts = 3 * 1024 * (2 * 10 + 20) + 4 * 1024
+    assert matrix_params_per_token(model) == attention + experts + 1024 * 32_000

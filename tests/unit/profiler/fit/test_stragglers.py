@@ -45,3 +45,29 @@ def test_a_slow_link_between_good_nodes_is_found_when_all_pairs_are_timed():
 
 def test_no_points_say_nothing():
     assert not list(slow_notes([]))
+
+
+def pairs_of(speed_of_first, rounds):
+    """Every node of six in as many pairs as there are rounds; the first one is slow."""
+    every = [((0, 1), (2, 3), (4, 5)), ((0, 2), (1, 4), (3, 5)), ((0, 3), (1, 5), (2, 4))]
+    return [
+        LinkPoint(
+            source=f"n{one}",
+            target=f"n{other}",
+            num_bytes=2**25,
+            time=Timing(seconds=1.0 / (speed_of_first if one == 0 else 1.0)),
+        )
+        for pairs in every[:rounds]
+        for one, other in pairs
+    ]
+
+
+def test_a_node_is_judged_from_three_pairs_on():
+    (note,) = slow_notes(pairs_of(0.8, 3))
+    assert note.startswith("slow node or GPU: n0 reaches 80%")
+    assert all(note.startswith("slow link: n0") for note in slow_notes(pairs_of(0.8, 2)))
+
+
+def test_less_than_88_percent_of_the_usual_bandwidth_is_slow():
+    assert list(slow_notes(pairs_of(0.87, 3)))
+    assert not list(slow_notes(pairs_of(0.89, 3)))

@@ -138,3 +138,14 @@ def test_alone_the_only_rank_is_the_slowest():
     fake = FakeTime()
     timing = DeviceClock(ONE_CORE, quick=True, now=fake.now).time_together(fake.work(0.01))
     assert timing.slowest_rank == 0
+
+
+@pytest.mark.parametrize(
+    ("deviations", "flags"), [(4.5, ()), (5.5, ("outliers",)), (10, ("outliers",))]
+)
+def test_a_sample_is_an_outlier_from_five_deviations_on(deviations, flags):
+    """The median absolute deviation of these is 1, of a normal distribution with 1.4826."""
+    offsets = [-1, 1, 0, -1, 1, 0, -1, 1, 0, deviations * 1.4826]
+    timing = timing_of([100 + offset for offset in offsets])
+    assert timing.flags == flags
+    assert timing.spread_fraction == pytest.approx(0.014826)
