@@ -19,8 +19,16 @@ from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.space.choices import broken_rules, legality_rules, parse_choice
+from trainplan.planner.search.result import Limits
+from trainplan.planner.search.tree import Search
+from trainplan.planner.space.choices import (
+    broken_rules,
+    legality_rules,
+    parse_choice,
+    rules_of_grid,
+)
 from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
+from trainplan.planner.work.budget import Unlimited
 
 JOBS = [
     ("small-dense", "1x8:h100-sxm", 16),
@@ -261,3 +269,37 @@ def test_a_choice_of_the_user_is_kept(make_job, text, excluded):
     same = getattr(column, choice.field) == choice.value
     assert not same.any() if excluded else same.all()
     assert plan.best.estimate.step_time_s >= best_of(job).best.estimate.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "batch", "memory_gib", "top"),
+    [
+        ("small-dense", "2x2:h100-sxm", 16, 3, 1),
+        ("small-dense", "1x4:h100-sxm", 8, 80, 3),
+        ("small-dense", "2x2:h100-sxm", 8, 3, 3),
+        ("small-moe", "1x4:h100-sxm", 8, 80, 3),
+    ],
+)
+def test_one_branch_after_the_other_finds_the_best_of_all_and_the_next_best(
+    make_job, monkeypatch, model, cluster, batch, memory_gib, top
+):
+    """By brute force: the fastest pipelines, one of each combination of degrees. What is opened
+    together hides an end that comes too early, so nothing is."""
+    for name in ("NODES", "SKELETONS", "CLASSES", "SIMULATED"):
+        monkeypatch.setattr(f"trainplan.planner.search.tree.{name}_AT_ONCE", 1)
+    for name in ("NODES", "CLASSES"):
+        monkeypatch.setattr(f"trainplan.planner.search.tree.MOST_{name}", 1)
+    job = make_job(model, cluster, batch)
+    machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
+    memory, many = memory_gib * 2**30 * 0.95, parse_choice("pp=1", excluded=True)
+    rules = [*rules_of_grid((many,)), *legality_rules(job)]
+    found = Search(job, machine, rules, Limits(memory, top)).run(Unlimited())
+    answers = step_seconds(job, machine, traits, found.finalists)
+    table = every_legal_layout(job)
+    table = table.take(table.pp > 1)
+    priced = price(job, machine, traits, table)
+    near = priced.step_seconds <= answers.max() * (1 + 1e-12)
+    table = table.take(near & (priced.memory.used <= memory))
+    seconds, families = step_seconds(job, machine, traits, table), Space(job).families(table)
+    best = sorted(seconds[families == family].min() for family in set(families.tolist()))
+    assert answers == pytest.approx(best[:top], rel=1e-12)
