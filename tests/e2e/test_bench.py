@@ -19,10 +19,14 @@ from trainplan.profiler.bench.layers.modules import Cut
 from trainplan.profiler.task import Place, Request
 
 torch = pytest.importorskip("torch", reason="the measurements need torch")
+from trainplan.profiler.bench import collectives
 from trainplan.profiler.bench.attention import _refuses, kernels  # noqa: E402
+from trainplan.profiler.bench.collectives import CALLS  # noqa: E402
 from trainplan.profiler.bench.drive import drive_file  # noqa: E402
 from trainplan.profiler.bench.embedding_and_head import head_tokens  # noqa: E402
-from trainplan.profiler.bench.inputs.shapes import caps  # noqa: E402
+from trainplan.profiler.bench.gemm import _measure  # noqa: E402
+from trainplan.profiler.bench.inputs.groups import Shape as GroupShape  # noqa: E402
+from trainplan.profiler.bench.inputs.shapes import Shape, caps  # noqa: E402
 from trainplan.profiler.bench.inputs.tensors import difference, tensors  # noqa: E402
 from trainplan.profiler.bench.layers.decoder import Layer  # noqa: E402
 from trainplan.profiler.bench.layers.experts import balanced  # noqa: E402
@@ -283,3 +287,34 @@ def test_kernels_of_attention_are_chosen_for_a_while():
         assert not switches.math_sdp_enabled()
     assert switches.math_sdp_enabled()
     assert switches.mem_efficient_sdp_enabled()
+
+
+@pytest.mark.parametrize(("groups", "k"), [(1, 32), (4, 32)])
+def test_the_buffers_of_a_product_are_counted_with_every_group(monkeypatch, groups, k):
+    """Inputs, weights and outputs in 2 bytes: of so many are copies made to outgrow the cache."""
+    counted = []
+
+    def once(place, num_bytes, make):
+        counted.append(num_bytes)
+        return lambda: None
+
+    monkeypatch.setattr("trainplan.profiler.bench.gemm.rotated", once)
+    shape = Shape(m=16, n=48, k=k, groups=groups)
+    (point,) = _measure(shape, "bf16", CPU, OnceClock())
+    assert (point.m, point.n, point.k, point.groups) == (16, 48, k, groups)
+    assert counted == [2 * groups * (16 * k + k * 48 + 16 * 48)]
+
+
+@pytest.mark.parametrize("operation", CALLS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_collective_moves_the_bytes_that_were_asked_for(monkeypatch, operation, ranks):
+    """Of the full tensor, which one rank holds a part of; an all-to-all has two full ones."""
+    team, seen = collectives.Team(None, ranks, 0, "cpu", torch.bfloat16), []
+    monkeypatch.setattr(collectives, "_team", lambda *_: team)
+    monkeypatch.setattr(collectives, "check", lambda *_: None)
+    monkeypatch.setattr(collectives, "CALLS", {operation: lambda _, *both: seen.append(both)})
+    case = collectives.Case(operation, GroupShape(ranks, ranks), 2**16)
+    (point,) = collectives._measure(case, asked(DENSE), CPU, OnceClock())
+    part, full = (one.numel() * one.element_size() for one in seen[0])
+    assert point.num_bytes == full == 2**16
+    assert part == (full if operation == "alltoall" else full / ranks)

@@ -272,7 +272,7 @@ def test_a_choice_of_the_user_is_kept(make_job, text, excluded):
 
 
 @pytest.mark.parametrize(
-    ("model", "cluster", "batch", "memory_gib", "top"),
+    "case",
     [
         ("small-dense", "2x2:h100-sxm", 16, 3, 1),
         ("small-dense", "1x4:h100-sxm", 8, 80, 3),
@@ -281,14 +281,14 @@ def test_a_choice_of_the_user_is_kept(make_job, text, excluded):
     ],
 )
 def test_one_branch_after_the_other_finds_the_best_of_all_and_the_next_best(
-    make_job, monkeypatch, model, cluster, batch, memory_gib, top
+    make_job, monkeypatch, case
 ):
-    """By brute force: the fastest pipelines, one of each combination of degrees. What is opened
-    together hides an end that comes too early, so nothing is."""
+    """By brute force, one of each combination of degrees; a batch would hide an end too early."""
     for name in ("NODES", "SKELETONS", "CLASSES", "SIMULATED"):
         monkeypatch.setattr(f"trainplan.planner.search.tree.{name}_AT_ONCE", 1)
     for name in ("NODES", "CLASSES"):
         monkeypatch.setattr(f"trainplan.planner.search.tree.MOST_{name}", 1)
+    model, cluster, batch, memory_gib, top = case
     job = make_job(model, cluster, batch)
     machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
     memory, many = memory_gib * 2**30 * 0.95, parse_choice("pp=1", excluded=True)

@@ -12,6 +12,7 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.measured.calibration import NOTHING
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import Layout
@@ -24,11 +25,20 @@ from trainplan.costmodel.step.energy import (
 )
 from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
 from trainplan.costmodel.step.simulate import explicit, step_seconds
-from trainplan.planner.goals.cluster_sizes import MOST_SIZES, node_counts, part_jobs
+from trainplan.planner.goals.cluster_sizes import (
+    MOST_SIZES,
+    cheapest_size,
+    node_counts,
+    part_jobs,
+    scale_of,
+)
+from trainplan.planner.goals.context import Prober
+from trainplan.planner.goals.pareto import Point, unbeaten
 from trainplan.planner.plan.plan import chosen_from_json, plan_json
 from trainplan.planner.plan.target import Target
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.search.objective import StepEnergy
+from trainplan.planner.work.budget import Unlimited
 
 
 def priced(text, *prices):
@@ -185,3 +195,49 @@ def test_a_target_of_nothing_has_no_gap():
 )
 def test_a_figure_is_written_with_its_unit(value, unit, text):
     assert amount(value, unit) == text
+
+
+def test_sizes_that_were_searched_below_the_best_one_have_bounds_that_hold(make_job):
+    """Each size alone, to its own best layout; some sizes with an answer are cut short together."""
+    job = make_job("small-dense", "4x1:h100-sxm", 8, tokens=10**9)
+    group = job.cluster.groups[0].model_copy(update={"memory_gib": 3})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    prober = Prober(SearchOptions(objective="energy"), NOTHING, Unlimited())
+    best = cheapest_size(prober, job, "energy")
+    alone = {
+        one.cluster.num_gpus: prober.best(prober.search(one, "energy")).value
+        * scale_of(one, "energy")
+        for one in part_jobs(job)
+    }
+    assert best.value == pytest.approx(min(alone.values()))
+    assert any(one.value is None for one in best.tried)
+    for one in best.tried:
+        assert best.value <= one.bound * (1 + 1e-12) <= alone[one.num_gpus] * (1 + 2e-12)
+
+
+@pytest.fixture(scope="module")
+def point_of(make_job):
+    """A point with these figures; the layout is beside the matter."""
+    job = make_job("small-dense", "1x1:h100-sxm", 4)
+    shown = estimate(job, Layout())
+
+    def point(first, second, num_gpus=1):
+        return Point(num_gpus=num_gpus, layout=Layout(), estimate=shown, values=(first, second))
+
+    return point
+
+
+def test_of_points_equal_in_one_figure_the_better_one_by_the_other_is_kept(point_of):
+    points = [point_of(2, 5), point_of(1, 5), point_of(3, 4), point_of(3, 2), point_of(4, 2)]
+    assert unbeaten(points) == (points[1], points[3])
+
+
+def test_of_equal_points_the_one_on_fewer_gpus_is_kept(point_of):
+    many, few = point_of(1, 5, num_gpus=8), point_of(1, 5, num_gpus=4)
+    assert unbeaten([many, few]) == (few,)
+
+
+def test_points_that_buy_one_figure_with_the_other_are_all_kept(point_of):
+    points = [point_of(1, 9), point_of(2, 8), point_of(3, 7)]
+    assert unbeaten(points[::-1]) == tuple(points)
+    assert unbeaten([]) == ()

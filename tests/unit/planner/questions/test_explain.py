@@ -21,7 +21,7 @@ from trainplan.planner.questions.changes.variations import (
 from trainplan.planner.questions.explain import RESOURCES, explain, memory_limit, shares
 from trainplan.planner.questions.robustness import probability_faster, robustness
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.questions.shadow_prices import shadow_prices
+from trainplan.planner.questions.shadow_prices import ADDED_GIB, shadow_prices
 from trainplan.planner.space.choices import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
@@ -218,3 +218,11 @@ def test_memory_is_not_said_to_be_enough_where_a_search_was_cut_short(explained,
     assert found.memory_binds is None
     assert "bind" not in verdict(found)
     assert "time" not in memory_line(found)
+
+
+def test_the_step_of_memory_is_two_gib_and_its_text_says_so(job, plan):
+    case = Case(job, SearchOptions())
+    prices = shadow_prices(case, plan.best.layout, plan.best.estimate.step_time_s, Steps(0))
+    assert {price.change: price.text for price in prices}["memory"] == "2 GiB more memory per GPU"
+    more = with_added_memory(case, ADDED_GIB)
+    assert memory_gib(more.job.cluster.groups[0]) - memory_gib(job.cluster.groups[0]) == 2
