@@ -64,11 +64,14 @@ def test_a_product_in_8_bits_first_casts_its_activations():
 def test_gradients_of_a_product_are_two_products_and_that_of_the_weights_is_written_apart(
     gradient_bytes,
 ):
-    """dX = dY W^T is m x k, written in 2 bytes; dW = X^T dY is k x n, written as it is summed."""
-    found = linear_seconds(H100, curve(moved=1.0), [PRODUCT], gradient_bytes)
-    forward = 2 * (M * K + K * N) + 2 * M * N
-    inputs = 2 * (M * N + N * K) + 2 * M * K
-    weight = 2 * (K * M + M * N) + gradient_bytes * K * N
+    """dX = dY W^T is m x k, written in 2 bytes; dW = X^T dY is k x n, written as it is summed.
+
+    Operands of 4 bytes.
+    """
+    found = linear_seconds(H100, curve(moved=1.0, element_bytes=4), [PRODUCT], gradient_bytes)
+    forward = 4 * (M * K + K * N) + 2 * M * N
+    inputs = 4 * (M * N + N * K) + 2 * M * K
+    weight = 4 * (K * M + M * N) + gradient_bytes * K * N
     seconds = np.array([found.forward[0], found.backward[0], found.weight[0]])
     moved = seconds * H100.memory_bytes_per_second
     assert moved == pytest.approx([forward, inputs + weight, weight])

@@ -114,3 +114,29 @@ def test_groups_that_fill_nodes_or_racks_in_segments_are_whole(cluster):
     machine = machine_of(parse_cluster(cluster), "bf16")
     assert one_group(2, machine=machine).nodes == 1
     assert one_group(16, machine=machine).nodes == max(1, 16 / machine.domain_gpus)
+
+
+def test_a_ring_hops_inside_nodes_and_once_fewer_than_there_are_nodes_between_them():
+    """16 ranks on 2 nodes: 14 hops of 3.4 us over links and one of 14 us over the network.
+
+    Source: NVIDIA/nccl v2.19.3 `src/graph/tuning.cc`, hwLat of Ring and Simple.
+    """
+    ranks, nodes = np.array([16]), np.array([2.0])
+    for operation in ("all_gather", "reduce_scatter"):
+        found = hops_seconds(H100.constants, operation, ranks, nodes)
+        assert found == pytest.approx(14 * 3.4e-6 + 14e-6)
+        apart = hops_seconds(H100.constants, operation, ranks, 16 * np.ones(1))
+        assert apart == pytest.approx(15 * 14e-6)
+
+
+@pytest.mark.parametrize(("nodes", "doublings"), [(2, 1), (4, 2), (16, 4)])
+def test_a_tree_grows_by_one_step_with_every_doubling_of_its_nodes(nodes, doublings):
+    step = H100.constants.inter_node_alpha_per_doubling
+    found = hops_seconds(H100.constants, "all_reduce", np.array([64]), np.array([float(nodes)]))
+    assert found == pytest.approx(doublings * step)
+
+
+def test_a_collective_across_nodes_starts_with_the_network_and_its_hops():
+    """Of nothing but a byte: the start of the fabric, then the way of the ring."""
+    rate = collective_rate(H100, "all_gather", one_group(16))
+    assert rate.start_seconds == pytest.approx(H100.constants.inter_node_alpha + 61.6e-6)

@@ -209,3 +209,25 @@ def test_more_memory_never_takes_longer():
         timed(program(name, 8, 1, 32, relative).kind.tolist(), relative) for name in ZERO_BUBBLE
     )
     assert twice <= once
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "m", "forward"),
+    [(4, 2, 8, [11, 9, 7, 5]), (2, 2, 4, [5, 3]), (4, 3, 12, [15, 13, 11, 9])],
+)
+def test_interleaved_ranks_warm_up_two_passes_longer_the_further_they_are_from_the_end(
+    pp, vpp, m, forward
+):
+    """2 (p - 1 - rank) + (v - 1) p forward passes, and the one that its first backward follows.
+
+    Source: Narayanan et al., arXiv:2104.04473, figure 4; Megatron Core `schedules.py`.
+    """
+    kinds = program("interleaved", pp, vpp, m).kind
+    assert (kinds != Op.FORWARD).argmax(axis=1).tolist() == forward
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4, 7])
+def test_ranks_of_1f1b_warm_up_one_pass_longer_the_further_they_are_from_the_end(pp):
+    """p - 1 - rank forward passes, and one more. Source: arXiv:2104.04473, section 2.2.1."""
+    kinds = program("1f1b", pp, 1, 2 * pp).kind
+    assert (kinds != Op.FORWARD).argmax(axis=1).tolist() == list(range(pp, 0, -1))

@@ -13,7 +13,7 @@ from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
-from trainplan.costmodel.traffic.overlap import Hiding
+from trainplan.costmodel.traffic.overlap import reduction_hiding
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +41,18 @@ def test_the_first_virtual_stage_of_a_rank_hides_neither_its_gradients_nor_its_w
     assert priced.traffic == pytest.approx((wire.reduce + wire.gather) / vpp)
 
 
-def test_virtual_stages_hide_what_fits_between_two_of_them():
-    """Three stages of 4 s, 2 s apart: the first is sent at 0, ends at 4, the last one at 12."""
-    pp, vpp, chunk = 4, 3, 0.5
-    hiding = Hiding(np.array([1 / vpp]), np.array([pp * (1 - 1 / vpp)]))
+@pytest.mark.parametrize(("pp", "vpp"), [(4, 3), (2, 2), (8, 2)])
+def test_virtual_stages_hide_what_fits_between_two_of_them(job_of, pp, vpp):
+    """Stages of 4 s, `pp` passes of 0.5 s apart: each is sent when the one before it has been."""
+    chunk, job = 0.5, job_of()
+    layout = Layout(pp=pp, vpp=vpp, dp=64 // pp, zero_stage=1, schedule="interleaved")
+    machine = machine_of(job.cluster, "bf16")
+    hiding = reduction_hiding(machine, traits_of(job), LayoutTable.of([layout]))
     between = pp * chunk
     end = 0.0
     for stage in range(vpp):
         end = max(end, stage * between) + 4.0
-    assert hiding.exposed(np.array([12.0]), np.array([vpp * chunk])) == pytest.approx(
+    assert hiding.exposed(np.array([4.0 * vpp]), np.array([vpp * chunk])) == pytest.approx(
         end - (vpp - 1) * between
     )
 

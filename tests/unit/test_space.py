@@ -1,0 +1,45 @@
+"""The grid that a search covers, counted by hand."""
+
+import pytest
+
+from trainplan.planner.space.grid import Space, divisors, micro_batch_sizes
+
+
+def layers(job, count):
+    model = job.model.model_copy(update={"num_hidden_layers": count})
+    return Space(job.model_copy(update={"model": model}))
+
+
+@pytest.mark.parametrize(
+    ("count", "pp", "values"),
+    [
+        (12, 1, (1,)),
+        (12, 2, (1, 2, 3, 6)),  # stages of 6, 3, 2 and 1 layers
+        (12, 4, (1, 3)),
+        (13, 2, (1, 2, 3, 4, 5, 6, 7)),  # 13 layers and up to 2 empty ends: 15 places of 2
+        (14, 4, (1, 2, 3, 4)),
+        (12, 16, (1,)),
+    ],
+)
+def test_virtual_stages_divide_the_layers_of_a_rank_or_are_all_that_may_be(
+    make_job, count, pp, values
+):
+    """Embedding and head may have a stage to themselves where layers do not divide."""
+    space = layers(make_job("small-dense", "4x8:h100-sxm"), count)
+    assert space.virtual_stages(pp) == values
+
+
+def test_a_choice_of_degrees_has_experts_micro_batches_and_sequence_parallelism_below_it(make_job):
+    """ep and etp out of 1, 2, 4, 8; micro batches of 1 to 64 or that divide 24; on or off."""
+    space = Space(make_job("small-moe", "1x8:h100-sxm", 24))
+    assert micro_batch_sizes(24) == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+    assert space.node_choices == 4 * 4 * 11 * 2
+    assert Space(make_job("small-dense", "1x8:h100-sxm", 24)).node_choices == 11 * 2
+
+
+def test_degrees_split_the_world_in_every_ordered_way(make_job):
+    """8 is a product of four factors in 20 ways: three twos among four places."""
+    table = Space(make_job("small-dense", "1x8:h100-sxm")).degree_table
+    assert len(table) == 20
+    assert (table.tp * table.cp * table.pp * table.dp == 8).all()
+    assert divisors(12) == (1, 2, 3, 4, 6, 12)

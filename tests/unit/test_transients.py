@@ -1,0 +1,148 @@
+"""Bytes that exist for a moment, by hand: logits, a layer's gradients, gathered weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.blocks.attention.core import core_bytes, saved_bytes
+from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.memory.rank import backward_bytes
+from trainplan.costmodel.memory.states import RankParams, block_params
+from trainplan.costmodel.memory.transients import (
+    dummy_gradient_bytes,
+    head_bytes,
+    layer_backward_bytes,
+    sharded_unit_bytes,
+)
+from trainplan.costmodel.pipeline.ranks import ranks_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec.layout import Layout
+
+TOKENS = np.array([2048.0])
+
+
+def given(make_job, model="small-dense", layout=None, **training):
+    """A job of 2048 tokens, what its runtime does, and one layout."""
+    job = make_job(model, "1x8:h100-sxm", **training)
+    return job, traits_of(job), LayoutTable.of([layout or Layout(dp=8, micro_batch_size=1)])
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+@pytest.mark.parametrize("ends", [0.0, 30e6])
+def test_zero_2_holds_whole_gradients_of_a_layer_and_zero_3_two_gathered_layers_too(
+    make_job, zero_stage, ends
+):
+    """fp32 gradients; 16-bit weights of the running layer, of the prefetched one and of the ends.
+
+    Source: Zhao et al., arXiv:2304.11277, section 4.2.
+    """
+    layout = Layout(dp=8, zero_stage=zero_stage)
+    job, traits, table = given(make_job, layout=layout)
+    params = block_params(job, table)
+    layer = params.dense_layer[0]
+    held = RankParams(np.full((1, 1), 6 * layer + ends), np.zeros((1, 1)), has_experts=False)
+    found = sharded_unit_bytes(
+        job, replace(traits, gradient_bytes=4), table, params, held=held, ends=ends * np.ones(1)
+    )
+    gradients = 4 * layer * (zero_stage >= 2)
+    weights = 2 * (2 * layer + ends) * (zero_stage == 3)
+    assert found == pytest.approx(gradients + weights)
+
+
+def test_a_rank_of_one_layer_gathers_no_second_one(make_job):
+    job, traits, table = given(make_job, layout=Layout(dp=8, zero_stage=3))
+    params = block_params(job, table)
+    held = RankParams(params.dense_layer[None], np.zeros((1, 1)), has_experts=False)
+    traits = replace(traits, gradient_bytes=4)
+    found = sharded_unit_bytes(job, traits, table, params, held=held, ends=np.zeros(1))
+    assert found[0, 0] == pytest.approx((4 + 2) * params.dense_layer[0])
+
+
+@pytest.mark.parametrize("ep", [1, 4])
+def test_experts_of_a_layer_share_one_dummy_gradient(make_job, ep):
+    """Experts' weights have one shape: 3 x 1024 x 512 in 2 bytes, however many a rank has."""
+    job, _, table = given(make_job, "small-moe", Layout(dp=8, ep=ep))
+    params = block_params(job, table)
+    rest = np.maximum(params.dense_layer, params.moe_layer)
+    assert dummy_gradient_bytes(job, table, params) == pytest.approx(2 * (rest + 3 * 1024 * 512))
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_the_loss_holds_a_row_of_logits_for_every_token(make_job, tp):
+    """32,000 words over tp, at so many bytes each as the runtime says, and the hidden state."""
+    job, traits, table = given(make_job, layout=Layout(tp=tp, dp=8 // tp))
+    traits = replace(traits, head_bytes_per_logit=6)
+    more = replace(traits, head_bytes_per_logit=7)
+    found, other = (head_bytes(job, one, table, TOKENS) for one in (traits, more))
+    assert other - found == 2048 * 32_000 / tp
+    assert found >= 2048 * (6 * 32_000 / tp + 2 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "columns"),
+    [
+        ("small-dense", Layout(dp=8), 2 * 4096 + 1024),
+        ("small-dense", Layout(tp=2, dp=4, sequence_parallel=False), 2 * 4096 / 2 + 1024),
+        ("small-dense", Layout(tp=2, dp=4, sequence_parallel=True), 2 * 4096 / 2 + 2 * 1024),
+        # four experts a token, each with gate, up projection and input
+        ("small-moe", Layout(dp=8), 4 * (2 * 512 + 1024) + 1024),
+        (
+            "small-moe",
+            Layout(tp=2, dp=4, sequence_parallel=True),
+            4 / 2 * (2 * 512 + 1024) + 2 * 1024,
+        ),
+    ],
+)
+def test_the_largest_gradient_of_a_layer_is_that_of_its_first_product(
+    make_job, model, layout, columns
+):
+    """Beside that of the layer's output and, where the sequence is cut, the gathered input."""
+    job, traits, table = given(make_job, model, layout)
+    dense = 2 * 4096 / layout.tp + (1024 if layout.sequence_parallel else 0) + 1024
+    expected = 2 * 2048 * max(columns, dense)
+    assert layer_backward_bytes(job, traits, table, TOKENS) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("width", [1024, 65_536])
+def test_a_group_of_recomputed_layers_lives_again_with_the_larger_kind(make_job, width):
+    """One layer more at once: of dense layers and those with experts, the one that keeps more."""
+    job, traits, _ = given(make_job, "small-moe")
+    job = job.model_copy(
+        update={"model": job.model.model_copy(update={"intermediate_size": width})}
+    )
+    found, kept = [], []
+    for number in (1, 2):
+        layout = Layout(
+            dp=8, recompute="full", recompute_method="uniform", recompute_num_layers=number
+        )
+        table = LayoutTable.of([layout])
+        blocks = row_blocks(job, machine_of(job.cluster, "bf16"), traits, table)
+        ranks = ranks_of(job, table)
+        found.append(backward_bytes(job, traits, table, blocks, ranks=ranks, tokens=TOKENS)[0])
+        kept = [blocks.dense.kept_bytes[0], blocks.moe.kept_bytes[0]]
+    assert found[1] - found[0] == pytest.approx(max(kept))
+    assert kept[0] != kept[1]
+
+
+@pytest.mark.parametrize(
+    ("precision", "low_precision", "rows"),
+    [("bf16", "cached", 4), ("fp8", "cached", 3), ("fp8", "primary", 3), ("fp8", "cast", 4)],
+)
+def test_attention_keeps_four_hidden_states_or_three_where_inputs_are_kept_cast(
+    make_job, precision, low_precision, rows
+):
+    """Layer input, two outputs of norms and the residual between; two inputs of 1 byte in fp8.
+
+    Queries, output, keys and values of heads of 64, and 4 bytes of log-sum-exp for each head.
+    Source: arXiv:2205.05198, section 4.1; Dao, arXiv:2307.08691, section 3.1.
+    """
+    job, traits, table = given(make_job, precision=precision)
+    traits = replace(traits, footprint=replace(traits.footprint, low_precision=low_precision))
+    some = shapes(job, machine_of(job.cluster, precision), traits, table)
+    assert core_bytes(some) == 2048 * 16 * 4
+    heads = 2 * (2 * 16 + 2 * 4) * 64 + 4 * 16
+    assert saved_bytes(some) == pytest.approx(2048 * (rows * 2 * 1024 + heads))
