@@ -85,9 +85,9 @@ def test_the_loss_holds_a_row_of_logits_for_every_token(make_job, tp):
 @pytest.mark.parametrize(
     ("model", "layout", "columns"),
     [
-        ("small-dense", Layout(dp=8), 2 * 4096 + 1024),
-        ("small-dense", Layout(tp=2, dp=4, sequence_parallel=False), 2 * 4096 / 2 + 1024),
-        ("small-dense", Layout(tp=2, dp=4, sequence_parallel=True), 2 * 4096 / 2 + 2 * 1024),
+        ("small-dense", Layout(dp=8), 2 * 1024 + 1024),
+        ("small-dense", Layout(tp=2, dp=4, sequence_parallel=False), 2 * 1024 / 2 + 1024),
+        ("small-dense", Layout(tp=2, dp=4, sequence_parallel=True), 2 * 1024 / 2 + 2 * 1024),
         # four experts a token, each with gate, up projection and input
         ("small-moe", Layout(dp=8), 4 * (2 * 512 + 1024) + 1024),
         (
@@ -102,9 +102,10 @@ def test_the_largest_gradient_of_a_layer_is_that_of_its_first_product(
 ):
     """Beside that of the layer's output and, where the sequence is cut, the gathered input."""
     job, traits, table = given(make_job, model, layout)
-    dense = 2 * 4096 / layout.tp + (1024 if layout.sequence_parallel else 0) + 1024
-    expected = 2 * 2048 * max(columns, dense)
-    assert layer_backward_bytes(job, traits, table, TOKENS) == pytest.approx(expected)
+    narrow = job.model.model_copy(update={"intermediate_size": 1024})
+    job = job.model_copy(update={"model": narrow})
+    found = layer_backward_bytes(job, traits, table, TOKENS)
+    assert found == pytest.approx(2 * 2048 * columns)
 
 
 @pytest.mark.parametrize("width", [1024, 65_536])
