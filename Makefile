@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test oracles check docs fit accuracy bench
+.PHONY: demo test oracles mutation check docs fit accuracy bench
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -22,6 +22,10 @@ test: $(VENV)/.dev
 # Formulas against models in torch on fake tensors, and the profiler; downloads torch, needs no GPU.
 oracles: $(VENV)/.oracles
 	$(BIN)/python -m pytest -m oracle tests/oracles
+# Faults put in one by one, in a copy: hours, for the night. SEED draws others.
+SEED ?= 1
+mutation: $(VENV)/.mutation
+	$(BIN)/python tests/mutation/nightly.py --seed $(SEED)
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -44,6 +48,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@
 $(VENV)/.oracles: pyproject.toml | $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --editable '.[dev,profile,oracles]'
+	@touch $@
+$(VENV)/.mutation: pyproject.toml | $(VENV)/.oracles
+	$(BIN)/python -m pip install --quiet --editable '.[mutation]'
 	@touch $@
 # torch comes with it, to measure this machine. An editable installation follows the sources by itself.
 $(VENV)/.demo: pyproject.toml $(SOURCES) | $(BIN)/python

@@ -147,3 +147,17 @@ def test_attention_keeps_four_hidden_states_or_three_where_inputs_are_kept_cast(
     assert core_bytes(some) == 2048 * 16 * 4
     heads = 2 * (2 * 16 + 2 * 4) * 64 + 4 * 16
     assert saved_bytes(some) == pytest.approx(2048 * (rows * 2 * 1024 + heads))
+
+
+def test_what_was_recomputed_lives_again_while_its_layer_runs_backward(make_job):
+    """The parts of the MLP, which selective recomputation drops, beside the layer's gradients."""
+    found = []
+    for modules in ((), ("mlp",)):
+        kind = "selective" if modules else "none"
+        job, traits, table = given(
+            make_job, layout=Layout(dp=8, recompute=kind, recompute_modules=modules)
+        )
+        blocks = row_blocks(job, machine_of(job.cluster, "bf16"), traits, table)
+        ranks = ranks_of(job, table)
+        found.append(backward_bytes(job, traits, table, blocks, ranks=ranks, tokens=TOKENS)[0])
+    assert found[1] - found[0] == pytest.approx(2 * 2048 * 3 * 4096)

@@ -129,3 +129,16 @@ def test_layers_keep_two_copies_of_their_weights_in_fp8_and_ends_one(make_job, z
     ends = 2 * 32_000 * 1024 + 1024
     layers = num_parameters(job.model) - ends
     assert memory.weights[0, 0] == pytest.approx((4 * layers + 2 * ends) / shards, rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_rank_uses_what_is_allocated_a_twentieth_more_and_what_lies_outside(llama, share):
+    """The allocator reserves 5 % more; an offloaded share of the optimizer leaves the device."""
+    memory = memory_of(llama, Layout(tp=8, pp=4, dp=2))
+    states = memory.weights + memory.gradients + (1 - share) * memory.optimizer
+    moment = memory.transients + memory.in_transit
+    whole, least = states + memory.activations + moment, states + memory.transients
+    outside = memory.outside_bytes
+    assert memory.used_with_offload(share) == pytest.approx(1.05 * whole.max(axis=0) + outside)
+    assert memory.least_used(share) == pytest.approx(1.05 * least.max(axis=0) + outside)
+    assert share > 0 or memory.used == memory.used_with_offload(0.0)
