@@ -16,7 +16,7 @@ from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec
 from trainplan.costmodel.spec.evidence.profile import Host, LinkPoint, Origin, Profile, Timing
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.links import LinkSpec
-from trainplan.costmodel.step.estimate import with_overhead
+from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.placement import placed_seconds
 from trainplan.costmodel.step.placement_costs import nodes_of, placement_costs
 from trainplan.planner.questions import placement as placement_module
@@ -282,22 +282,21 @@ def test_a_profile_that_lacks_a_pair_gives_no_links():
 
 def simulated(costs, schedule, slowness):
     """Seconds of the pipeline's passes, run one by one; ranks are slower by these factors."""
-    pp, vpp = len(costs.ranks), costs.vpp
-    passes = np.array([rank.pair_seconds for rank in costs.ranks]) * slowness / 3 / vpp
-    forward = np.tile(passes, vpp)[None]
-    seconds = StageSeconds(forward, 2 * forward, 0 * forward)
-    return run(program(schedule, pp, vpp, costs.microbatches), seconds).makespan
+    passes = np.array([rank.pair_seconds for rank in costs.ranks]) * slowness / 3 / costs.vpp
+    forward = np.tile(passes, costs.vpp)[None]
+    ops = program(schedule, len(costs.ranks), costs.vpp, costs.microbatches)
+    return run(ops, StageSeconds(forward, 2 * forward, 0 * forward)).makespan
 
 
 @pytest.mark.parametrize("vpp", [1, 2, 4])
 @pytest.mark.parametrize("slowness", [(2.0, 2.0), (1.0, 1.5)])
 def test_slow_nodes_add_what_the_simulated_pipeline_takes_longer(job, vpp, slowness):
-    schedule = "interleaved" if vpp > 1 else "1f1b"
+    schedule, nodes = "interleaved" if vpp > 1 else "1f1b", nodes_of(links_of(equal(4)))
     layout = Layout(tp=8, pp=2, vpp=vpp, dp=2, schedule=schedule, sequence_parallel=True)
-    nodes = nodes_of(links_of(equal(4)))
     costs = replace(costs_of(job, layout, nodes), microbatches=4)
     slower = replace(nodes, slowness=np.repeat(slowness, 2))  # two nodes each pipeline rank
-    added = np.subtract(*(placed_seconds(costs, n, np.arange(4)[None])[0] for n in (slower, nodes)))
-    share = with_overhead(costs.machine, np.array([0.0, 1.0]))
+    steps = [placed_seconds(costs, one, np.arange(4)[None])[0] for one in (slower, nodes)]
     longer = simulated(costs, schedule, slowness) - simulated(costs, schedule, np.ones(2))
-    assert added / (share[1] - share[0]) == pytest.approx(longer, rel=0.02)
+    assert np.subtract(*(without_overhead(costs.machine, s) for s in steps)) == pytest.approx(
+        longer, rel=0.02
+    )
