@@ -19,7 +19,7 @@ from trainplan.profiler.bench.layers.modules import Cut
 from trainplan.profiler.task import Place, Request
 
 torch = pytest.importorskip("torch", reason="the measurements need torch")
-from trainplan.profiler.bench import collectives
+from trainplan.profiler.bench import collectives  # noqa: E402
 from trainplan.profiler.bench.attention import _refuses, kernels  # noqa: E402
 from trainplan.profiler.bench.collectives import CALLS  # noqa: E402
 from trainplan.profiler.bench.drive import drive_file  # noqa: E402

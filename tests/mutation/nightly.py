@@ -67,7 +67,7 @@ def main() -> int:
         shutil.copytree(ROOT, tree, symlinks=True, ignore=NOT_COPIED)
         binaries = Path(sys.executable).parent
         path = f"{binaries}{os.pathsep}{os.environ['PATH']}"
-        env = os.environ | {"PATH": path, "PYTHONPATH": str(tree), "CI": "true"}
+        env = os.environ | {"PATH": path, "PYTHONPATH": str(tree / ".editable"), "CI": "true"}
 
         def tool(name: str, *arguments: str, seconds: float | None = None) -> int:
             command = [str(binaries / name), *arguments]
