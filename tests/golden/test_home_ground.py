@@ -2,28 +2,26 @@
 
 import json
 import random
-import sys
 from itertools import pairwise, product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import examples
 from tests.budgets import Steps
 from trainplan.planner.solvers.layers import milp
 from trainplan.planner.work.budget import Deadline
 
-FOLDER = Path(__file__).parents[2] / "examples" / "home_ground"
-sys.path.append(str(FOLDER))  # its modules import one another by name
+examples.on_path("home_ground")
 
 import galvatron  # noqa: E402
 import metis  # noqa: E402
 import piper  # noqa: E402
-import run as home_ground  # noqa: E402
 import sailor  # noqa: E402
 from galvatron_costs import Ends, Line, Measured, Transfer, ends_seconds, layer_seconds  # noqa: E402
 from relaxed import Best, Case, best_of, relaxed_value  # noqa: E402
 
+home_ground = examples.script("home_ground")
 LAYERS = 32
 NO_LINE = Line(0.0, float("nan"))
 """Every message of the problems was measured."""
@@ -345,7 +343,7 @@ def test_without_time_there_is_a_bound_and_no_answer():
     assert 0 < found.lower_bound <= 5.805473 < found.value == np.inf
 
 
-def answer(ours: float | None, bound: float | None) -> home_ground.Row:
+def answer(ours: float | None, bound: float | None) -> object:
     return home_ground.Row("peer", "a problem", "a step", 2.0, ours, bound, 0.1, "plan " * 40, "!")
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import examples
 from trainplan.costmodel import catalog
 
-sys.path.append(str(Path(__file__).parents[4] / "examples" / "accuracy"))  # import by name
+examples.on_path("accuracy")
 
-from fit_catalog import with_speed
-from fit_parameters import constants_at
-from fit_problem import Problem
-from fit_rows import strict_rows
+from fit_catalog import with_speed  # noqa: E402
+from fit_parameters import constants_at  # noqa: E402
+from fit_problem import Problem  # noqa: E402
+from fit_rows import strict_rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,16 @@
 """The example that judges curves by recorded tables, on made-up ones."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import examples
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.bench.inputs.shapes import candidates, caps
 
-FOLDER = Path(__file__).parents[4] / "examples" / "profile_fits"
-sys.path.append(str(FOLDER))  # its modules import one another by name
+examples.on_path("profile_fits")
 
 import recorded  # noqa: E402
 from score import (  # noqa: E402
