@@ -16,7 +16,7 @@ from statistics import median
 
 from trainplan.costmodel.schedules.program import Program
 
-WRITTEN_FOR = "2.15"
+WRITTEN_FOR = "2.13 or later"
 
 
 def _advice() -> str:
@@ -26,7 +26,7 @@ def _advice() -> str:
         found = "none"
     return (
         f"this example drives the pipeline runtime of torch {WRITTEN_FOR} and found {found}: "
-        f"pip install 'torch=={WRITTEN_FOR}.*'"
+        "pip install 'torch>=2.13'"
     )
 
 
@@ -34,17 +34,16 @@ try:
     import torch
     import torch.distributed as dist
     from torch import Tensor, nn
-    from torch.distributed.pipelining import PipelineStage
-    from torch.distributed.pipelining.schedules import (
-        _PipelineScheduleRuntime,
-        analyze_pipeline_activation_liveness,
-    )
+    from torch.distributed.pipelining import PipelineStage, schedules
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
     from torch.multiprocessing import SimpleQueue, get_context, start_processes
 
     _PipelineScheduleRuntime._load_csv  # noqa: B018 (it is there, or the advice is given)
 except (ImportError, AttributeError) as error:
     raise SystemExit(_advice()) from error
 
+COUNT = getattr(schedules, "analyze_pipeline_activation_liveness", None)
+"""Torch's own count of activations, from 2.15 on."""
 WIDTH = 16
 """Features of the input and output of every stage."""
 ROWS = 2
@@ -75,7 +74,7 @@ class Report:
     difference: float
     """Largest difference between a gradient and that of one process, as part of the largest
     gradient."""
-    counted: int
+    counted: int | None
     """Most activations the rank holds, as torch counts them from the order it runs."""
     in_memory: float
     """Most bytes that autograd kept at a time, in activations."""
@@ -230,9 +229,11 @@ class Rank:
         """Most activations that were kept, of one micro batch through one stage each."""
         return self.ledger.most_bytes / self.ledger.pass_bytes
 
-    def counted(self) -> int:
-        """As `in_memory`, counted by torch from the order."""
-        liveness = analyze_pipeline_activation_liveness(
+    def counted(self) -> int | None:
+        """As `in_memory`, counted by torch from the order; null: this torch cannot."""
+        if COUNT is None:
+            return None
+        liveness = COUNT(
             self.runtime,
             pp_rank=self.rank,
             stage_indices=self.mine,

@@ -1,8 +1,10 @@
 """What an installation brings, and what starting the command loads."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -86,3 +88,10 @@ def test_starting_loads_neither_torch_nor_a_solver(arguments):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_tests_ask_for_the_torch_that_the_extra_brings():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    asked = {one for text in sources for one in re.findall(r'skip\("torch", "([\d.]+)"', text)}
+    assert [f"torch>={version}" for version in asked] == project["optional-dependencies"]["oracles"]

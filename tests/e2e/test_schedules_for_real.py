@@ -21,7 +21,8 @@ from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
 from trainplan.planner.solvers.schedules.solve import Problem, synthesise
 
-pytest.importorskip("torch", "2.15", reason="running schedules needs torch: run `make oracles`")
+pytest.importorskip("torch", "2.13", reason="running schedules needs torch: run `make oracles`")
+runtime = pytest.importorskip("torch.distributed.pipelining.schedules")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "run-a-schedule" / "run.py"
@@ -46,7 +47,7 @@ class Outcome:
 
     gradients: list[str]
     predicted: list[float]
-    counted: list[float]
+    counted: list[float | None]
     in_memory: list[float]
     measured_seconds: float
     simulated_seconds: float
@@ -83,7 +84,10 @@ def example(*arguments):
         [sys.executable, EXAMPLE, *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / ".editable")},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT / ".editable"), os.environ.get("PYTHONPATH", ""))),
+        },
         check=False,
         timeout=300,
     )
@@ -104,7 +108,7 @@ def outcomes(tmp_path_factory):
 def outcome(block):
     gradients, *counts = zip(*RANK.findall(block), strict=True)
     (step,) = STEP.findall(block)
-    activations = ([float(count) for count in column] for column in counts)
+    activations = ([None if one == "-" else float(one) for one in column] for column in counts)
     return Outcome(list(gradients), *activations, *(float(seconds) for seconds in step))
 
 
@@ -121,7 +125,9 @@ def test_gradients_are_those_of_one_process(name, outcomes):
 def test_ranks_hold_as_many_activations_as_predicted(name, outcomes):
     peak = peak_activations(PROGRAMS[name]).tolist()
     seen = outcomes[name]
-    assert seen.in_memory == seen.counted == seen.predicted == peak
+    counts = hasattr(runtime, "analyze_pipeline_activation_liveness")  # from torch 2.15 on
+    assert seen.in_memory == seen.predicted == peak
+    assert seen.counted == (peak if counts else [None] * RANKS)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
