@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test oracles mutation check docs fit accuracy bench
+.PHONY: demo test full oracles mutation check docs fit accuracy bench
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -16,9 +16,11 @@ demo: $(VENV)/.demo
 	$(BIN)/plan profile --quick --output out/profile.json --force
 	$(BIN)/plan doctor out/profile.json
 	@echo "plan: $(OUT)/plan.json, launch script: $(OUT)/launch/run.sh, this machine: out/profile.json"
-# Every core takes files of its own.
+# A core that has none left takes tests over from another. `full`: every cell of every grid.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+full: $(VENV)/.oracles
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --full
 # Formulas against models in torch on fake tensors, and the profiler; downloads torch, needs no GPU.
 oracles: $(VENV)/.oracles
 	$(BIN)/python -m pytest -m oracle tests/oracles
@@ -46,9 +48,9 @@ $(BIN)/python:
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
-$(VENV)/.oracles: pyproject.toml | $(VENV)/.dev
+$(VENV)/.oracles: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,profile,oracles]'
-	@touch $@
+	@touch $(VENV)/.dev $@
 $(VENV)/.mutation: pyproject.toml | $(VENV)/.oracles
 	$(BIN)/python -m pip install --quiet --editable '.[mutation]'
 	@touch $@

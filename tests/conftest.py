@@ -1,11 +1,13 @@
-"""Jobs that tests share, and tables of random legal layouts."""
+"""Jobs that tests share, tables of random legal layouts, and samples of large grids."""
 
 import os
+from collections import defaultdict
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.grids import sampled
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, LayoutTable, module_bits
@@ -19,6 +21,25 @@ from trainplan.costmodel.spec.training import TrainingSpec
 # Continuous integration draws the same examples every time; at a desk each run draws new ones.
 settings.register_profile("trainplan", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("trainplan")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="run every cell of every grid")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of a grid, only a sample is run where `--full` is not asked for."""
+    if config.getoption("--full"):
+        return
+    grids = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("grid"):
+            grids[item.path, item.originalname].append(item)
+    cells = {item for grid in grids.values() for item in grid}
+    left_out = cells - {item for grid in grids.values() for item in sampled(grid)}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
 
 SMALL_DENSE = ModelSpec(
     name="small-dense",

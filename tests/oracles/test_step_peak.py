@@ -19,6 +19,7 @@ def check(case, **how):
     assert said.allocated[0, 0] == pytest.approx(found.peak, rel=TOLERANCE)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("recompute", ["none", "core_attn", "full"])
 @pytest.mark.parametrize("case", DENSE.values(), ids=DENSE)
 def test_a_dense_model_peaks_where_the_formula_says(case, recompute):
@@ -31,6 +32,7 @@ def test_norms_of_single_operations_keep_more(name, recompute):
     check(DENSE[name], recompute=recompute, fused=False)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("recompute", ["none", "core_attn", "full"])
 @pytest.mark.parametrize("case", MOE.values(), ids=MOE)
 def test_a_mixture_of_experts_peaks_where_the_formula_says(case, recompute):

@@ -120,6 +120,7 @@ def test_the_best_split_of_all_layouts_is_found_and_proved(small, share):
     assert not any(rule.broken(small.job, found.table).any() for rule in small.rules)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("share", SHARES)
 def test_free_splits_never_make_the_best_plan_worse(small, share):
     memory = small.memory(share)
@@ -135,6 +136,7 @@ def test_more_memory_never_makes_the_best_split_worse(small):
     assert all(more <= less * ROUNDING for less, more in pairwise(times))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("steps", [0, 2, 8])
 def test_a_search_cut_short_says_so_and_its_bound_still_holds(small, steps):
     memory = small.memory(0.1)
@@ -148,6 +150,7 @@ def test_a_search_cut_short_says_so_and_its_bound_still_holds(small, steps):
         assert found.table is None
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("may_open", [1, 2, 3])
 @pytest.mark.parametrize("share", SHARES)
 def test_what_is_tried_at_last_is_a_layout_and_leaves_the_bound_true(small, share, may_open):
