@@ -1,7 +1,7 @@
 """The search against brute force, and the promises of its certificate."""
 
 from dataclasses import astuple
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -53,6 +53,8 @@ def every_legal_layout(job):
     return whole.take(legal)
 
 
+@pytest.mark.grid
+@pytest.mark.parametrize("memory_gib", [80, 3, 1.6])
 @pytest.mark.parametrize(
     "case",
     [
@@ -63,16 +65,15 @@ def every_legal_layout(job):
         ("small-dense", "1x4:h100-sxm", 8, "megatron-deepspeed"),
     ],
 )
-@pytest.mark.parametrize("memory_gib", [80, 3, 1.6])
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     model, cluster, batch, name = case
     asked = {"runtime": name, "may_offload_activations": name == "megatron-lm"}
     job = make_job(model, cluster, batch).model_copy(update=asked)
-    group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
-    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    assert_best_of_all(job)
+    assert_best_of_all(job, memory_gib)
 
 
+@pytest.mark.grid
+@pytest.mark.parametrize("memory_gib", [80, 1.6])
 @pytest.mark.parametrize(
     "options",
     [
@@ -86,19 +87,24 @@ def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
         RuntimeOptions(cp_comm_type="a2a"),
     ],
 )
-@pytest.mark.parametrize("memory_gib", [80, 1.6])
 def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
     job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"options": options})
+    assert_best_of_all(job, memory_gib)
+
+
+@lru_cache(maxsize=1)
+def all_priced(job):
+    """Every legal layout with its price: the same for any memory, so made once for all of it."""
+    table = every_legal_layout(job)
+    return table, price(job, machine_of(job.cluster, "bf16"), traits_of(job), table)
+
+
+def assert_best_of_all(job, memory_gib):
+    """The answer is as fast as the fastest of all legal layouts that fit; none, if none fits."""
+    table, priced = all_priced(job)
     group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    assert_best_of_all(job)
-
-
-def assert_best_of_all(job):
-    """The answer is as fast as the fastest of all legal layouts that fit; none, if none fits."""
     machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
-    table = every_legal_layout(job)
-    priced = price(job, machine, traits, table)
     fits = priced.memory.used <= machine.memory_bytes * 0.95
     plan = search(job, SearchOptions(top=3))
     if not fits.any():
