@@ -85,8 +85,25 @@ def processes_left():
     return found
 
 
+def header_of(request):
+    """First record of a run on two processes of this machine."""
+    return Header(
+        created="2026-01-01T00:00:00+00:00",
+        request=request,
+        software=this_software(Place("cpu", 0, 2, 0, 2)),
+        hosts=(Host(name="before", num_gpus=2),),
+    )
+
+
 def test_two_ranks_measure_and_list_what_they_cannot(measure):
-    content = measure("plain")
+    before = line_of(header_of(measure.request("plain", seq_length=64)))
+    measure.files.journal.write_text(before)
+    with pytest.raises(SpecError, match=r"another seq_length.*--restart"):
+        measure("plain")
+    assert measure.files.journal.read_text() == before
+    assert not measure.files.lock.exists()
+    content = measure("plain", restart=True)
+    assert content.header.request.seq_length == 128
     assert [point.kind for point in content.points] == ["stream", "collective"]
     assert content.points[1].time.slowest_rank in (0, 1)
     assert [(f.detail, f.rank) for f in content.failures] == [
@@ -101,13 +118,6 @@ def test_two_ranks_measure_and_list_what_they_cannot(measure):
     assert set(summed.samples[0].slowest_ranks) <= {0, 1}
     for record in (copied, summed):
         assert [one.time() for one in record.samples] == [p.time for p in record.points]
-    before = measure.files.journal.read_text()
-    with pytest.raises(SpecError, match=r"another seq_length.*--restart"):
-        measure("plain", seq_length=64)
-    assert measure.files.journal.read_text() == before
-    assert not measure.files.lock.exists()
-    again = measure("plain", seq_length=64, restart=True)
-    assert again.header.request.seq_length == 64
 
 
 def test_a_rank_that_dies_is_named_and_only_the_rest_is_measured_again(measure):
@@ -151,12 +161,7 @@ def test_a_run_the_user_stops_leaves_no_process_and_no_mark_on_its_task(measure)
 
 def test_a_task_that_stopped_two_runs_is_passed_over(measure):
     start = Start(item="faulty", key="fault")
-    header = Header(
-        created="2026-01-01T00:00:00+00:00",
-        request=measure.request("faulty"),
-        software=this_software(Place("cpu", 0, 2, 0, 2)),
-        hosts=(Host(name="before", num_gpus=2),),
-    )
+    header = header_of(measure.request("faulty"))
     measure.files.journal.write_text("".join(map(line_of, (header, start, start))))
     content = measure("faulty")
     assert [failure.detail for failure in content.failures] == [
