@@ -86,7 +86,9 @@ def example(*arguments):
         text=True,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join((str(ROOT / ".editable"), os.environ.get("PYTHONPATH", ""))),
+            "PYTHONPATH": os.pathsep.join(
+                (str(ROOT / ".editable"), os.environ.get("PYTHONPATH", ""))
+            ),
         },
         check=False,
         timeout=300,
