@@ -14,7 +14,7 @@ from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.simulate import Estimate
 from trainplan.costmodel.validate.predict import Prediction, predict
-from trainplan.planner.search.result import Limits
+from trainplan.planner.search.result import SearchLimits
 from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import legality_rules, parse_choice
 from trainplan.planner.work.budget import Unlimited
@@ -146,7 +146,7 @@ def fastest(
 
     The run was of another runtime, which did not have the rules it is `without`.
     """
-    limits = Limits(machine.memory_bytes * (1 - MARGIN), PLACES)
+    limits = SearchLimits(machine.memory_bytes * (1 - MARGIN), PLACES)
     legal = [rule for rule in legality_rules(job) if rule not in without]
     found = Search(job, machine, [*held, *legal], limits).run(Unlimited())
     assert found.finalists is not None

@@ -17,7 +17,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron_lm_options import exchange_beside_compute
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.spec.layout import Layout, stage_specs
 from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.spec.training import TrainingSpec
@@ -149,7 +149,7 @@ DEEPSEEK_LAYOUT = Layout(
     ep=64,
     recompute="selective",
     recompute_modules=("layernorm", "mla_up_proj", "moe_act"),
-    stages=split((*(4,) * 15, 1)),
+    stages=stage_specs((*(4,) * 15, 1)),
 )
 
 

@@ -65,7 +65,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class MeasurementTask:
     """One thing to measure; its key is what the journal knows it by."""
 
     key: str
@@ -82,4 +82,4 @@ class Item:
     name: str
     what: str
     """For the help page: `matrix products of the model`."""
-    tasks: Callable[[Request, Place], Iterable[Task]]
+    tasks: Callable[[Request, Place], Iterable[MeasurementTask]]

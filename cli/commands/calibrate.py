@@ -28,14 +28,14 @@ from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.spec.training import Precision, TrainingSpec
 from trainplan.costmodel.validate.observations import observation_of
 from trainplan.planner.questions.search import estimate
-from trainplan.profiler.logs.observe import Asked, observe
+from trainplan.profiler.logs.observe import StatedRun, observe
 
 LISTED = 5
 """Runs left out that are named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LogOptions:
     """What ran, for the logs of `--log`; nothing is given for files of runs."""
 
     log: tuple[Path, ...]
@@ -49,11 +49,11 @@ class Logged:
     @property
     def job_is_given(self) -> bool:
         """Did the user say anything of a job?"""
-        return replace(self, log=()) != Logged((), (), None, None, None, None, RuntimeOptions())
+        return replace(self, log=()) != LogOptions((), (), None, None, None, None, RuntimeOptions())
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class RunSelection:
     """Kind of the runs."""
 
     gpu: str | None
@@ -64,8 +64,8 @@ class Chosen:
 def command(
     files: tuple[Path, ...],
     profiles: tuple[Path, ...],
-    logged: Logged,
-    chosen: Chosen,
+    logged: LogOptions,
+    chosen: RunSelection,
     destination: Destination,
 ) -> None:
     """Write the calibration of the runs and print it."""
@@ -106,7 +106,7 @@ def _measured(profiles: Sequence[Path]) -> Measured:
     return measured
 
 
-def _from_files(files: Sequence[Path], chosen: Chosen) -> tuple[Observation, ...]:
+def _from_files(files: Sequence[Path], chosen: RunSelection) -> tuple[Observation, ...]:
     if chosen.gpu is not None and chosen.gpu not in gpu_names():
         raise SpecError(f"unknown GPU {chosen.gpu!r}: `plan catalog gpus` lists them")
     records = [record for path in files for record in read_runs(path)]
@@ -144,7 +144,7 @@ def _from_files(files: Sequence[Path], chosen: Chosen) -> tuple[Observation, ...
     return tuple(found)
 
 
-def _wanted(one: Observation, chosen: Chosen) -> bool:
+def _wanted(one: Observation, chosen: RunSelection) -> bool:
     kind = kind_of(one)
     return (
         chosen.gpu in (None, kind.gpu)
@@ -154,7 +154,7 @@ def _wanted(one: Observation, chosen: Chosen) -> bool:
 
 
 def _from_logs(
-    logged: Logged, chosen: Chosen, measured: Measured
+    logged: LogOptions, chosen: RunSelection, measured: Measured
 ) -> tuple[tuple[Observation, ...], Measured]:
     """Steps of the logs, and what was measured with a profile that `--cluster` may name."""
     if chosen.gpu is not None:
@@ -168,7 +168,7 @@ def _from_logs(
     return tuple(_observed(path, job, layout) for path, layout in runs), whole
 
 
-def _job(logged: Logged, chosen: Chosen, measured: Measured) -> tuple[Job, Measured]:
+def _job(logged: LogOptions, chosen: RunSelection, measured: Measured) -> tuple[Job, Measured]:
     batch, length = logged.global_batch_size, logged.seq_length
     if logged.model is None or logged.cluster is None or batch is None or length is None:
         raise click.UsageError(
@@ -194,7 +194,7 @@ def _observed(path: Path, job: Job, text: str) -> Observation:
     layout = parse_layout(text, job.cluster)
     memory = estimate(job, layout).memory
     training = job.training
-    asked = Asked(training.global_batch_size, training.seq_length, job.cluster.num_gpus)
+    asked = StatedRun(training.global_batch_size, training.seq_length, job.cluster.num_gpus)
     try:
         seen = observe(read_log(path), asked)
     except PlanError as error:

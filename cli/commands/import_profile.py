@@ -17,7 +17,7 @@ from trainplan.costmodel.catalog import gpu as catalog_gpu
 from trainplan.costmodel.spec.training import Precision
 from trainplan.profiler.fit.merge import spec_of
 from trainplan.profiler.fit.points import fitted
-from trainplan.profiler.importers import Asked, import_profile
+from trainplan.profiler.importers import ImportRequest, import_profile
 
 
 def asked_for(
@@ -28,14 +28,14 @@ def asked_for(
     seq_length: int | None,
     precision: Precision | None,
     source: str,
-) -> Asked:
+) -> ImportRequest:
     """What the files do not say.
 
     Raises:
         PlanError: The GPU or the model is unknown, or the model's file is wrong.
     """
     catalog_gpu(gpu)
-    return Asked(
+    return ImportRequest(
         gpu=gpu,
         model=load_model(model) if model else None,
         seq_length=seq_length,
@@ -48,7 +48,7 @@ def asked_for(
 def command(
     format_name: str,
     files: tuple[Path, ...],
-    asked: Asked,
+    asked: ImportRequest,
     output: Path,
     *,
     force: bool,

@@ -20,7 +20,7 @@ from trainplan.profiler.fit.assemble import profile_of
 from trainplan.profiler.journal.records import JournalContent
 from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus, run
 from trainplan.profiler.launch.requests import Device, notes, request_for
-from trainplan.profiler.launch.script import Kind, launch_script
+from trainplan.profiler.launch.script import LauncherKind, launch_script
 from trainplan.profiler.task import Place, Request
 
 LAUNCH_OPTIONS = frozenset(
@@ -30,7 +30,7 @@ LAUNCH_OPTIONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MeasureOptions:
     """What is measured."""
 
     model: str | None
@@ -52,7 +52,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class NodeOptions:
     """Where it is measured."""
 
     nproc_per_node: int | None
@@ -85,10 +85,10 @@ class Nodes:
 
 
 def command(
-    wanted: Wanted,
-    nodes: Nodes,
+    wanted: MeasureOptions,
+    nodes: NodeOptions,
     output: Path,
-    print_launch: Kind | None,
+    print_launch: LauncherKind | None,
     *,
     restart: bool,
     force: bool,

@@ -91,11 +91,11 @@ def _write_fastest(ranking: Ranking, outputs: Outputs) -> None:
 
 
 def _nothing_runs(ranking: Ranking) -> SpecError:
-    lean = [(one.needs, one.kind) for one in ranking.refused if one.needs]
-    if not lean:
+    memory_needs = [(one.needs, one.kind) for one in ranking.refused if one.needs]
+    if not memory_needs:
         reasons = "; ".join(one.reason for one in ranking.refused)
         return SpecError(f"no schedule runs in this shape: {reasons}")
-    needs, kind = min(lean)
+    needs, kind = min(memory_needs)
     return SpecError(
         f"no schedule runs with this memory: the leanest, {kind}, needs --memory-limit {needs}; "
         "--synthesise looks for others"

@@ -17,7 +17,7 @@ from trainplan.cli.render.parts.text import NEVER, gib, layout_line, percent, pl
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.explain import Explanation, Resource
-from trainplan.planner.questions.relaxed_recompute import Lifted
+from trainplan.planner.questions.relaxed_recompute import RelaxedRule
 from trainplan.planner.questions.robustness import Robustness
 from trainplan.planner.questions.shadow_prices import Effect, ShadowPrice
 
@@ -143,24 +143,24 @@ def _rules(found: Explanation) -> Iterator[RenderableType]:
     )
 
 
-def _rule_row(text: str, lifted: Lifted, found: Explanation) -> tuple[str, ...]:
-    step = seconds_like(lifted.step_time_s, lifted.plan_step_time_s)
-    layout = lifted.layout
+def _rule_row(text: str, relaxed: RelaxedRule, found: Explanation) -> tuple[str, ...]:
+    step = seconds_like(relaxed.step_time_s, relaxed.plan_step_time_s)
+    layout = relaxed.layout
     if layout is None:
-        return text, NEVER, _cost(lifted), ""
-    return text, step, _cost(lifted), change_text(layout, found.layout, found.job.model)
+        return text, NEVER, _cost(relaxed), ""
+    return text, step, _cost(relaxed), change_text(layout, found.layout, found.job.model)
 
 
-def _cost(lifted: Lifted) -> str:
+def _cost(relaxed: RelaxedRule) -> str:
     """In percent of a step without the rule; a range where the proof is open."""
-    least, most = percent(lifted.cost_fraction), lifted.most_cost_fraction
-    if lifted.proved:
+    least, most = percent(relaxed.cost_fraction), relaxed.most_cost_fraction
+    if relaxed.proved:
         return least
     if not isfinite(most):
         return f">= {least}"
-    if lifted.layout is None and most > UNKNOWN:
+    if relaxed.layout is None and most > UNKNOWN:
         return "untried: time limit"
-    return f"<= {percent(most)}" if lifted.layout is None else f"{least} to {percent(most)}"
+    return f"<= {percent(most)}" if relaxed.layout is None else f"{least} to {percent(most)}"
 
 
 def _rivals(found: Explanation) -> Iterator[RenderableType]:
@@ -250,19 +250,19 @@ def _rule_json(found: Explanation) -> Mapping[str, object] | None:
         return None
     free = rule.any_split
     return {
-        "same_split": _lifted_json(rule.same_split),
-        "any_split": None if free is None else _lifted_json(free),
+        "same_split": _relaxed_json(rule.same_split),
+        "any_split": None if free is None else _relaxed_json(free),
     }
 
 
-def _lifted_json(lifted: Lifted) -> Mapping[str, object]:
-    layout, most = lifted.layout, lifted.most_cost_fraction
+def _relaxed_json(relaxed: RelaxedRule) -> Mapping[str, object]:
+    layout, most = relaxed.layout, relaxed.most_cost_fraction
     return {
-        "proved": lifted.proved,
+        "proved": relaxed.proved,
         "layout": None if layout is None else layout.model_dump(mode="json"),
-        "step_time_s": lifted.step_time_s,
-        "lower_bound_s": lifted.lower_bound_s or None,
-        "cost_fraction": lifted.cost_fraction,
+        "step_time_s": relaxed.step_time_s,
+        "lower_bound_s": relaxed.lower_bound_s or None,
+        "cost_fraction": relaxed.cost_fraction,
         "most_cost_fraction": most if isfinite(most) else None,
     }
 

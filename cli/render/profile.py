@@ -16,7 +16,7 @@ from trainplan.cli.render.parts.text import DOT, percent, plural
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.spec.evidence.profile import Flag, Profile, Timing
-from trainplan.profiler.fit.coverage import Known, next_measurement
+from trainplan.profiler.fit.coverage import KnownQuantity, next_measurement
 from trainplan.profiler.fit.merge import has_spec, spec_of
 
 SHOWN_FAILURES = 5
@@ -110,7 +110,9 @@ def failures_part(profile: Profile) -> RenderableType:
     return section("Not measured", *lines)
 
 
-def coverage_page(profile: Profile, known: Sequence[Known], job: str) -> Iterator[RenderableType]:
+def coverage_page(
+    profile: Profile, known: Sequence[KnownQuantity], job: str
+) -> Iterator[RenderableType]:
     """Every quantity with where it comes from, and the most useful next measurement."""
     yield headline(profile)
     columns = (

@@ -19,7 +19,7 @@ it needs, for solvers run on one thread. Elsewhere system libraries forbid it.""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProcessResult:
     """What came of a task, or of the start of a process."""
 
     result: object
@@ -38,10 +38,10 @@ class Process:
             self._process.start()
         there.close()
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> ProcessResult | None:
         """What it has found; None where it has died."""
         try:
-            found: Answer = self.line.recv()
+            found: ProcessResult = self.line.recv()
         except (EOFError, OSError):
             return None
         return found
@@ -66,12 +66,12 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def tried(work: Callable[[], object]) -> Answer:
+def tried(work: Callable[[], object]) -> ProcessResult:
     """What comes of some work; an error is raised again where the work came from."""
     try:
-        return Answer(work())
+        return ProcessResult(work())
     except Exception as error:  # noqa: BLE001 (any error of a task)
-        return Answer(None, error)
+        return ProcessResult(None, error)
 
 
 def follow_search() -> None:

@@ -11,14 +11,14 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
-from trainplan.cli.terminal.process import START, Answer, Process, follow_search, tried
+from trainplan.cli.terminal.process import START, Process, ProcessResult, follow_search, tried
 from trainplan.planner.solvers import linear
 from trainplan.planner.work.budget import Deadline
 from trainplan.planner.work.workers import Task
 from trainplan.profiler.host.cores import usable_cores
 
 Result = TypeVar("Result")
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 
 ALONE_SECONDS = 0.3
 """Tasks are done here until the search has taken so long; most searches take less."""
@@ -47,7 +47,7 @@ class _Worker(Process):
         self.number, self.busy = number, True
         return True
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> ProcessResult | None:
         """What it has found; None where it has died."""
         found = super().answer()
         self.busy = found is None
@@ -78,7 +78,7 @@ class Processes:
             yield waiting.popleft()(deadline)
         yield from self._shared(tuple(waiting), deadline)
 
-    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+    def in_background(self, work: Callable[[], Result]) -> Callable[[], Result]:
         """Some work, begun in what tasks leave of the processors; returns how to get its result.
 
         It begins with all that is known here, so only where processes are forked.
@@ -87,14 +87,14 @@ class Processes:
             return work
         return self._forked(work, NICENESS)
 
-    def each(self, do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterable[Result]:
+    def each(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
         """What is done with each of some pieces: shared at once, and no piece has to travel."""
         most = self._count if START == "fork" else 1
-        count = max(1, min(most, len(pieces) // LEAST_SHARE))
-        first, *others = (partial(_all, do, pieces[i::count]) for i in range(count))
+        count = max(1, min(most, len(items) // LEAST_SHARE))
+        first, *others = (partial(_all, do, items[i::count]) for i in range(count))
         begun = [self._forked(share) for share in others]
         found = [first(), *(result() for result in begun)]
-        return [found[i % count][i // count] for i in range(len(pieces))]
+        return [found[i % count][i // count] for i in range(len(items))]
 
     def _forked(self, work: Callable[[], Result], niceness: int = 0) -> Callable[[], Result]:
         """Work begun in a process that is forked for it; returns how to get its result."""
@@ -203,7 +203,7 @@ def _work(line: Connection) -> None:
     """Do tasks as they come."""
     follow_search()
     linear.load()
-    line.send(Answer(None))
+    line.send(ProcessResult(None))
     while True:
         try:
             task, end = line.recv()
@@ -212,5 +212,5 @@ def _work(line: Connection) -> None:
         line.send(tried(partial(task, _Until(end))))
 
 
-def _all(do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
-    return [do(piece) for piece in pieces]
+def _all(do: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    return [do(piece) for piece in items]

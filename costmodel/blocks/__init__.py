@@ -67,7 +67,7 @@ class Block:
     """Activations kept from forward to backward where nothing is recomputed."""
     modules: tuple[Module, ...]
     """What selective recomputation may choose."""
-    again: PassSeconds
+    recompute_forward: PassSeconds
     """What full recomputation repeats of `forward`."""
 
 
@@ -186,7 +186,7 @@ def _scaled(block: Block, found: Levels, sizes: Sequence[FloatColumn]) -> Block:
         backward=scaled(block.backward, backward, tensor_parallel=inside),
         weight=block.weight * backward,
         modules=tuple(scaled_module(module, forward) for module in block.modules),
-        again=scaled(block.again, forward, tensor_parallel=inside),
+        recompute_forward=scaled(block.recompute_forward, forward, tensor_parallel=inside),
     )
 
 
@@ -196,14 +196,21 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     part = under_power_limit(columns.machine, part, host.sync_seconds)
     wait = host.waiting_forward(part.forward.total)
     wait_back = host.waiting_backward(part.backward.total)
-    again = part.forward - part.tail if columns.traits.recompute.stops_early else part.forward
+    recompute_forward = (
+        part.forward - part.tail if columns.traits.recompute.stops_early else part.forward
+    )
     return Block(
         forward=part.forward + pass_seconds(size, host=wait),
         backward=part.backward + pass_seconds(size, host=wait_back),
         weight=part.weight,
         saved_bytes=part.saved_bytes,
-        modules=(*part.modules, norms, *all_but_projections(columns, again, part.saved_bytes)),
-        again=again + pass_seconds(size, host=host.waiting_forward(again.total)),
+        modules=(
+            *part.modules,
+            norms,
+            *all_but_projections(columns, recompute_forward, part.saved_bytes),
+        ),
+        recompute_forward=recompute_forward
+        + pass_seconds(size, host=host.waiting_forward(recompute_forward.total)),
     )
 
 
@@ -211,7 +218,9 @@ def _end(
     columns: Shapes, forward: PassSeconds, backward: PassSeconds, weight: FloatColumn
 ) -> Block:
     nothing = np.zeros(columns.size)
-    return Block(forward, backward, weight, saved_bytes=nothing, modules=(), again=forward)
+    return Block(
+        forward, backward, weight, saved_bytes=nothing, modules=(), recompute_forward=forward
+    )
 
 
 def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
@@ -228,5 +237,5 @@ def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
         weight=layer.weight + head.weight + weight,
         saved_bytes=layer.saved_bytes + joined / columns.residual_shards,
         modules=layer.modules,
-        again=forward,
+        recompute_forward=forward,
     )

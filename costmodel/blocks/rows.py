@@ -27,12 +27,12 @@ class Selective:
 
     seconds: FloatColumn
     """Forward work repeated in the backward pass."""
-    kept_bytes: FloatColumn
+    saved_bytes: FloatColumn
     """Activations kept from forward to backward."""
     dropped_bytes: FloatColumn
     """Not kept, but present again while one layer runs backward."""
     copies: Copies
-    """What waits on the host; not in `kept_bytes`."""
+    """What waits on the host; not in `saved_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _prediction(kinds: Blocks, key: IntColumn, layer: Selective, table: LayoutTa
     dropped = np.where(again, whole - kinds.layer_input_bytes[key], layer.dropped_bytes)
     return Selective(
         seconds=np.where(again, kinds.moe.forward.total[key], layer.seconds),
-        kept_bytes=kinds.mtp.saved_bytes[key] - dropped - layer.copies.freed_bytes,
+        saved_bytes=kinds.mtp.saved_bytes[key] - dropped - layer.copies.freed_bytes,
         dropped_bytes=dropped,
         copies=layer.copies,
     )

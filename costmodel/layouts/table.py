@@ -126,7 +126,7 @@ class LayoutTable:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # counted once for all columns
         return LayoutTable(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
-    def pieces(self, most: int) -> list[LayoutTable]:
+    def batches(self, most: int) -> list[LayoutTable]:
         """The rows in order, so many at most in each table."""
         starts = range(0, len(self), most)
         return [self.take(np.arange(s, min(s + most, len(self)))) for s in starts]

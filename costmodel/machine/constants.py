@@ -20,7 +20,7 @@ from trainplan.costmodel.base.units import GB, GIB
 from trainplan.costmodel.layouts.table import FloatColumn
 from trainplan.costmodel.machine.hardware import (
     GemmRate,
-    Known,
+    KnownCurves,
     Provenance,
     attention_fit,
     collective_fits,
@@ -137,8 +137,10 @@ def machine_of(
         bus_bytes_per_second=np.min([m.bus_bytes_per_second for m in machines], axis=0),
         sqrt_coefficient=np.max([m.sqrt_coefficient for m in machines], axis=0),
         link_bytes_per_second=np.min([m.link_bytes_per_second for m in machines], axis=0),
-        nic_bytes_per_second=min(_cut(cluster), *(m.nic_bytes_per_second for m in machines)),
-        fabric=(*cluster.fabric, *_cut_tier(cluster)),
+        nic_bytes_per_second=min(
+            _group_link_bytes_per_second(cluster), *(m.nic_bytes_per_second for m in machines)
+        ),
+        fabric=(*cluster.fabric, *_group_link_tier(cluster)),
         host_bytes_per_second=min(m.host_bytes_per_second for m in machines),
         gpus_per_node=min(m.gpus_per_node for m in machines),
         peak_flop_per_second=slowest.peak_flop_per_second,
@@ -151,7 +153,7 @@ def machine_of(
 
 
 def _group_machine(
-    cluster: ClusterSpec, index: int, precision: Precision, constants: Constants, known: Known
+    cluster: ClusterSpec, index: int, precision: Precision, constants: Constants, known: KnownCurves
 ) -> Machine:
     group, spec = cluster.groups[index], known.spec
     trace: list[Provenance] = [
@@ -200,7 +202,7 @@ def _group_machine(
     )
 
 
-def _cut(cluster: ClusterSpec) -> float:
+def _group_link_bytes_per_second(cluster: ClusterSpec) -> float:
     """Bandwidth of one GPU towards other groups where all GPUs of its node send; else infinite.
 
     Source: where all GPUs of a node send at once they share its adapter evenly; the node with most
@@ -212,7 +214,7 @@ def _cut(cluster: ClusterSpec) -> float:
     return cluster.between_groups.gb_per_s * GB / shares
 
 
-def _cut_tier(cluster: ClusterSpec) -> tuple[FabricTier, ...]:
+def _group_link_tier(cluster: ClusterSpec) -> tuple[FabricTier, ...]:
     """The latency between groups, paid by all that is larger than the smallest group."""
     if len(cluster.groups) == 1 or cluster.between_groups is None:
         return ()
@@ -230,7 +232,7 @@ def _domain(group: NodeGroup, spec: GpuSpec) -> int:
 def _nic(
     cluster: ClusterSpec,
     index: int,
-    known: Known,
+    known: KnownCurves,
     constants: Constants,
     trace: list[Provenance],
 ) -> float:

@@ -24,7 +24,7 @@ from trainplan.costmodel.spec.gpu import (
 from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION
 
-Kind = Literal["measured", "fitted", "datasheet", "assumed"]
+SourceKind = Literal["measured", "fitted", "datasheet", "assumed"]
 
 GROUP_SIZES = (2, 4, 8)
 """Sizes of the collective fits; a larger group takes the last one."""
@@ -59,7 +59,7 @@ class Provenance:
     """Where one number of the machine comes from."""
 
     quantity: str
-    kind: Kind
+    kind: SourceKind
     source: str
 
 
@@ -84,7 +84,7 @@ Fit = GemmFit | AttentionFit | CollectiveFit
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCurves:
     """What is known of one kind of GPU."""
 
     name: str
@@ -101,7 +101,7 @@ class Known:
     """GB/s between domains, as a profile measured it."""
 
 
-def known_of(group: NodeGroup, profile: Profile | None) -> Known:
+def known_of(group: NodeGroup, profile: Profile | None) -> KnownCurves:
     """Gather the numbers of a group's GPU; a profile of it comes first.
 
     Raises:
@@ -117,7 +117,7 @@ def known_of(group: NodeGroup, profile: Profile | None) -> Known:
         attention=measured.attention or published.attention,
         sustained=published.sustained,
     )
-    return Known(
+    return KnownCurves(
         name=group.gpu,
         spec=spec,
         measured=measured,
@@ -128,16 +128,18 @@ def known_of(group: NodeGroup, profile: Profile | None) -> Known:
     )
 
 
-def provenance(known: Known, quantity: str, fit: Fit, *, measured: bool, own: bool) -> Provenance:
+def provenance(
+    known: KnownCurves, quantity: str, fit: Fit, *, measured: bool, own: bool
+) -> Provenance:
     """Where a curve comes from: of the profile, of the GPU itself, or of another that stands in."""
-    kind: Kind = "measured" if measured else "fitted" if own else "assumed"
+    kind: SourceKind = "measured" if measured else "fitted" if own else "assumed"
     source = fit.source
     if kind == "assumed":
         source = f"stands in, not measured on {known.name}: {source}"
     return Provenance(f"{known.name} {quantity}", kind, source)
 
 
-def attention_fit(known: Known, trace: list[Provenance]) -> AttentionFit:
+def attention_fit(known: KnownCurves, trace: list[Provenance]) -> AttentionFit:
     """Efficiency of fused attention; of the A100 where nothing nearer is known."""
     measured, own = known.measured.attention, known.own.attention
     fit = own or known.other.attention or catalog.fitted("a100-sxm-80gb").attention
@@ -148,7 +150,7 @@ def attention_fit(known: Known, trace: list[Provenance]) -> AttentionFit:
     return fit
 
 
-def gemm_rate(known: Known, key: str, trace: list[Provenance]) -> GemmRate:
+def gemm_rate(known: KnownCurves, key: str, trace: list[Provenance]) -> GemmRate:
     """A profile's curve of the precision itself, else the catalog's of its family."""
     low = key in LOW_PRECISION
     family = "fp8_training" if low else "bf16"
@@ -171,7 +173,7 @@ def element_bytes(precision: str) -> int:
     return BYTES_FP8 if precision in LOW_PRECISION else wide
 
 
-def sustained(known: Known, precision: str) -> float:
+def sustained(known: KnownCurves, precision: str) -> float:
     """Sustained over burst speed of a GPU's products, for curves that were not measured.
 
     Looks for the precision, then for the next lower ones, then for bf16, in the fits of the GPU
@@ -186,7 +188,7 @@ def sustained(known: Known, precision: str) -> float:
 
 
 def collective_fits(
-    known: Known, trace: list[Provenance]
+    known: KnownCurves, trace: list[Provenance]
 ) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
     """Start, bus bandwidth and root coefficient by operation and SHAPES.
 
@@ -216,7 +218,7 @@ def _without_messages(fits: Mapping[str, CollectiveFit]) -> Mapping[str, Collect
     return {name: fit for name, fit in fits.items() if not name.startswith(MESSAGES)}
 
 
-def _strided_provenance(known: Known) -> Iterator[Provenance]:
+def _strided_provenance(known: KnownCurves) -> Iterator[Provenance]:
     """Where curves of strided groups come from, on nodes that were measured and have such groups.
 
     Source: derived; a node with a group of four has pairs that are not neighbours.
@@ -234,7 +236,7 @@ def _strided_provenance(known: Known) -> Iterator[Provenance]:
         )
 
 
-def link_bytes_per_second(known: Known, bus: FloatColumn) -> FloatColumn:
+def link_bytes_per_second(known: KnownCurves, bus: FloatColumn) -> FloatColumn:
     """Bandwidth of one message in a domain by stride: measured, else of an all-gather of two.
 
     A stride nobody measured takes the nearest below, else the nearest above.

@@ -62,7 +62,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RunKind:
     """Runs that share one calibration."""
 
     gpu: str
@@ -73,7 +73,7 @@ class Kind:
         return f"{self.gpu} {self.precision} {self.runtime}"
 
 
-def kind_of(observation: Observation) -> Kind:
+def kind_of(observation: Observation) -> RunKind:
     """GPU, precision and runtime of a run.
 
     Raises:
@@ -85,16 +85,16 @@ def kind_of(observation: Observation) -> Kind:
         raise SpecError(
             f"{observation.id}: ran on {' and '.join(gpus)}: a calibration is of one kind of GPU"
         )
-    return Kind(gpus[0], job.training.precision, job.runtime)
+    return RunKind(gpus[0], job.training.precision, job.runtime)
 
 
-def kinds_of(observations: Iterable[Observation]) -> Mapping[Kind, tuple[Observation, ...]]:
+def kinds_of(observations: Iterable[Observation]) -> Mapping[RunKind, tuple[Observation, ...]]:
     """Runs by kind, the largest group first.
 
     Raises:
         SpecError: As `kind_of`.
     """
-    groups: dict[Kind, list[Observation]] = {}
+    groups: dict[RunKind, list[Observation]] = {}
     for observation in observations:
         groups.setdefault(kind_of(observation), []).append(observation)
     ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), str(item[0])))

@@ -155,12 +155,12 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
     their input (block), or one input for a group of layers (uniform).
     Source: Korthikanti et al., arXiv:2205.05198, sections 4 and 5.
     """
-    total = ranks.dense_whole_held * blocks.dense.kept_bytes
+    total = ranks.dense_whole_held * blocks.dense.saved_bytes
     total += ranks.inputs_held * blocks.kinds.layer_input_bytes[blocks.key]
     if ranks.moe.any():
-        total += ranks.moe_whole_held * blocks.moe.kept_bytes
+        total += ranks.moe_whole_held * blocks.moe.saved_bytes
     if ranks.mtp.any():
-        total += ranks.mtp_held * blocks.mtp.kept_bytes
+        total += ranks.mtp_held * blocks.mtp.saved_bytes
     return total
 
 
@@ -207,7 +207,7 @@ def backward_bytes(
     Source: the head's backward pass frees the logits before the first layer runs backward; then one
     layer's gradients, and what was dropped and is made again, live beside all that is kept.
     """
-    kept = np.maximum(blocks.dense.kept_bytes, blocks.moe.kept_bytes)
+    kept = np.maximum(blocks.dense.saved_bytes, blocks.moe.saved_bytes)
     dropped = np.maximum(blocks.dense.dropped_bytes, blocks.moe.dropped_bytes)
     layer = layer_backward_bytes(job, traits, table, tokens) + dropped
     if traits.autograd.shared_layer_input:

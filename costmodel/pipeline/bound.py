@@ -33,7 +33,7 @@ class LayerSeconds:
     """With the work selective recomputation repeats."""
     weight: Rows
     """Part of `backward` that only the weight gradients need."""
-    again: Rows
+    recompute_forward: Rows
     """Forward work that full recomputation repeats in the backward pass; sharded weights are
     gathered once for both."""
     recompute: Rows
@@ -47,7 +47,7 @@ class LayerSeconds:
         """Some of the rows."""
         return LayerSeconds(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
-    def beside(self, copy: FloatColumn, taken: FloatColumn) -> LayerSeconds:
+    def overlapped_with_copy(self, copy: FloatColumn, taken: FloatColumn) -> LayerSeconds:
         """The layer when each pass runs beside a copy of so many seconds, and waits for it.
 
         Activations of one layer leave while the next runs forward, and are fetched while the one
@@ -75,7 +75,7 @@ class RowSeconds:
     """From the end of a pass to the start of the next stage's: one message, gathered."""
     sending: Rows
     """Part of `p2p` in which the sender waits for its message; 0 where it goes on."""
-    split: BoolColumn
+    splits_backward: BoolColumn
     """The schedule runs weight gradients as passes of their own."""
     apart: BoolColumn
     """A step is counted from each rank's own first pass, see `ends_apart`."""
@@ -151,7 +151,7 @@ def layer_seconds(block: Block, key: IntColumn, recompute: FloatColumn) -> Layer
         forward,
         backward,
         weight=block.weight[key],
-        again=block.again.total[key],
+        recompute_forward=block.recompute_forward.total[key],
         recompute=recompute,
         traffic=np.zeros(len(key)),
         waiting=np.zeros(len(key)),
@@ -171,26 +171,26 @@ def rank_seconds(seconds: RowSeconds, ranks: Ranks) -> RankSeconds:
     behind, messages = ranks.rank > 0, ranks.rank * seconds.p2p
     reach = ranks.dense_before * dense.forward + messages + behind * embedding.forward
     home = ranks.dense_before * dense.backward + messages + behind * embedding.backward
-    if ranks.dense_again.any():
-        backward += ranks.dense_again * dense.again
-        home += ranks.dense_again_before * dense.again
+    if ranks.dense_recomputed.any():
+        backward += ranks.dense_recomputed * dense.recompute_forward
+        home += ranks.dense_recomputed_before * dense.recompute_forward
     if ranks.moe.any():
         forward += ranks.moe * moe.forward
         backward += ranks.moe * moe.backward
         reach += ranks.moe_before * moe.forward
         home += ranks.moe_before * moe.backward
-    if ranks.moe_again.any():
-        backward += ranks.moe_again * moe.again
-        home += ranks.moe_again_before * moe.again
+    if ranks.moe_recomputed.any():
+        backward += ranks.moe_recomputed * moe.recompute_forward
+        home += ranks.moe_recomputed_before * moe.recompute_forward
     for count, block in zip(ranks.by_kind[2:], seconds.by_kind[2:], strict=True):
         if count.any():
             forward += count * block.forward
             backward += count * block.backward
     weight: FloatColumn = np.broadcast_to(0.0, home.shape)
-    if seconds.split.any():
+    if seconds.splits_backward.any():
         before = (ranks.dense_before, ranks.moe_before, behind)
-        weight = seconds.split * _weight_seconds(seconds, ranks.by_kind)
-        home -= seconds.split * _weight_seconds(seconds, before)
+        weight = seconds.splits_backward * _weight_seconds(seconds, ranks.by_kind)
+        home -= seconds.splits_backward * _weight_seconds(seconds, before)
     return RankSeconds(
         forward, backward, weight=weight, reach=reach, home=home, apart=seconds.apart
     )

@@ -16,7 +16,7 @@ from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
 
 
-def unlike(cluster: ClusterSpec) -> bool:
+def is_heterogeneous(cluster: ClusterSpec) -> bool:
     """Does it matter which group runs a stage?"""
     nodes = [group.model_copy(update={"num_nodes": 1}) for group in cluster.groups]
     differ = any(node != nodes[0] for node in nodes)

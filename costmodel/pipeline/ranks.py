@@ -42,11 +42,11 @@ class Ranks:
     dense_before: ClassRows
     """Dense layers a micro batch crosses before it reaches that rank."""
     moe_before: ClassRows
-    dense_again: ClassRows
+    dense_recomputed: ClassRows
     """Dense layers of the rank whose whole forward pass is repeated."""
-    moe_again: ClassRows
-    dense_again_before: ClassRows
-    moe_again_before: ClassRows
+    moe_recomputed: ClassRows
+    dense_recomputed_before: ClassRows
+    moe_recomputed_before: ClassRows
     dense_whole_held: ClassRows
     """Dense layers held whole: not recomputed in full."""
     moe_whole_held: ClassRows
@@ -89,7 +89,7 @@ def ranks_of(job: Job, table: LayoutTable, *, merged: bool = True) -> Ranks:
 def _rows(shapes: Sequence[RankClasses], shape: IntColumn, table: LayoutTable) -> Ranks:
     """Pick each row's coefficients; `shape` is the number of its pipeline shape."""
     sizes = np.array([len(one.rank) for one in shapes])
-    widths = np.array([one.dense_again.shape[1] for one in shapes])
+    widths = np.array([one.dense_recomputed.shape[1] for one in shapes])
     member = np.minimum(np.arange(sizes.max())[:, None], sizes[shape] - 1)
     plain = (np.cumsum(sizes) - sizes)[shape] + member
     full = table.recompute == FULL
@@ -116,10 +116,10 @@ def _rows(shapes: Sequence[RankClasses], shape: IntColumn, table: LayoutTable) -
         rank=pick([one.rank for one in shapes], plain),
         dense_before=pick([one.dense_before for one in shapes], plain),
         moe_before=pick([one.moe_before for one in shapes], plain),
-        dense_again=pick([one.dense_again for one in shapes], covered),
-        moe_again=pick([one.moe_again for one in shapes], covered),
-        dense_again_before=pick([one.dense_again_before for one in shapes], covered),
-        moe_again_before=pick([one.moe_again_before for one in shapes], covered),
+        dense_recomputed=pick([one.dense_recomputed for one in shapes], covered),
+        moe_recomputed=pick([one.moe_recomputed for one in shapes], covered),
+        dense_recomputed_before=pick([one.dense_recomputed_before for one in shapes], covered),
+        moe_recomputed_before=pick([one.moe_recomputed_before for one in shapes], covered),
         dense_whole_held=pick([one.dense_whole_held for one in shapes], covered),
         moe_whole_held=pick([one.moe_whole_held for one in shapes], covered),
         mtp_held=pick([one.mtp_held for one in shapes], plain),

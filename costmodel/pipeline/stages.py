@@ -24,7 +24,7 @@ from trainplan.costmodel.layouts.table import (
     LayoutTable,
 )
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
-from trainplan.costmodel.schedules.memory import undominated
+from trainplan.costmodel.schedules.memory import nondominated
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import StageSpec
@@ -86,11 +86,11 @@ class RankClasses:
     """MTP modules whose activations the fullest rank of the class holds at its fullest moment."""
     largest_stage: FloatColumn
     """Layers of its largest virtual stage."""
-    dense_again: FloatColumn
+    dense_recomputed: FloatColumn
     """(class, N) Dense layers of one rank whose forward pass is repeated."""
-    moe_again: FloatColumn
-    dense_again_before: FloatColumn
-    moe_again_before: FloatColumn
+    moe_recomputed: FloatColumn
+    dense_recomputed_before: FloatColumn
+    moe_recomputed_before: FloatColumn
     dense_whole_held: FloatColumn
     """(class, N) Dense layers held whole by the fullest rank of the class: not recomputed."""
     moe_whole_held: FloatColumn
@@ -147,13 +147,13 @@ def rank_classes(
     kinds = [column[stage] for column in stages.by_kind]
     layers = stages.layers[stage]
     passes = held_passes(schedule, microbatches, layers)
-    told_apart = np.concatenate(kinds, axis=1) if merged else np.arange(len(stage))[:, None]
-    fullest, last = _classes(told_apart, _by_chunk(kinds, passes))
+    distinguished = np.concatenate(kinds, axis=1) if merged else np.arange(len(stage))[:, None]
+    fullest, last = _classes(distinguished, _by_chunk(kinds, passes))
     dense, moe, embedding, head, mtp = (kind[last].sum(axis=1, dtype=np.float64) for kind in kinds)
     held = passes[fullest]
     limit = np.arange(int(layers.max()) + 1)
     again = _recomputed(decoder, stages, _limits(decoder, limit))
-    dense_again, moe_again = (column[stage] for column in again)
+    dense_recomputed, moe_recomputed = (column[stage] for column in again)
     groups = -(-stages.layers[:, None] // np.maximum(limit, 1)) * (limit > 0)
     return RankClasses(
         dense=dense,
@@ -166,18 +166,18 @@ def rank_classes(
         moe_before=_before(stages.moe, last),
         mtp_held=held[:, -1] * mtp,
         largest_stage=layers[last].max(axis=1).astype(np.float64),
-        dense_again=dense_again[last].sum(axis=1, dtype=np.float64),
-        moe_again=moe_again[last].sum(axis=1, dtype=np.float64),
-        dense_again_before=_before(again[0], last),
-        moe_again_before=_before(again[1], last),
-        dense_whole_held=_held(held, (kinds[0][..., None] - dense_again)[fullest]),
-        moe_whole_held=_held(held, (kinds[1][..., None] - moe_again)[fullest]),
-        block_inputs_held=_held(held, (dense_again + moe_again)[fullest]),
+        dense_recomputed=dense_recomputed[last].sum(axis=1, dtype=np.float64),
+        moe_recomputed=moe_recomputed[last].sum(axis=1, dtype=np.float64),
+        dense_recomputed_before=_before(again[0], last),
+        moe_recomputed_before=_before(again[1], last),
+        dense_whole_held=_held(held, (kinds[0][..., None] - dense_recomputed)[fullest]),
+        moe_whole_held=_held(held, (kinds[1][..., None] - moe_recomputed)[fullest]),
+        block_inputs_held=_held(held, (dense_recomputed + moe_recomputed)[fullest]),
         uniform_inputs_held=_held(held, groups[stage][fullest]),
     )
 
 
-def layers_again(
+def recomputed_layers(
     decoder: Decoder, stages: StageLayers, table: LayoutTable
 ) -> tuple[IntRowStages, IntRowStages]:
     """Dense and MoE layers of every virtual stage that full recomputation repeats."""
@@ -197,14 +197,14 @@ def _limits(decoder: Decoder, limit: IntColumn) -> IntColumn:
     return np.stack([limit if number is None else np.full_like(limit, number) for number in own])
 
 
-def _classes(told_apart: IntColumn, passes: FloatColumn) -> tuple[IntColumn, IntColumn]:
+def _classes(distinguished: IntColumn, passes: FloatColumn) -> tuple[IntColumn, IntColumn]:
     """Fullest and last member of every class of equal rows, by its passes in flight.
 
     A class is there once for each member that may be the fullest; all of them with its last one.
     """
-    _, inverse = np.unique(told_apart, axis=0, return_inverse=True)
+    _, inverse = np.unique(distinguished, axis=0, return_inverse=True)
     members = [np.flatnonzero(inverse.ravel() == number) for number in range(inverse.max() + 1)]
-    fullest = [some[undominated(passes[some])] for some in members]
+    fullest = [some[nondominated(passes[some])] for some in members]
     last = [np.full(len(most), some[-1]) for most, some in zip(fullest, members, strict=True)]
     return np.concatenate(fullest), np.concatenate(last)
 

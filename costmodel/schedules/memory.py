@@ -68,10 +68,10 @@ def held_moments(program: Program) -> tuple[IntMatrix, ...]:
     """
     held = _passes(program, _chunks(program))
     moments = (np.unique(rank, axis=0) for rank in held[: program.pp])
-    return tuple(rows[undominated(rows)] for rows in moments)
+    return tuple(rows[nondominated(rows)] for rows in moments)
 
 
-def undominated(rows: IntMatrix | FloatColumn) -> IntColumn:
+def nondominated(rows: IntMatrix | FloatColumn) -> IntColumn:
     """Numbers of rows such that every other is nowhere larger than one of them.
 
     Source: a row that is nowhere smaller has no smaller sum, so in the order of falling sums each

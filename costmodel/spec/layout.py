@@ -75,7 +75,7 @@ class StageSpec(Spec):
     """Node group that runs it, by its place in the cluster; all 0: groups are not told apart."""
 
 
-def split(layers: Iterable[int]) -> tuple[StageSpec, ...]:
+def stage_specs(layers: Iterable[int]) -> tuple[StageSpec, ...]:
     """Virtual stages that differ in nothing but their number of layers."""
     return tuple(StageSpec(layers=count) for count in layers)
 

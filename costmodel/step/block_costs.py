@@ -49,11 +49,11 @@ class BlockCosts:
     """Seconds of one micro batch, as the other passes."""
     backward: FloatColumn
     weight: FloatColumn
-    again: FloatColumn
+    recompute_forward: FloatColumn
     """Of `backward`, what full recomputation adds."""
     state_bytes: FloatColumn
     """Weights, gradients and optimizer states on the device."""
-    kept_bytes: FloatColumn
+    saved_bytes: FloatColumn
     """Activations of one micro batch between its passes, where the layer is not recomputed."""
     input_bytes: FloatColumn
     """Of one layer, what full recomputation keeps; of each row."""
@@ -84,10 +84,10 @@ def block_costs(job: Job, machine: Machine, traits: RuntimeTraits, priced: Price
     return BlockCosts(
         forward=np.stack([one.forward for one in seconds]),
         backward=np.stack([one.backward for one in seconds]),
-        weight=np.stack([one.weight for one in seconds]) * priced.seconds.split,
-        again=np.stack([one.again for one in seconds]),
+        weight=np.stack([one.weight for one in seconds]) * priced.seconds.splits_backward,
+        recompute_forward=np.stack([one.recompute_forward for one in seconds]),
         state_bytes=memory.weights + memory.gradients + memory.optimizer,
-        kept_bytes=memory.activations,
+        saved_bytes=memory.activations,
         input_bytes=blocks.kinds.layer_input_bytes[blocks.key],
         params=held,
         optimizer=rank_optimizer_seconds(machine, table, held, updated),
@@ -108,10 +108,10 @@ def _one_block_each(rows: int) -> Ranks:
         rank=none,
         dense_before=none,
         moe_before=none,
-        dense_again=none,
-        moe_again=none,
-        dense_again_before=none,
-        moe_again_before=none,
+        dense_recomputed=none,
+        moe_recomputed=none,
+        dense_recomputed_before=none,
+        moe_recomputed_before=none,
         dense_whole_held=one[DENSE],
         moe_whole_held=one[MOE],
         mtp_held=one[MTP],

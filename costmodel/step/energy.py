@@ -63,7 +63,7 @@ class Energy:
         """
         return self.limit_watts * (WAITING_SHARE * seconds + busy / self.machine.speed)
 
-    def floor_busy(self, table: LayoutTable) -> FloatColumn:
+    def least_busy(self, table: LayoutTable) -> FloatColumn:
         """Busy seconds of one GPU that no recomputation can fall below.
 
         Source: all ranks together run each micro batch through the whole model, the mean rank
@@ -82,9 +82,9 @@ class Energy:
         key, ranks = priced.key, priced.ranks
         total = _whole_model(self.job.model, priced.blocks)[key]
         total = total + _selective(self.job.model, priced)
-        for again, kind in ((ranks.dense_again, 0), (ranks.moe_again, 1)):
-            repeated = _busy(priced.blocks.by_kind[kind].again)[key]
-            total = total + _over_ranks(again, priced.table, apart=apart) * repeated
+        for recompute_forward, kind in ((ranks.dense_recomputed, 0), (ranks.moe_recomputed, 1)):
+            repeated = _busy(priced.blocks.by_kind[kind].recompute_forward)[key]
+            total = total + _over_ranks(recompute_forward, priced.table, apart=apart) * repeated
         return self._share(priced.table) * total
 
     def _share(self, table: LayoutTable) -> FloatColumn:

@@ -47,7 +47,7 @@ from trainplan.costmodel.traffic.data_parallel import (
     step_traffic_seconds,
     updated_params,
 )
-from trainplan.costmodel.traffic.sharded import Unit, beside, free_window, sharded_traffic
+from trainplan.costmodel.traffic.sharded import Unit, free_window, overlapped_layer, sharded_traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,9 @@ def row_seconds(
         for end, layer, block in ((2, first, kinds.by_kind[first]), (3, 1, kinds.moe)):
             windows[end] = free_window(layer_seconds(block, key, nothing), traffic[layer])
         contention = machine.constants.fsdp_contention
-        layers = [beside(contention, *one) for one in zip(layers, traffic, windows, strict=True)]
+        layers = [
+            overlapped_layer(contention, *one) for one in zip(layers, traffic, windows, strict=True)
+        ]
     dense, moe, embedding, head, mtp = layers
     if table.offload_modules.any():
         pairs = (dense, blocks.dense), (moe, blocks.moe), (mtp, blocks.mtp)
@@ -197,7 +199,7 @@ def row_seconds(
         mtp,
         p2p=p2p_seconds(job, machine, traits, table),
         sending=sent * waits_for_messages(traits, table),
-        split=splits_backward(table),
+        splits_backward=splits_backward(table),
         apart=ends_apart(traits, table),
     )
 
@@ -220,11 +222,11 @@ def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> 
 def _copying(machine: Machine, layer: LayerSeconds, copies: Copies) -> LayerSeconds:
     """A layer with what its copies to the host and back add to each pass.
 
-    Source: `LayerSeconds.beside`; every byte that crosses the bus is also read from, or written to,
-    device memory.
+    Source: `LayerSeconds.overlapped_layer`; every byte that crosses the bus is also read from, or
+    written to, device memory.
     """
     copied = copies.copied_bytes
-    return layer.beside(
+    return layer.overlapped_with_copy(
         copied / machine.host_bytes_per_second, copied / machine.memory_bytes_per_second
     )
 

@@ -41,13 +41,13 @@ def boundary_seconds(
         for other in range(len(machine.groups)):
             crosses = (here == one) & (there == other)
             if one != other and crosses.any():
-                every, busy = join_seconds(job, machine, traits, table, (one, other))
+                every, busy = group_link_seconds(job, machine, traits, table, (one, other))
                 total += crosses * every[:, None]
                 wire += crosses * busy[:, None]
     return total, wire
 
 
-def join_seconds(
+def group_link_seconds(
     job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, pair: tuple[int, int]
 ) -> tuple[FloatColumn, FloatColumn]:
     """Seconds of one message between two groups, and of these what it keeps their join busy.

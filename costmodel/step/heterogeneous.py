@@ -58,7 +58,7 @@ class Pipelines:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class HeterogeneousStep:
     """Layouts whose stages name their node groups."""
 
     parts: tuple[Priced, ...]
@@ -86,7 +86,9 @@ class Mixed:
         return replace(self.whole, gathered=part.gathered, seconds=part.seconds)
 
 
-def price_mixed(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Mixed:
+def price_heterogeneous(
+    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+) -> HeterogeneousStep:
     """As `costmodel.step.estimate.price`, of layouts whose stages name their node groups."""
     jobs = group_jobs(job)
     parts = tuple(
@@ -112,17 +114,17 @@ def price_mixed(job: Job, machine: Machine, traits: RuntimeTraits, table: Layout
         offload=offload,
         step_seconds=with_overhead(machine, bound + dp_comm + optimizer + offload),
     )
-    return Mixed(parts, group, pipelines, whole)
+    return HeterogeneousStep(parts, group, pipelines, whole)
 
 
-def simulate_mixed(mixed: Mixed) -> SimulatedTable:
+def simulate_heterogeneous(heterogeneous: HeterogeneousStep) -> SimulatedTable:
     """As `step.timelines.simulate`; no step ends before the joins have carried its messages.
 
     Where they have not, the drain of the pipeline waits for them.
     """
-    priced = mixed.whole
+    priced = heterogeneous.whole
     with_messages, instant, dp_comm = np.zeros((3, len(priced.table)))
-    for one in mixed.pipelines:
+    for one in heterogeneous.pipelines:
         rows, apart = one.rows, priced.seconds.apart[one.rows]
         ends, at_once = rank_ends(one.shape, one.seconds, one.p2p, apart)
         busy = link_bound(one.shape, one.seconds, one.p2p, one.wire) * ~apart
@@ -134,10 +136,10 @@ def simulate_mixed(mixed: Mixed) -> SimulatedTable:
     return SimulatedTable(with_messages, instant, dp_comm)
 
 
-def mixed_seconds(machine: Machine, mixed: Mixed) -> FloatColumn:
+def heterogeneous_seconds(machine: Machine, heterogeneous: HeterogeneousStep) -> FloatColumn:
     """Step time of every row, simulated. Source: as `costmodel.step.simulate.step_seconds`."""
-    pipeline = simulate_mixed(mixed)
-    explained = pipeline.with_messages + pipeline.dp_comm + mixed.whole.update
+    pipeline = simulate_heterogeneous(heterogeneous)
+    explained = pipeline.with_messages + pipeline.dp_comm + heterogeneous.whole.update
     return with_overhead(machine, explained)
 
 
@@ -195,7 +197,7 @@ def _work(parts: Sequence[Priced], group: IntColumn, pipelines: Sequence[Pipelin
     """
     reach, home = np.zeros((2, *group.shape))
     for one in pipelines:
-        pp, split = one.shape[1], parts[0].seconds.split[one.rows][:, None]
+        pp, split = one.shape[1], parts[0].seconds.splits_backward[one.rows][:, None]
         sent = one.seconds.backward - split * one.seconds.weight
         for way, passes in ((reach, one.seconds.forward), (home, sent)):
             ahead = np.cumsum(passes[:, : pp - 1] + one.p2p[:, : pp - 1], axis=1).T

@@ -28,7 +28,7 @@ Source: measured, 8,000 to 45,000 take three quarters of the time of all at once
 """
 
 
-def floor_seconds(
+def node_bound_seconds(
     job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, each: Each = map
 ) -> FloatColumn:
     """Seconds no choice of vpp, schedule, ZeRO stage, recomputation or offload can beat.
@@ -46,12 +46,12 @@ def floor_seconds(
     `estimate.price`.
     """
     keys, key = distinct_keys(job, traits, table)
-    priced = each(partial(_of_keys, job, machine, traits), keys.pieces(KEYS_AT_ONCE))
+    priced = each(partial(_of_keys, job, machine, traits), keys.batches(KEYS_AT_ONCE))
     total, crossing = np.concatenate([np.zeros((2, 0)), *priced], axis=1)
-    there, home = ways(traits)
+    fill, drain = counts_fill_and_drain(traits)
     hops = (table.pp - 1) / 2
     crossed = hops * np.maximum(0, table.pp - 2) / table.pp
-    messages = (there + home) * p2p_seconds(job, machine, traits, table)
+    messages = (fill + drain) * p2p_seconds(job, machine, traits, table)
     way = crossed * crossing[key] + hops * messages
     pipeline = num_microbatches(job, table) * total[key] / table.pp + way
     return with_overhead(machine, pipeline)
@@ -82,20 +82,20 @@ def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
 def _crossing(model: ModelSpec, kinds: Blocks, traits: RuntimeTraits) -> FloatColumn:
     """Seconds of the cheapest layer in the directions that every schedule counts.
 
-    Source: as `floor_seconds`.
+    Source: as `node_bound_seconds`.
     """
-    there, home = ways(traits)
+    fill, drain = counts_fill_and_drain(traits)
     both = (kinds.dense, kinds.moe) if model.num_dense_layers and model.moe else (kinds.moe,)
-    passes = [there * one.forward.total + home * one.backward.total for one in both]
+    passes = [fill * one.forward.total + drain * one.backward.total for one in both]
     return np.asarray(np.min(passes, axis=0))
 
 
-def ways(traits: RuntimeTraits) -> tuple[bool, bool]:
+def counts_fill_and_drain(traits: RuntimeTraits) -> tuple[bool, bool]:
     """Do all schedules of the runtime count the way to a rank, and all of the way home?
 
     One schedule that does not is enough to leave it out: the floor holds for every one.
 
-    Source: as `floor_seconds`.
+    Source: as `node_bound_seconds`.
     """
     split = any(SCHEDULES[name].splits_backward for name in traits.pipeline.schedules)
     return not traits.pipeline.unsynchronised, not (split or traits.pipeline.unsynchronised)

@@ -17,7 +17,7 @@ from trainplan.costmodel.layouts.table import FloatColumn
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.placement_costs import (
     FloatMatrix,
-    Nodes,
+    NodeLinks,
     PlacementCosts,
     RankCosts,
     Term,
@@ -30,7 +30,7 @@ CROWDED = 6
 """Order of a norm that is near the largest of some numbers, and falls with any of them."""
 
 
-def placed_seconds(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> FloatColumn:
+def placed_seconds(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> FloatColumn:
     """Step time of every order of the nodes.
 
     A slower pipeline rank delays the first micro batch once and, where it is the slowest, all the
@@ -50,7 +50,7 @@ def placed_seconds(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> Float
     return with_overhead(costs.machine, step)
 
 
-def crowded_seconds(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> FloatColumn:
+def crowded_seconds(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> FloatColumn:
     """Seconds all slow links add, the slowest most: falls where `placed_seconds` is flat.
 
     Source: derived; norm of order CROWDED, which tells orders apart whose slowest links are alike.
@@ -69,7 +69,7 @@ def crowded_seconds(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> Floa
     return total
 
 
-def path_seconds(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> FloatMatrix:
+def path_seconds(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> FloatMatrix:
     """What slow links add to the messages of every pipeline; shape (order, path).
 
     Source: derived; messages of a step pass the hops of a path one after the other.
@@ -86,7 +86,7 @@ def _terms(costs: PlacementCosts, rank: RankCosts) -> Iterator[tuple[Term, float
 
 
 def _rank_seconds(
-    costs: PlacementCosts, nodes: Nodes, orders: Orders
+    costs: PlacementCosts, nodes: NodeLinks, orders: Orders
 ) -> tuple[FloatMatrix, FloatMatrix]:
     """Seconds of a micro batch and of the end of the step; shape (order, pipeline rank).
 
@@ -103,7 +103,7 @@ def _rank_seconds(
     return work, ends
 
 
-def _slowest(costs: PlacementCosts, nodes: Nodes, orders: Orders, term: Term) -> FloatColumn:
+def _slowest(costs: PlacementCosts, nodes: NodeLinks, orders: Orders, term: Term) -> FloatColumn:
     """Seconds a term adds.
 
     Source: a collective ends when its slowest pair has sent, so the largest slowdown among its
@@ -114,5 +114,5 @@ def _slowest(costs: PlacementCosts, nodes: Nodes, orders: Orders, term: Term) ->
 
 
 def _between(slowdown: FloatMatrix, orders: Orders, pairs: Pairs) -> FloatMatrix:
-    """Slowdown between the nodes at both places of each pair. Source: `Nodes`."""
+    """Slowdown between the nodes at both places of each pair. Source: `NodeLinks`."""
     return np.asarray(slowdown[orders[:, pairs[:, 0]], orders[:, pairs[:, 1]]])

@@ -33,7 +33,7 @@ Source: derived; seconds of a collective are linear in the slowdown but for a fe
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class NodeLinks:
     """What was measured of nodes, relative to the best of them."""
 
     slowdown: FloatMatrix
@@ -103,17 +103,17 @@ class PlacementCosts:
         return np.asarray(np.interp(slowdown, self.knots, seconds))
 
 
-def nodes_of(links: LinkSpec) -> Nodes:
+def nodes_of(links: LinkSpec) -> NodeLinks:
     """Slowdowns of measured links; the fastest link is what the cost model takes all to be."""
     rate = np.array(links.gb_per_s, dtype=np.float64)
     rate = np.minimum(rate, rate.T)
     np.fill_diagonal(rate, 0.0)
     slowdown = np.divide(rate.max(), rate, out=np.ones_like(rate), where=rate > 0)
     speed = np.array(links.node_speed or (1.0,) * len(links.nodes))
-    return Nodes(slowdown, speed.max() / speed)
+    return NodeLinks(slowdown, speed.max() / speed)
 
 
-def placement_costs(job: Job, machine: Machine, layout: Layout, nodes: Nodes) -> PlacementCosts:
+def placement_costs(job: Job, machine: Machine, layout: Layout, nodes: NodeLinks) -> PlacementCosts:
     """Price one layout at every slowdown its links have."""
     places = Places(layout, machine.gpus_per_node)
     knots = _knots(nodes)
@@ -153,7 +153,7 @@ def placement_costs(job: Job, machine: Machine, layout: Layout, nodes: Nodes) ->
     )
 
 
-def _knots(nodes: Nodes) -> FloatColumn:
+def _knots(nodes: NodeLinks) -> FloatColumn:
     """All slowdowns, or some evenly spread in their logarithm.
 
     Source: few slowdowns are all knots; of many, knots that grow by equal factors leave the same

@@ -16,7 +16,12 @@ from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
-from trainplan.costmodel.step.heterogeneous import Mixed, mixed_seconds, price_mixed, simulate_mixed
+from trainplan.costmodel.step.heterogeneous import (
+    HeterogeneousStep,
+    heterogeneous_seconds,
+    price_heterogeneous,
+    simulate_heterogeneous,
+)
 from trainplan.costmodel.step.timelines import Makespans, simulate
 
 
@@ -125,10 +130,10 @@ def explicit(
         some = [table.take(grouped), table.take(~grouped)]
         both = [explicit(job, machine, traits, t, memory_margin=memory_margin) for t in some]
         found = iter(both[0]), iter(both[1])
-        return tuple(next(found[0 if mixed else 1]) for mixed in grouped.tolist())
+        return tuple(next(found[0 if heterogeneous else 1]) for heterogeneous in grouped.tolist())
     if grouped.any():
-        return _explicit_mixed(
-            job, machine, price_mixed(job, machine, traits, table), memory_margin
+        return _explicit_heterogeneous(
+            job, machine, price_heterogeneous(job, machine, traits, table), memory_margin
         )
     priced = price(job, machine, traits, table, merged=False)
     simulated = simulate(job, priced)
@@ -152,30 +157,36 @@ def step_seconds(
             seconds[rows] = step_seconds(job, machine, traits, table.take(rows))
         return seconds
     if grouped.any():
-        return mixed_seconds(machine, price_mixed(job, machine, traits, table))
+        return heterogeneous_seconds(machine, price_heterogeneous(job, machine, traits, table))
     priced = price(job, machine, traits, table, merged=False)
     pipeline = simulate(job, priced)
     return with_overhead(machine, pipeline.with_messages + pipeline.dp_comm + priced.update)
 
 
-def _explicit_mixed(
-    job: Job, machine: Machine, mixed: Mixed, margin: float
+def _explicit_heterogeneous(
+    job: Job, machine: Machine, heterogeneous: HeterogeneousStep, margin: float
 ) -> tuple[Estimate, ...]:
     """As `explicit`, of layouts whose stages name their node groups.
 
     Memory is that of the rank with least to spare.
     """
-    simulated = simulate_mixed(mixed)
+    simulated = simulate_heterogeneous(heterogeneous)
     found = []
-    for row, makespans in enumerate(map(simulated.row, range(len(mixed.whole.table)))):
-        one = _estimate(job, machine, mixed.row(row), row, makespans=makespans, margin=margin)
-        found.append(replace(one, memory=_tightest(machine, mixed, row, one.memory, margin)))
+    for row, makespans in enumerate(map(simulated.row, range(len(heterogeneous.whole.table)))):
+        one = _estimate(
+            job, machine, heterogeneous.row(row), row, makespans=makespans, margin=margin
+        )
+        found.append(
+            replace(one, memory=_tightest(machine, heterogeneous, row, one.memory, margin))
+        )
     return tuple(found)
 
 
-def _tightest(machine: Machine, mixed: Mixed, row: int, memory: Memory, margin: float) -> Memory:
+def _tightest(
+    machine: Machine, heterogeneous: HeterogeneousStep, row: int, memory: Memory, margin: float
+) -> Memory:
     """Memory of all ranks, each in the GPUs of its group; the peaks are of the fullest one."""
-    table, capacity = mixed.whole.memory, mixed.capacity(machine)[:, row]
+    table, capacity = heterogeneous.whole.memory, heterogeneous.capacity(machine)[:, row]
     used = table.reserved[:, row] + table.outside_bytes
     fullest = int(np.argmax(used - capacity * (1 - margin)))
     return replace(
@@ -232,8 +243,8 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     dropped = sum(
         count * block.recompute[row] for block, count in zip(seconds.by_kind, counts, strict=True)
     )
-    repeated = ranks.dense_again[rank, row] * seconds.dense.again[row]
-    repeated += ranks.moe_again[rank, row] * seconds.moe.again[row]
+    repeated = ranks.dense_recomputed[rank, row] * seconds.dense.recompute_forward[row]
+    repeated += ranks.moe_recomputed[rank, row] * seconds.moe.recompute_forward[row]
     layers = list(zip(counts, seconds.by_kind, strict=True))
     traffic = sum(count * layer.traffic[row] for count, layer in layers)
     waiting = sum(count * layer.waiting[row] for count, layer in layers)

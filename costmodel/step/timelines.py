@@ -15,7 +15,7 @@ from trainplan.costmodel.layouts.table import (
     distinct,
     stage_codes,
 )
-from trainplan.costmodel.pipeline.stages import decoder_of, layers_again, stage_layers
+from trainplan.costmodel.pipeline.stages import decoder_of, recomputed_layers, stage_layers
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, first_start_seconds
@@ -154,11 +154,15 @@ def virtual_stage_seconds(job: Job, priced: Priced, rows: IntColumn) -> StageSec
             continue
         decoder = decoder_of(job, split)
         stages = stage_layers(decoder, number)
-        repeated = layers_again(decoder, stages, table.take(some))
-        again = (*repeated, *np.zeros((3, 1), dtype=np.int64))
-        for block, count, more in zip(priced.seconds.by_kind, stages.by_kind, again, strict=True):
+        repeated = recomputed_layers(decoder, stages, table.take(some))
+        recompute_forward = (*repeated, *np.zeros((3, 1), dtype=np.int64))
+        for block, count, more in zip(
+            priced.seconds.by_kind, stages.by_kind, recompute_forward, strict=True
+        ):
             here = block.take(rows[some])
             forward[some] += here.forward[:, None] * count
-            backward[some] += here.backward[:, None] * count + here.again[:, None] * more
+            backward[some] += (
+                here.backward[:, None] * count + here.recompute_forward[:, None] * more
+            )
             weight[some] += here.weight[:, None] * count
     return StageSeconds(forward, backward, weight)

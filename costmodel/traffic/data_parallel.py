@@ -27,7 +27,7 @@ from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds
-from trainplan.costmodel.traffic.overlap import gather_hiding, reduction_hiding
+from trainplan.costmodel.traffic.overlap import gather_overlap, reduction_overlap
 
 ZERO_GRADIENT_BYTES = 4
 """Bytes moved per accumulated fp32 gradient to zero it.
@@ -110,8 +110,8 @@ def step_traffic_seconds(
     Source: Rajbhandari et al., arXiv:1910.02054, section 7; `costmodel.traffic.overlap`.
     """
     traffic = step_traffic(machine, traits, table, params)
-    reduction = reduction_hiding(machine, traits, table)
-    gather = gather_hiding(machine, traits, table)
+    reduction = reduction_overlap(machine, traits, table)
+    gather = gather_overlap(machine, traits, table)
     return reduction.exposed(traffic.reduce, work.backward) + gather.exposed(
         traffic.gather, work.forward
     )

@@ -13,7 +13,7 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 
 @dataclass(frozen=True, slots=True)
-class Hiding:
+class Overlap:
     """What traffic of a rank can hide behind, for each row."""
 
     least: FloatColumn
@@ -30,7 +30,7 @@ class Hiding:
         return np.maximum(self.least * traffic, traffic - self.window * compute)
 
 
-def reduction_hiding(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Hiding:
+def reduction_overlap(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Overlap:
     """What the reduction of gradients hides behind.
 
     In buckets behind the last backward pass. Virtual stages that reduce whole: the gradients of one
@@ -43,11 +43,11 @@ def reduction_hiding(machine: Machine, traits: RuntimeTraits, table: LayoutTable
     `distributed/pipelining/stage.py`, run_post_backward (later an op of the schedule,
     REDUCE_GRAD), and `fsdp/_fully_shard/_fsdp_param_group.py`, post_backward.
     """
-    hidden = traits.sharding.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
-    return _hiding(machine, traits, table, np.asarray(hidden))
+    overlapped = traits.sharding.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
+    return _overlap(machine, traits, table, np.asarray(overlapped))
 
 
-def gather_hiding(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Hiding:
+def gather_overlap(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Overlap:
     """What the gather of updated weights hides behind.
 
     In buckets behind the first forward pass. Virtual stages that gather whole: the first one's
@@ -58,26 +58,26 @@ def gather_hiding(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -
     `Sharding.gathers_apart`.
     """
     pipelined = (table.pp > 1) & (table.vpp == 1) & traits.sharding.whole_stages
-    hidden = np.full(len(table), traits.sharding.overlaps_parameters) & ~(
+    overlapped = np.full(len(table), traits.sharding.overlaps_parameters) & ~(
         pipelined & traits.sharding.gathers_apart
     )
-    usual = _hiding(machine, traits, table, hidden)
-    waits = hidden & pipelined
-    return Hiding(
+    usual = _overlap(machine, traits, table, overlapped)
+    waits = overlapped & pipelined
+    return Overlap(
         least=np.where(waits, table.pp - 1.0, usual.least),
         window=np.where(waits, 0.0, usual.window),
     )
 
 
-def _hiding(
-    machine: Machine, traits: RuntimeTraits, table: LayoutTable, hidden: BoolColumn
-) -> Hiding:
+def _overlap(
+    machine: Machine, traits: RuntimeTraits, table: LayoutTable, overlapped: BoolColumn
+) -> Overlap:
     """Of traffic in buckets or by virtual stages, where it is hidden at all.
 
-    Source: as `reduction_hiding`; stages one by one, T traffic and C seconds of a pass: T / vpp is
+    Source: as `reduction_overlap`; stages one by one, T traffic and C seconds of a pass: T / vpp is
     left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T.
     """
     constants, whole = machine.constants, (table.vpp > 1) & traits.sharding.whole_stages
     least = np.where(whole, 1 / table.vpp, constants.first_bucket)
     window = np.where(whole, table.pp * (1 - 1 / table.vpp), constants.overlap_window)
-    return Hiding(np.where(hidden, least, 1.0), np.where(hidden, window, 0.0))
+    return Overlap(np.where(overlapped, least, 1.0), np.where(overlapped, window, 0.0))

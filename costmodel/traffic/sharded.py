@@ -26,7 +26,7 @@ class PassTraffic:
     forward_alone: FloatColumn
     """That nothing runs beside, as in `backward_alone`."""
     backward_alone: FloatColumn
-    again: FloatColumn
+    recompute_forward: FloatColumn
     """Where the forward pass is repeated in full, before the backward pass."""
 
     def take(self, rows: IntColumn) -> PassTraffic:
@@ -72,14 +72,14 @@ def sharded_traffic(
     for unit in units:
         held = (unit.params.shared[one], unit.params.expert[one])
         states = zip(held, rates, strict=True)
-        gathered, again, reduced = _wire_seconds(machine, traits, unit.matrices, states)
+        gathered, recompute_forward, reduced = _wire_seconds(machine, traits, unit.matrices, states)
         alone = unit.root | (second & (not traits.sharding.overlaps_gradients))
         traffic = PassTraffic(
             forward=(not unit.root) * gathers * gathered,
             backward=(not unit.root) * third * gathered + ~alone * reduced,
             forward_alone=unit.root * gathers * gathered,
             backward_alone=alone * reduced,
-            again=third * again,
+            recompute_forward=third * recompute_forward,
         )
         result.append(traffic.take(key))
     return result
@@ -111,7 +111,7 @@ def _wire_seconds(
     return np.asarray(np.sum(seconds, axis=0))
 
 
-def beside(
+def overlapped_layer(
     contention: float, layer: LayerSeconds, traffic: PassTraffic, window: LayerSeconds
 ) -> LayerSeconds:
     """A layer with what its traffic exposes while it runs beside the passes of `window`.
@@ -126,7 +126,8 @@ def beside(
         layer.forward + forward,
         layer.backward + backward,
         weight=layer.weight,
-        again=layer.again + _exposed(contention, traffic.again, window.again),
+        recompute_forward=layer.recompute_forward
+        + _exposed(contention, traffic.recompute_forward, window.recompute_forward),
         recompute=layer.recompute,
         traffic=forward + backward,
         waiting=layer.waiting,
@@ -148,5 +149,5 @@ def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
 
 def _exposed(contention: float, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
     """Seconds that traffic beside `compute` adds to it. Source: `fsdp_contention`."""
-    hidden = np.minimum(traffic, compute)
-    return traffic - hidden + contention * hidden
+    overlapped = np.minimum(traffic, compute)
+    return traffic - overlapped + contention * overlapped

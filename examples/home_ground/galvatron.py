@@ -35,7 +35,7 @@ from galvatron_costs import (
 from relaxed import Case, relaxed_value
 
 from trainplan.costmodel.layouts.table import FloatColumn
-from trainplan.planner.solvers.layers.assignment import Filling
+from trainplan.planner.solvers.layers.assignment import LayerAssignment
 
 BIG_GIB = 20
 CACHE_FRACTION = 0.2
@@ -148,7 +148,7 @@ def stage_layers(num_layers: int, pp: int) -> list[int]:
     return [each] * (pp - 1) + [num_layers - each * (pp - 1)]
 
 
-def filling(of: Measured, frame: Frame, room_mib: int) -> Filling:
+def filling(of: Measured, frame: Frame, room_mib: int) -> LayerAssignment:
     """One of its searches as counts of layers: the formula of the module, in two groups of rows.
 
     A cost must not be negative, and the second maximum subtracts. Every stage has a fixed number of
@@ -169,7 +169,7 @@ def filling(of: Measured, frame: Frame, room_mib: int) -> Filling:
     for stage in range(pp):
         needs[stage, stage] = [layer_mib(of, run, way, stage) for way in choice]
     kept = gather_buffer_mib(of, frame)
-    return Filling(
+    return LayerAssignment(
         layers=(0,) * of.num_layers,
         kind_of_way=(0,) * len(choice),
         costs=np.concatenate([weights[:, :, None] * alone, late]),

@@ -32,7 +32,7 @@ from relaxed import Best, Case
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layouts.table import FloatColumn
-from trainplan.planner.solvers.layers.assignment import Counts, Filling
+from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
 from trainplan.profiler.importers.reading import MEBIBYTE, MILLISECOND
 
 PROFILES = "profile_data_samples"
@@ -194,7 +194,7 @@ def _sums(total: int) -> Iterator[tuple[int, ...]]:
         size *= 2
 
 
-def filling(of: Measured, frame: Frame) -> Filling:
+def filling(of: Measured, frame: Frame) -> LayerAssignment:
     """Layers of stages, with the messages of a head that does not stand alone."""
     pp, others = len(frame.stages), frame.num_microbatches - 1
     kinds = _kinds(of)
@@ -210,7 +210,7 @@ def filling(of: Measured, frame: Frame) -> Filling:
     samples = [frame.key(i).samples for i in range(pp)]
     rest = frame.num_microbatches * (keys[-1].besides + of.batch_seconds)
     rest += sum(samples[:-1]) * of.inputs / of.per_second
-    return Filling(
+    return LayerAssignment(
         layers=tuple(kinds),
         kind_of_way=tuple(range(len(first))),
         costs=np.concatenate([work * (others * own + 1), optimizer * own, gradients * own]),
@@ -248,7 +248,7 @@ def most_mib(best: Best) -> float:
     return float(np.einsum("jsw,sw->j", best.case.filling.needs, best.counts).max())
 
 
-def least_value(of: Filling) -> float:
+def least_value(of: LayerAssignment) -> float:
     """No answer has a smaller value, whatever the memory.
 
     Source: derived. Every layer takes its least time once, and the most frequent kind is spread
@@ -269,7 +269,7 @@ def cases(of: Measured, question: Question) -> list[Case]:
     found = []
     for frame in frames(of, question):
         problem = filling(of, frame)
-        judge = partial(seconds, of, frame)
+        evaluate = partial(seconds, of, frame)
         words = tuple(f"x kind {kind}" for kind in problem.kind_of_way)
-        found.append(Case(frame.text, problem, least_value(problem), words, judge))
+        found.append(Case(frame.text, problem, least_value(problem), words, evaluate))
     return found

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from trainplan.costmodel.layouts.table import FloatColumn
-from trainplan.planner.solvers.layers.assignment import Counts, Filling, Solver
+from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment, Solver
 from trainplan.planner.work.budget import Deadline
 
 
@@ -19,17 +19,17 @@ class Case:
     """One of many fillings."""
 
     name: str
-    filling: Filling
+    filling: LayerAssignment
     bound: float
     """No answer has a smaller value."""
     ways: tuple[str, ...]
     """The ways of the filling in words."""
-    judge: Callable[[Counts], float] | None = None
+    evaluate: Callable[[Counts], float] | None = None
     """The value of an answer where the filling promises less than that."""
 
     def value(self, counts: Counts) -> float:
         """Of an answer."""
-        return self.filling.value(counts) if self.judge is None else self.judge(counts)
+        return self.filling.value(counts) if self.evaluate is None else self.evaluate(counts)
 
     def text(self, counts: Counts) -> str:
         """An answer in words."""
@@ -55,7 +55,7 @@ class Best:
     """Cases that went to the solver."""
 
 
-def relaxed_value(of: Filling) -> float:
+def relaxed_value(of: LayerAssignment) -> float:
     """No answer of a filling has a smaller value.
 
     The filling says how many layers each stage holds, and has one need for each stage. For every
@@ -129,6 +129,6 @@ def best_answer(case: Case, solver: Solver, deadline: Deadline, cutoff: float) -
         value = case.value(filled.counts)
         if value < best.value:
             best = replace(best, counts=filled.counts, value=value)
-        if case.judge is None:
+        if case.evaluate is None:
             return replace(best, lower_bound=filled.lower_bound, solved=solved)
         problem = replace(problem, refused=(*problem.refused, filled.counts))

@@ -34,7 +34,7 @@ from relaxed import Case
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layouts.table import FloatColumn
-from trainplan.planner.solvers.layers.assignment import Counts, Filling
+from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
 from trainplan.profiler.importers.reading import Entry
 
 FOLDER = "sailor/Planner"
@@ -205,7 +205,7 @@ def degrees_of(of: Measured, grid: Grid) -> list[int]:
     return [tp for tp in DEGREES if Key(grid.samples, tp) in of.timed]
 
 
-def filling(of: Measured, grid: Grid) -> Filling:
+def filling(of: Measured, grid: Grid) -> LayerAssignment:
     """Every stage is a layer, and its degree the way it is run."""
     stages, degrees = range(grid.pp), degrees_of(of, grid)
     held = stage_ends(len(of.layers[1].parameters), grid.pp)
@@ -218,7 +218,7 @@ def filling(of: Measured, grid: Grid) -> Filling:
     messages = np.array([message_seconds(of, grid, [tp] * grid.pp) for tp in degrees]).T
     others = of.batch // (grid.samples * grid.dp) - 1
     own = np.eye(grid.pp)[:, :, None]
-    return Filling(
+    return LayerAssignment(
         layers=(0,) * grid.pp,
         kind_of_way=(0,) * len(degrees),
         costs=np.concatenate([(work + messages) * (others * own + 1), update * own, sync * own]),
@@ -250,7 +250,7 @@ def step_seconds(of: Measured, grid: Grid, tp: int) -> float:
     return seconds(of, grid, np.array([chosen] * grid.pp, np.int64))
 
 
-def least_value(of: Filling) -> float:
+def least_value(of: LayerAssignment) -> float:
     """No answer has a smaller value: every stage at its best degree that fits, whatever the GPUs.
 
     Source: derived; a maximum is no less than what each of its rows is at least.
@@ -275,6 +275,6 @@ def cases(of: Measured, gpus: int) -> list[Case]:
     for grid in grids(of, gpus):
         problem = filling(of, grid)
         words = tuple(f"tp{tp}" for tp in degrees_of(of, grid))
-        judge = partial(seconds, of, grid)
-        found.append(Case(grid.text, problem, least_value(problem), words, judge))
+        evaluate = partial(seconds, of, grid)
+        found.append(Case(grid.text, problem, least_value(problem), words, evaluate))
     return found

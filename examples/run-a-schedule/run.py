@@ -78,7 +78,7 @@ def one_number_of_ranks(programs: Sequence[Program]) -> int:
     return ranks.pop()
 
 
-def judge(trial: Trial, reports: Sequence[Report], pause_seconds: float) -> bool:
+def passes(trial: Trial, reports: Sequence[Report], pause_seconds: float) -> bool:
     """Print what the ranks of one trial saw; is it as predicted?"""
     program, right = trial.program, True
     say(f"{trial.name}: {program.num_stages} stages, {program.num_microbatches} micro batches")
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> bool:
             trials.append(Trial(name, program, csv))
         reports = run_all(trials, folder, pause_seconds)
     groups = [reports[i : i + ranks] for i in range(0, len(reports), ranks)]
-    verdicts = [judge(*pair, pause_seconds) for pair in zip(trials, groups, strict=True)]
+    verdicts = [passes(*pair, pause_seconds) for pair in zip(trials, groups, strict=True)]
     return all(verdicts)
 
 

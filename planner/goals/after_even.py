@@ -12,7 +12,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
 from trainplan.costmodel.spec.job import Job
 from trainplan.planner.goals.cluster_sizes import longest_step, lower_bound_of
-from trainplan.planner.goals.context import Prober
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, step_target
 from trainplan.planner.goals.uneven import (
     joined,
@@ -22,12 +22,12 @@ from trainplan.planner.goals.uneven import (
     wants_uneven,
 )
 from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.search.result import FreeFound
-from trainplan.planner.stages.heuristics import try_likely
-from trainplan.planner.stages.problem.problem import Splittable
-from trainplan.planner.stages.search import FreeSplits
+from trainplan.planner.search.result import UnevenResult
+from trainplan.planner.stages.heuristics import try_promising
+from trainplan.planner.stages.problem.problem import StageProblem
+from trainplan.planner.stages.search import UnevenSearch
 
-OPENED_FOR_ANY = 60
+EXPANDED_FOR_ANY = 60
 """Layouts opened, where uneven stages are only tried, until one fits. Source: assumed; seconds."""
 
 
@@ -50,85 +50,95 @@ def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> N
             "--exclude stages=even and --fix stages=even (or --exclude stages=free) leave no "
             "layout: drop one of them"
         )
-    asked = "--pareto" if pareto else f"--objective {options.objective}"
-    if asked != "--objective time":
+    option = "--pareto" if pareto else f"--objective {options.objective}"
+    if option != "--objective time":
         raise SpecError(
             "--exclude stages=even: uneven stages alone are searched for --objective time, not for "
-            f"{asked}: drop one of them"
+            f"{option}: drop one of them"
         )
 
 
-def with_uneven_stages(prober: Prober, reached: Reached) -> Reached:
+def with_uneven_stages(context: SearchContext, reached: Reached) -> Reached:
     """The same answer, or a faster one whose stages are uneven, with what is proven of them.
 
     Raises:
         SpecError: Even stages are excluded, and no uneven ones were found.
     """
-    job, options, found = reached.job, prober.options, reached.found
+    job, options, found = reached.job, context.options, reached.found
     if wants_uneven(options) and len(job.cluster.groups) == 1:
-        return _only_uneven(prober, reached)
+        return _only_uneven(context, reached)
     if options.objective != "time" or not looks_for_uneven(job, options):
         return reached
     if reached.target is None:
-        return _where_no_even_fit(prober, reached)
-    if (free := reached.free) is None:
+        return _where_no_even_fit(context, reached)
+    if (uneven_result := reached.uneven_result) is None:
         return reached
-    bound = lower_bound_of(found, free)
-    finalists = joined(found.finalists, free, options.top)
-    changed = _changed(prober, reached, free, bound, finalists)
-    return replace(changed, uneven=proof_of(found, free))
+    bound = lower_bound_of(found, uneven_result)
+    finalists = joined(found.finalists, uneven_result, options.top)
+    changed = _changed(context, reached, uneven_result, bound, finalists)
+    return replace(changed, uneven=proof_of(found, uneven_result))
 
 
-def _where_no_even_fit(prober: Prober, reached: Reached) -> Reached:
+def _where_no_even_fit(context: SearchContext, reached: Reached) -> Reached:
     """The best layout with uneven stages where even ones need too much memory; maybe none."""
     if not reached.found.complete:
         return reached
-    splits = splits_below(prober, reached.job, np.inf)
-    if prober.options.tries_uneven is not None:
-        splits.open(OPENED_FOR_ANY, any_answer=True)
-        free = splits.known()
+    splits = splits_below(context, reached.job, np.inf)
+    if context.options.tries_uneven is not None:
+        splits.expand(EXPANDED_FOR_ANY, any_answer=True)
+        uneven_result = splits.known()
     else:
-        free = splits.run(at_last=try_likely)
-    if free.table is None:
+        uneven_result = splits.run(at_last=try_promising)
+    if uneven_result.table is None:
         return reached
-    return _changed(prober, reached, free, free.lower_bound_s, free.table)
+    return _changed(
+        context, reached, uneven_result, uneven_result.lower_bound_s, uneven_result.table
+    )
 
 
 def _changed(
-    prober: Prober, reached: Reached, free: FreeFound, bound: float, finalists: LayoutTable | None
+    context: SearchContext,
+    reached: Reached,
+    uneven_result: UnevenResult,
+    bound: float,
+    finalists: LayoutTable | None,
 ) -> Reached:
     """The answer of the second half."""
-    target = step_target(prober, reached.job, free.step_time_s, bound)
-    found = replace(reached.found, finalists=finalists, lower_bound_s=bound, value=free.step_time_s)
+    target = step_target(context, reached.job, uneven_result.step_time_s, bound)
+    found = replace(
+        reached.found, finalists=finalists, lower_bound_s=bound, value=uneven_result.step_time_s
+    )
     return replace(reached, found=found, target=target)
 
 
-def _only_uneven(prober: Prober, reached: Reached) -> Reached:
+def _only_uneven(context: SearchContext, reached: Reached) -> Reached:
     """The best layout whose stages are not even, whatever even ones give."""
     job, found = reached.job, reached.found
-    below = np.nextafter(longest_step(prober, job), np.inf)
-    splits = splits_below(prober, job, below, OnlyUneven)
+    below = np.nextafter(longest_step(context, job), np.inf)
+    splits = splits_below(context, job, below, OnlyUneven)
     if found.finalists is not None:
         splits.try_first(found.finalists)
-    free = splits.run(at_last=try_likely)
-    late = prober.budget.spent()
-    if free.table is None and found.finalists is None and not late:
+    uneven_result = splits.run(at_last=try_promising)
+    late = context.budget.spent()
+    if uneven_result.table is None and found.finalists is None and not late:
         return reached
-    if free.table is None:
+    if uneven_result.table is None:
         raise SpecError(
             "the time limit struck before a layout with uneven stages was found: raise --time-limit"
             if late
             else "no layout with uneven stages is legal, fits and is in time: drop --exclude "
             "stages=even"
         )
-    proof = None if found.finalists is None else proof_of(found, free)
-    changed = _changed(prober, reached, free, free.lower_bound_s, free.table)
+    proof = None if found.finalists is None else proof_of(found, uneven_result)
+    changed = _changed(
+        context, reached, uneven_result, uneven_result.lower_bound_s, uneven_result.table
+    )
     return replace(changed, uneven=proof)
 
 
-class OnlyUneven(FreeSplits):
+class OnlyUneven(UnevenSearch):
     """A run that takes no even split for an answer."""
 
-    def rows(self, table: LayoutTable) -> list[Splittable]:
+    def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one; none is to be split evenly."""
         return [replace(row, even_too=False) for row in super().rows(table)]

@@ -17,12 +17,12 @@ import numpy as np
 from trainplan.costmodel.spec.cluster import ClusterSpec
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
-from trainplan.planner.goals.context import Figure, Prober
+from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
 from trainplan.planner.plan.target import Name, Tried
-from trainplan.planner.search.result import Found, FreeFound
+from trainplan.planner.search.result import SearchResult, UnevenResult
 from trainplan.planner.search.tree import Search
-from trainplan.planner.stages.search import OPENED_WITHOUT_LIMIT
+from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT
 
 MOST_SIZES = 32
 """Numbers of nodes tried, about."""
@@ -37,9 +37,9 @@ class BestSize:
     """Figure of its best layout; infinite where no size has an answer."""
     tried: tuple[Tried, ...]
     """Every size, with the figure no layout of it goes below."""
-    found: Found | None
+    found: SearchResult | None
     """The search that found it; null where no size has an answer."""
-    free: FreeFound | None = None
+    uneven_result: UnevenResult | None = None
     """The search for uneven stages after it; null where they are not asked for."""
 
     @property
@@ -85,77 +85,85 @@ def scale_of(job: Job, name: Name) -> float:
     return steps * (price_per_second(job.cluster) if name == "cost" else 1.0)
 
 
-def longest_step(prober: Prober, job: Job) -> float:
+def longest_step(context: SearchContext, job: Job) -> float:
     """Seconds a step may take; infinite without a deadline.
 
     Raises:
         SpecError: There is a deadline, but no tokens.
     """
-    days = prober.options.deadline_days
+    days = context.options.deadline_days
     return np.inf if days is None else longest_step_seconds(job, days)
 
 
-def cheapest_size(prober: Prober, job: Job, name: Name) -> BestSize:
+def cheapest_size(context: SearchContext, job: Job, name: Name) -> BestSize:
     """The size whose best layout costs least money (`cost`) or joules (`energy`).
 
     Raises:
         PlanError: A price, a power limit or another number of the machine is unknown.
     """
-    most, figure = longest_step(prober, job), figure_of(name)
+    most, figure = longest_step(context, job), figure_of(name)
     limit = np.nextafter(most, np.inf) if figure == "time" else np.inf
-    splits = _Splits(prober, name)
-    waiting = [_size(prober, one, figure, scale_of(one, name), most) for one in part_jobs(job)]
+    splits = _Splits(context, name)
+    waiting = [_size(context, one, figure, scale_of(one, name), most) for one in part_jobs(job)]
     waiting.sort(key=lambda size: (size.job.cluster != job.cluster, size.bound))
     best = BestSize(job, np.inf, (), None)
     tried: list[Tried] = []
     for size in waiting:
         bound, own = size.bound, np.inf
-        if bound < best.value and not (best.found and prober.budget.spent()):
+        if bound < best.value and not (best.found and context.budget.spent()):
             beats = best.value / size.scale
-            found = prober.best(size.search, min(beats, limit))
-            free = splits.below(size.job, found, min(beats, limit))
+            found = context.best(size.search, min(beats, limit))
+            uneven_result = splits.below(size.job, found, min(beats, limit))
             bound, own = (
-                lower_bound_of(found, free) * size.scale,
-                value_of(found, free) * size.scale,
+                lower_bound_of(found, uneven_result) * size.scale,
+                value_of(found, uneven_result) * size.scale,
             )
             if beats < limit:  # dearer layouts were not looked at
                 bound = min(bound, best.value)
             if own < best.value:
-                best = BestSize(size.job, own, (), found, free)
+                best = BestSize(size.job, own, (), found, uneven_result)
         tried.append(Tried.of(size.job.cluster.num_gpus, own, bound))
     return replace(best, tried=tuple(sorted(tried, key=lambda one: one.num_gpus)))
 
 
-def fewest_gpus(prober: Prober, job: Job) -> BestSize:
+def fewest_gpus(context: SearchContext, job: Job) -> BestSize:
     """The smallest size on which the run ends before the deadline.
 
     Raises:
         PlanError: A number of the machine is unknown, or the tokens of the run are.
     """
-    below = np.nextafter(longest_step(prober, job), np.inf)
-    splits = _Splits(prober, "gpus")
+    below = np.nextafter(longest_step(context, job), np.inf)
+    splits = _Splits(context, "gpus")
     tried: list[Tried] = []
     for one in part_jobs(job):
         gpus = one.cluster.num_gpus
-        found, free = prober.any(prober.search(one), below), None
+        found, uneven_result = context.any(context.search(one), below), None
         if found.value >= below:
-            free = splits.below(one, found, below, any_answer=True)
-        if value_of(found, free) < below:
+            uneven_result = splits.below(one, found, below, any_answer=True)
+        if value_of(found, uneven_result) < below:
             tried.append(Tried.of(gpus, gpus, gpus))
-            return BestSize(one, gpus, tuple(tried), found, free)
-        settled = found.complete and lower_bound_of(found, free) >= below
+            return BestSize(one, gpus, tuple(tried), found, uneven_result)
+        settled = found.complete and lower_bound_of(found, uneven_result) >= below
         tried.append(Tried.of(gpus, np.inf, np.inf if settled else gpus))
     return BestSize(job, np.inf, tuple(tried), None)
 
 
-def value_of(found: Found, free: FreeFound | None) -> float:
+def value_of(found: SearchResult, uneven_result: UnevenResult | None) -> float:
     """Objective of the best layout of two searches, for even stages and for all."""
-    return found.value if free is None or free.table is None else free.step_time_s
+    return (
+        found.value
+        if uneven_result is None or uneven_result.table is None
+        else uneven_result.step_time_s
+    )
 
 
-def lower_bound_of(found: Found, free: FreeFound | None) -> float:
+def lower_bound_of(found: SearchResult, uneven_result: UnevenResult | None) -> float:
     """Objective that no layout of two searches goes below."""
-    return found.lower_bound_s if free is None else min(found.lower_bound_s, free.lower_bound_s)
+    return (
+        found.lower_bound_s
+        if uneven_result is None
+        else min(found.lower_bound_s, uneven_result.lower_bound_s)
+    )
 
 
 class _Splits:
@@ -164,27 +172,27 @@ class _Splits:
     Without a time limit they open no more layouts together than on one size alone.
     """
 
-    def __init__(self, prober: Prober, name: Name) -> None:
-        self._prober, self._may_open = prober, OPENED_WITHOUT_LIMIT
-        self._wanted = name != "energy" and not prober.options.only_answer
+    def __init__(self, context: SearchContext, name: Name) -> None:
+        self._prober, self._may_open = context, EXPANDED_WITHOUT_LIMIT
+        self._wanted = name != "energy" and not context.options.only_answer
 
     def below(
-        self, job: Job, found: Found, below_s: float, *, any_answer: bool = False
-    ) -> FreeFound | None:
+        self, job: Job, found: SearchResult, below_s: float, *, any_answer: bool = False
+    ) -> UnevenResult | None:
         """What they give below some seconds; null where they are not asked for."""
         if not self._wanted or not splits_freely(job, self._prober.options):
             return None
-        free = faster_splits(
+        uneven_result = faster_splits(
             self._prober,
             job,
             found,
             below_s,
-            may_open=self._may_open,
+            max_expanded=self._may_open,
             any_answer=any_answer,
             one_of_many=True,
         )
-        self._may_open -= free.opened
-        return free
+        self._may_open -= uneven_result.expanded
+        return uneven_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +206,9 @@ class _Size:
     """Figure no layout of it goes below."""
 
 
-def _size(prober: Prober, job: Job, figure: Figure, scale: float, most: float) -> _Size:
-    search = prober.search(job, figure, most_seconds=most)
-    bound = search.nodes.smallest * scale if search.floor_s <= most else np.inf
+def _size(context: SearchContext, job: Job, figure: Figure, scale: float, most: float) -> _Size:
+    search = context.search(job, figure, most_seconds=most)
+    bound = search.nodes.smallest * scale if search.step_bound_s <= most else np.inf
     return _Size(job, search, scale, bound)
 
 

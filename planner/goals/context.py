@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel.measured.calibration import Measured, machine_for
-from trainplan.costmodel.pipeline.node_groups import unlike
+from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.search.objective import Objective, StepEnergy, StepTime
-from trainplan.planner.search.result import Found, Limits
+from trainplan.planner.search.result import SearchLimits, SearchResult
 from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import (
     legality_rules,
@@ -22,14 +22,14 @@ from trainplan.planner.space.choices import (
     ranks_straddle,
     rules_of_grid,
 )
-from trainplan.planner.work.budget import Budget, Within
+from trainplan.planner.work.budget import Budget, DeadlineBudget
 from trainplan.planner.work.workers import ALONE, Workers
 
 Figure = Literal["time", "energy"]
 """What a single search makes small."""
 
 
-class UntilFound(Within):
+class UntilFeasible(DeadlineBudget):
     """A budget that is spent as soon as one answer is known, or with the budget around it."""
 
     def __init__(self, search: Search, whole: Budget) -> None:
@@ -41,7 +41,7 @@ class UntilFound(Within):
         return bool(self._search.best) or super().spent()
 
 
-class UntilSettled:
+class UntilProved:
     """A budget that is spent as soon as the best answer is proved and another split can begin."""
 
     def __init__(self, search: Search, whole: Budget) -> None:
@@ -49,7 +49,7 @@ class UntilSettled:
 
     def spent(self) -> bool:
         """Is the search settled, or is the time over?"""
-        return self._whole.spent() or self._search.settled()
+        return self._whole.spent() or self._search.incumbent_proved()
 
     def report(self, done: float, bound_s: float) -> None:
         """Tell the budget around it: this search is the first part of the work."""
@@ -61,7 +61,7 @@ class UntilSettled:
 
 
 @dataclass(frozen=True, slots=True)
-class Prober:
+class SearchContext:
     """What all searches of one question share."""
 
     options: SearchOptions
@@ -84,7 +84,7 @@ class Prober:
     ) -> Search:
         """A search for `top` answers that use no more than `memory_bytes`, not begun.
 
-        `most_seconds` is for energy; for the time, `run` takes `below`.
+        `most_seconds` is for energy; for the time, `run` takes `cutoff`.
 
         Raises:
             PlanError: A number of the machine is unknown.
@@ -92,19 +92,19 @@ class Prober:
         machine = machine_for(job, self.measured)
         choices = self.options.choices
         rules = [*rules_of_grid(choices), *legality_rules(job)]
-        if self.options.objective == "time" and unlike(job.cluster):
+        if self.options.objective == "time" and is_heterogeneous(job.cluster):
             uneven = any(choice.only_uneven for choice in choices)
             rules.append(no_even_stages() if uneven else ranks_straddle())
         objective: Objective = StepTime()
         if figure == "energy":
             objective = StepEnergy(energy_of(job, machine, traits_of(job)), most_seconds)
-        limits = Limits(min(self.usable_bytes(job), memory_bytes), top)
+        limits = SearchLimits(min(self.usable_bytes(job), memory_bytes), top)
         return Search(job, machine, rules, limits, objective, workers=self.workers)
 
-    def best(self, search: Search, below: float = np.inf) -> Found:
-        """The best answer of a search whose objective is less than `below`."""
-        return search.run(Within(self.budget), below)
+    def best(self, search: Search, cutoff: float = np.inf) -> SearchResult:
+        """The best answer of a search whose objective is less than `cutoff`."""
+        return search.run(DeadlineBudget(self.budget), cutoff)
 
-    def any(self, search: Search, below: float) -> Found:
-        """Some answer of a search whose objective is less than `below`."""
-        return search.run(UntilFound(search, self.budget), below)
+    def any(self, search: Search, cutoff: float) -> SearchResult:
+        """Some answer of a search whose objective is less than `cutoff`."""
+        return search.run(UntilFeasible(search, self.budget), cutoff)

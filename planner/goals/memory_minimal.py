@@ -1,4 +1,4 @@
-"""The leanest layout among those nearly as fast as the fastest.
+"""The memory-minimal layout among those nearly as fast as the fastest.
 
 Searches under ever tighter memory: one that finds a layout within the time lowers what is needed,
 one that finds none proves that no less will do. Halving brings the two close, then steps of one
@@ -16,15 +16,15 @@ from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.estimate import price
-from trainplan.planner.goals.context import Prober
-from trainplan.planner.goals.uneven import leaner_splits
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.uneven import splits_within_memory
 
 CLOSE_FRACTION = 1 / 64
 """Of the memory: nearer than that, halving proves no more than single steps do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leanest:
+class MemoryMinimal:
     """A layout that is fast enough, and what is proven of its memory."""
 
     layout: LayoutTable
@@ -35,35 +35,37 @@ class Leanest:
     """No layout that is fast enough uses less."""
 
 
-def leanest(prober: Prober, job: Job, known: LayoutTable, most_seconds: float) -> Leanest:
+def memory_minimal(
+    context: SearchContext, job: Job, known: LayoutTable, most_seconds: float
+) -> MemoryMinimal:
     """The layout that uses least memory of those whose step takes `most_seconds` at most.
 
     `known` are layouts that do, one at least.
     """
-    best = _leanest_of(prober, job, known)
-    usable = prober.usable_bytes(job)
+    best = _memory_minimal_of(context, job, known)
+    usable = context.usable_bytes(job)
     proved = 0.0
-    below = float(np.nextafter(most_seconds, np.inf))
-    while proved < best.used_bytes and not prober.budget.spent():
+    cutoff = float(np.nextafter(most_seconds, np.inf))
+    while proved < best.used_bytes and not context.budget.spent():
         limit = best.used_bytes - 1.0
         if best.used_bytes - proved > CLOSE_FRACTION * usable:
             limit = (best.used_bytes + proved) / 2
-        found = prober.any(prober.search(job, memory_bytes=limit), below)
-        even = found.finalists if found.value < below else None
+        found = context.any(context.search(job, memory_bytes=limit), cutoff)
+        even = found.finalists if found.value < cutoff else None
         if even is None and not found.complete:
             break
-        fits = even or leaner_splits(
-            prober, job, best.layout, below, memory_bytes=limit, roots=found.roots
+        fits = even or splits_within_memory(
+            context, job, best.layout, cutoff, memory_bytes=limit, roots=found.roots
         )
         if fits is not None:
-            best = _leanest_of(prober, job, fits)
+            best = _memory_minimal_of(context, job, fits)
         else:
             proved = best.used_bytes if limit >= best.used_bytes - 1.0 else limit
-    return Leanest(best.layout, best.used_bytes, proved)
+    return MemoryMinimal(best.layout, best.used_bytes, proved)
 
 
-def _leanest_of(prober: Prober, job: Job, table: LayoutTable) -> Leanest:
-    machine = machine_for(job, prober.measured)
+def _memory_minimal_of(context: SearchContext, job: Job, table: LayoutTable) -> MemoryMinimal:
+    machine = machine_for(job, context.measured)
     used = price(job, machine, traits_of(job), table).memory.used
     row = int(np.argmin(used))
-    return Leanest(table.take(np.array([row])), float(used[row]), 0.0)
+    return MemoryMinimal(table.take(np.array([row])), float(used[row]), 0.0)

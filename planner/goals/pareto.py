@@ -24,7 +24,7 @@ from trainplan.costmodel.step.energy import energy_of
 from trainplan.costmodel.step.simulate import Estimate, explicit
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.cluster_sizes import longest_step, part_jobs, scale_of
-from trainplan.planner.goals.context import Figure, Prober
+from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.reach import UNITS
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.options import SearchOptions
@@ -94,22 +94,22 @@ def pareto(
     options = options or SearchOptions()
     job = allowed(job, options.choices)
     check_uneven(job, options, pareto=True)
-    prober = Prober(options, measured, budget or Unlimited())
+    context = SearchContext(options, measured, budget or Unlimited())
     jobs = (job,) if set(objectives) == {"time", "memory"} else part_jobs(job)
-    sweeps = [_Sweep(prober, one, objectives) for one in jobs]
+    sweeps = [_Sweep(context, one, objectives) for one in jobs]
     points = [point for sweep in sweeps for point in sweep.points()]
     return Pareto(
         job=job,
         objectives=objectives,
         units=(_unit(job, objectives[0]), _unit(job, objectives[1])),
         per="run" if job.training.tokens else "step",
-        points=unbeaten(points),
+        points=nondominated(points),
         sizes=tuple(one.cluster.num_gpus for one in jobs),
-        complete=not prober.budget.spent(),
+        complete=not context.budget.spent(),
     )
 
 
-def unbeaten(points: Sequence[Point]) -> tuple[Point, ...]:
+def nondominated(points: Sequence[Point]) -> tuple[Point, ...]:
     """Points that no other beats, of equal ones the first; in order of the first objective."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.values, point.num_gpus)):
@@ -122,19 +122,19 @@ def unbeaten(points: Sequence[Point]) -> tuple[Point, ...]:
 class _Sweep:
     """The points of one size of the cluster."""
 
-    prober: Prober
+    context: SearchContext
     job: Job
     objectives: tuple[Name, Name]
 
     def points(self) -> Iterator[Point]:
         """One after the other, each strictly better by the figure that is tightened."""
-        memory, most = inf, longest_step(self.prober, self.job)
-        while not self.prober.budget.spent():
-            search = self.prober.search(
+        memory, most = inf, longest_step(self.context, self.job)
+        while not self.context.budget.spent():
+            search = self.context.search(
                 self.job, self._figure, memory_bytes=memory, most_seconds=most
             )
             below = nextafter(most, inf) if self._figure == "time" else inf
-            found = self.prober.best(search, below)
+            found = self.context.best(search, below)
             if found.finalists is None or not found.complete or found.value >= below:
                 return
             point = self._point(found.finalists)
@@ -151,8 +151,8 @@ class _Sweep:
         return "energy" if "energy" in self.objectives else "time"
 
     def _point(self, table: LayoutTable) -> Point:
-        machine = machine_for(self.job, self.prober.measured)
-        margin = self.prober.options.memory_margin
+        machine = machine_for(self.job, self.context.measured)
+        margin = self.context.options.memory_margin
         estimate = explicit(self.job, machine, traits_of(self.job), table, memory_margin=margin)[0]
         first, second = (self._value(name, table, estimate) for name in self.objectives)
         return Point(
@@ -171,7 +171,7 @@ class _Sweep:
             return estimate.step_time_s
         seconds = np.array([estimate.step_time_s])
         if name == "energy":
-            machine = machine_for(self.job, self.prober.measured)
+            machine = machine_for(self.job, self.context.measured)
             energy = energy_of(self.job, machine, traits_of(self.job))
             seconds = StepEnergy(energy).value(table, seconds)
         return float(seconds[0]) * scale_of(self.job, name)

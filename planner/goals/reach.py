@@ -24,8 +24,8 @@ from trainplan.planner.goals.cluster_sizes import (
     scale_of,
     value_of,
 )
-from trainplan.planner.goals.context import Prober, UntilSettled
-from trainplan.planner.goals.memory_minimal import leanest
+from trainplan.planner.goals.context import SearchContext, UntilProved
+from trainplan.planner.goals.memory_minimal import memory_minimal
 from trainplan.planner.goals.uneven import (
     faster_splits,
     joined,
@@ -36,10 +36,10 @@ from trainplan.planner.goals.uneven import (
 )
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.plan.target import Name, Target
-from trainplan.planner.search.result import Found, FreeFound
+from trainplan.planner.search.result import SearchResult, UnevenResult
 from trainplan.planner.search.tree import Search
 from trainplan.planner.stages.search import TRIED_FIRST
-from trainplan.planner.work.budget import Budget, Within
+from trainplan.planner.work.budget import Budget, DeadlineBudget
 
 UNITS: Mapping[Name, str] = {"time": "s", "memory": "bytes", "energy": "J", "gpus": "GPUs"}
 """Of each objective; money has the currency of the cluster."""
@@ -51,58 +51,63 @@ class Reached:
 
     job: Job
     """On the part of the cluster that is used."""
-    found: Found
+    found: SearchResult
     """Its finalists, the answer first."""
     target: Target | None
     """None where nothing fits."""
-    free: FreeFound | None = None
+    uneven_result: UnevenResult | None = None
     """What uneven stages give, where the search for even ones made way for them."""
     uneven: UnevenStages | None = None
     """What is proven of even stages and of uneven ones, where both were searched."""
 
     @property
     def lower_bound_s(self) -> float:
-        """No layout of the space is faster. Source: as `Found.lower_bound_s`."""
-        thrifty = self.target is not None and self.target.name == "energy"
-        return self.found.floor_s if thrifty else self.found.lower_bound_s
+        """No layout of the space is faster. Source: as `SearchResult.lower_bound_s`."""
+        energy_minimal = self.target is not None and self.target.name == "energy"
+        return self.found.step_bound_s if energy_minimal else self.found.lower_bound_s
 
 
-def reach(prober: Prober, job: Job) -> Reached:
+def reach(context: SearchContext, job: Job) -> Reached:
     """The layouts of a plan for the objective of the options.
 
     Raises:
         PlanError: The objective lacks a number, or no layout meets the deadline.
     """
-    return _GOALS[prober.options.objective](prober, job)
+    return _GOALS[context.options.objective](context, job)
 
 
-def _fastest(prober: Prober, job: Job) -> Reached:
+def _fastest(context: SearchContext, job: Job) -> Reached:
     """The best even stages, then uneven ones, the alternatives beside or last: time is short."""
-    search, free = prober.search(job, top=_finalists(prober)), None
-    if looks_for_uneven(job, prober.options) and not wants_uneven(prober.options):
-        found = search.run(UntilSettled(search, prober.budget))
-        if found.finalists is not None and prober.options.only_answer:
-            free = faster_splits(prober, job, found)
+    search, uneven_result = context.search(job, top=_finalists(context)), None
+    if looks_for_uneven(job, context.options) and not wants_uneven(context.options):
+        found = search.run(UntilProved(search, context.budget))
+        if found.finalists is not None and context.options.only_answer:
+            uneven_result = faster_splits(context, job, found)
         elif found.finalists is not None:
-            others = prober.workers.beside(partial(_others, search, Within(prober.budget)))
-            free, found = faster_splits(prober, job, found), replace(others(), roots=found.roots)
+            others = context.workers.in_background(
+                partial(_alternatives, search, DeadlineBudget(context.budget))
+            )
+            uneven_result, found = (
+                faster_splits(context, job, found),
+                replace(others(), roots=found.roots),
+            )
     else:
-        found = search.run(prober.budget)
+        found = search.run(context.budget)
     if found.finalists is None:
         return Reached(job, found, None)
-    target = step_target(prober, job, found.value, found.lower_bound_s)
-    return Reached(job, found, target, free=free)
+    target = step_target(context, job, found.value, found.lower_bound_s)
+    return Reached(job, found, target, uneven_result=uneven_result)
 
 
-def _others(search: Search, budget: Budget) -> Found:
+def _alternatives(search: Search, budget: Budget) -> SearchResult:
     """The alternatives to an answer, without the nodes: they travel, and the answer has them."""
     found = search.run(budget)
     return replace(found, roots=found.roots.take(np.arange(0)))
 
 
-def step_target(prober: Prober, job: Job, step_s: float, lower_bound_s: float) -> Target:
+def step_target(context: SearchContext, job: Job, step_s: float, lower_bound_s: float) -> Target:
     """The step time of an answer; whether it is in time is asked when the search ends."""
-    limit = longest_step(prober, job)
+    limit = longest_step(context, job)
     return Target(
         name="time",
         unit=UNITS["time"],
@@ -113,67 +118,73 @@ def step_target(prober: Prober, job: Job, step_s: float, lower_bound_s: float) -
     )
 
 
-def _finalists(prober: Prober) -> int:
+def _finalists(context: SearchContext) -> int:
     """Layouts that are listed, or whose stages are split before any others."""
-    options = prober.options
+    options = context.options
     alone = options.only_answer and options.tries_uneven is None
     return options.top if alone else max(options.top, TRIED_FIRST)
 
 
-def _leanest(prober: Prober, job: Job) -> Reached:
+def _memory_minimal(context: SearchContext, job: Job) -> Reached:
     """The fastest first: the slack is counted from its step, whatever its stages."""
-    fastest = _fastest(prober, job)
-    found, free = fastest.found, fastest.free
+    fastest = _fastest(context, job)
+    found, uneven_result = fastest.found, fastest.uneven_result
     if found.finalists is None:
         return fastest
-    best_s, deadline = value_of(found, free), longest_step(prober, job)
-    if best_s > deadline:
-        raise too_late(prober, job, best_s, even=not looks_for_uneven(job, prober.options))
-    limit = min(best_s * (1 + prober.options.slack), deadline)
-    finalists, top = found.finalists, prober.options.top
-    known = [] if free is None or free.table is None else [free.table]
+    incumbent_s, deadline = value_of(found, uneven_result), longest_step(context, job)
+    if incumbent_s > deadline:
+        raise too_late(context, job, incumbent_s, even=not looks_for_uneven(job, context.options))
+    limit = min(incumbent_s * (1 + context.options.slack), deadline)
+    finalists, top = found.finalists, context.options.top
+    known = [] if uneven_result is None or uneven_result.table is None else [uneven_result.table]
     if found.value <= limit:
         known.append(finalists.take(np.array([0])))
-    lean = leanest(prober, job, LayoutTable.concat(known), limit)
+    min_memory = memory_minimal(context, job, LayoutTable.concat(known), limit)
     target = Target(
         name="memory",
         unit=UNITS["memory"],
         per="step",
-        value=lean.used_bytes,
-        lower_bound=lean.lower_bound_bytes,
+        value=min_memory.used_bytes,
+        lower_bound=min_memory.lower_bound_bytes,
         step_time_limit_s=limit,
     )
-    others = finalists if free is None else joined(finalists, free, top) or finalists
-    first = _first(lean.layout, others, top)
+    others = (
+        finalists if uneven_result is None else joined(finalists, uneven_result, top) or finalists
+    )
+    first = _first(min_memory.layout, others, top)
     return Reached(
-        job, replace(found, finalists=first, lower_bound_s=lower_bound_of(found, free)), target
+        job,
+        replace(found, finalists=first, lower_bound_s=lower_bound_of(found, uneven_result)),
+        target,
     )
 
 
-def _cheapest(prober: Prober, job: Job) -> Reached:
-    size = cheapest_size(prober, job, prober.options.objective)
-    return _none(prober, job) if size.found is None else _sized(prober, size, size.found)
+def _cheapest(context: SearchContext, job: Job) -> Reached:
+    size = cheapest_size(context, job, context.options.objective)
+    return _none(context, job) if size.found is None else _of_size(context, size, size.found)
 
 
-def _fewest(prober: Prober, job: Job) -> Reached:
-    if prober.options.deadline_days is None or job.training.tokens is None:
+def _fewest(context: SearchContext, job: Job) -> Reached:
+    if context.options.deadline_days is None or job.training.tokens is None:
         raise SpecError(
             "the fewest GPUs for what? give --tokens, such as 15T, and --deadline, such as 30d"
         )
-    size = fewest_gpus(prober, job)
-    return _none(prober, job) if size.found is None else _sized(prober, size, size.found)
+    size = fewest_gpus(context, job)
+    return _none(context, job) if size.found is None else _of_size(context, size, size.found)
 
 
-def _sized(prober: Prober, size: BestSize, known: Found) -> Reached:
+def _of_size(context: SearchContext, size: BestSize, known: SearchResult) -> Reached:
     """The whole search on the size chosen, for the alternatives; what is known if time is short."""
-    name, job = prober.options.objective, size.job
-    limit, top = longest_step(prober, job), _finalists(prober)
-    found = prober.search(job, figure_of(name), most_seconds=limit, top=top).run(prober.budget)
+    name, job = context.options.objective, size.job
+    limit, top = longest_step(context, job), _finalists(context)
+    found = context.search(job, figure_of(name), most_seconds=limit, top=top).run(context.budget)
     found = found if found.complete else known
-    free = size.free
-    if name == "gpus" and splits_freely(job, prober.options) and not prober.options.only_answer:
-        free = _faster(free, faster_splits(prober, job, found, np.nextafter(limit, np.inf)))
-    found, uneven = _with_splits(found, free, limit, top)
+    uneven_result = size.uneven_result
+    if name == "gpus" and splits_freely(job, context.options) and not context.options.only_answer:
+        uneven_result = _faster(
+            uneven_result, faster_splits(context, job, found, np.nextafter(limit, np.inf))
+        )
+    found, uneven = _with_splits(found, uneven_result, limit, top)
     value = size.value if name == "gpus" else found.value * scale_of(job, name)
     target = Target(
         name=name,
@@ -187,7 +198,7 @@ def _sized(prober: Prober, size: BestSize, known: Found) -> Reached:
     return Reached(job, found, target, uneven=uneven)
 
 
-def _faster(one: FreeFound | None, other: FreeFound) -> FreeFound:
+def _faster(one: UnevenResult | None, other: UnevenResult) -> UnevenResult:
     """The better of two searches of one job."""
     if one is None or one.table is None:
         return other
@@ -195,33 +206,33 @@ def _faster(one: FreeFound | None, other: FreeFound) -> FreeFound:
 
 
 def _with_splits(
-    found: Found, free: FreeFound | None, limit: float, top: int
-) -> tuple[Found, UnevenStages | None]:
+    found: SearchResult, uneven_result: UnevenResult | None, limit: float, top: int
+) -> tuple[SearchResult, UnevenStages | None]:
     """An even answer, or a faster one with uneven stages before it; none is slower than a limit."""
-    if free is None:
+    if uneven_result is None:
         return found, None
     in_time = found.finalists if found.value <= limit else None
     changed = replace(
         found,
-        finalists=joined(in_time, free, top),
-        lower_bound_s=lower_bound_of(found, free),
-        value=value_of(found, free),
+        finalists=joined(in_time, uneven_result, top),
+        lower_bound_s=lower_bound_of(found, uneven_result),
+        value=value_of(found, uneven_result),
     )
-    return changed, proof_of(found, free) if np.isfinite(found.value) else None
+    return changed, proof_of(found, uneven_result) if np.isfinite(found.value) else None
 
 
-def _none(prober: Prober, job: Job) -> Reached:
+def _none(context: SearchContext, job: Job) -> Reached:
     """No size has an answer: nothing fits, or nothing that fits is fast enough."""
-    fastest = prober.search(job).run(prober.budget)
+    fastest = context.search(job).run(context.budget)
     if fastest.finalists is not None:
-        raise too_late(prober, job, fastest.value, even=traits_of(job).pipeline.splits_freely)
+        raise too_late(context, job, fastest.value, even=traits_of(job).pipeline.splits_freely)
     return Reached(job, fastest, None)
 
 
-def too_late(prober: Prober, job: Job, step_s: float, *, even: bool) -> SpecError:
+def too_late(context: SearchContext, job: Job, step_s: float, *, even: bool) -> SpecError:
     """The fastest layout found, maybe of those with even stages, misses the deadline."""
     taken = step_s * (run_steps(job) or 1)
-    wanted = (prober.options.deadline_days or 0.0) * SECONDS_PER_DAY
+    wanted = (context.options.deadline_days or 0.0) * SECONDS_PER_DAY
     stages = " with even stages" if even else ""
     return SpecError(
         f"no layout that was found ends the run in {_long(wanted)}: the fastest{stages} on all "
@@ -242,9 +253,9 @@ def _first(chosen: LayoutTable, others: LayoutTable, most: int) -> LayoutTable:
     return LayoutTable.concat([chosen, rest])
 
 
-_GOALS: Mapping[Name, Callable[[Prober, Job], Reached]] = {
+_GOALS: Mapping[Name, Callable[[SearchContext, Job], Reached]] = {
     "time": _fastest,
-    "memory": _leanest,
+    "memory": _memory_minimal,
     "cost": _cheapest,
     "energy": _cheapest,
     "gpus": _fewest,

@@ -10,16 +10,16 @@ from trainplan.costmodel.layouts.table import LayoutTable, objects
 from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.job import Job
-from trainplan.planner.goals.context import Prober
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.search.pool import Pool
-from trainplan.planner.search.result import Found, FreeFound
+from trainplan.planner.search.result import SearchResult, UnevenResult
 from trainplan.planner.space.choices import legality_rules, rules_of_grid
-from trainplan.planner.stages.heuristics import try_likely, try_near, try_siblings
-from trainplan.planner.stages.search import OPENED_WITHOUT_LIMIT, FreeSplits
-from trainplan.planner.stages.solve.tasks import Question
-from trainplan.planner.work.budget import BetweenTasks
+from trainplan.planner.stages.heuristics import try_near, try_promising, try_siblings
+from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
+from trainplan.planner.stages.solve.tasks import SplitContext
+from trainplan.planner.work.budget import TaskBudget
 
 
 def splits_freely(job: Job, options: SearchOptions) -> bool:
@@ -43,58 +43,58 @@ def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
 
 
 def splits_below(
-    prober: Prober,
+    context: SearchContext,
     job: Job,
     below_s: float,
-    kind: type[FreeSplits] = FreeSplits,
+    kind: type[UnevenSearch] = UnevenSearch,
     *,
     roots: Pool | None = None,
     memory_bytes: float = np.inf,
-) -> FreeSplits:
+) -> UnevenSearch:
     """A run for splits that are faster than some seconds and use no more than some bytes."""
-    rules = (*rules_of_grid(prober.options.choices), *legality_rules(job))
-    machine = machine_for(job, prober.measured)
-    usable = min(prober.usable_bytes(job), memory_bytes)
-    of = Question(job, machine, traits_of(job), usable)
-    tries = prober.options.tries_uneven is not None
-    budget = BetweenTasks(prober.budget) if tries else prober.budget
-    return kind(of, rules, below_s, budget, prober.workers, roots=roots)
+    rules = (*rules_of_grid(context.options.choices), *legality_rules(job))
+    machine = machine_for(job, context.measured)
+    usable = min(context.usable_bytes(job), memory_bytes)
+    of = SplitContext(job, machine, traits_of(job), usable)
+    tries = context.options.tries_uneven is not None
+    budget = TaskBudget(context.budget) if tries else context.budget
+    return kind(of, rules, below_s, budget, context.workers, roots=roots)
 
 
 def faster_splits(
-    prober: Prober,
+    context: SearchContext,
     job: Job,
-    found: Found,
+    found: SearchResult,
     below_s: float = np.inf,
     *,
-    may_open: int = OPENED_WITHOUT_LIMIT,
+    max_expanded: int = EXPANDED_WITHOUT_LIMIT,
     any_answer: bool = False,
     one_of_many: bool = False,
-) -> FreeFound:
+) -> UnevenResult:
     """What uneven stages give below some seconds and the best even ones.
 
     Where no time is left, or the best even ones are not proved, that no split beats the floor. One
     of many searches stops where its work ends, others try what looks fast first and last. Where
     uneven stages are only tried, that is all.
     """
-    best_s = min(found.value, below_s)
-    if prober.budget.spent() or found.lower_bound_s < found.value:
-        return FreeFound(None, best_s, min(found.floor_s, best_s), 0)
-    splits = splits_below(prober, job, best_s, roots=found.roots)
+    incumbent_s = min(found.value, below_s)
+    if context.budget.spent() or found.lower_bound_s < found.value:
+        return UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0)
+    splits = splits_below(context, job, incumbent_s, roots=found.roots)
     if found.finalists is not None:
         splits.try_first(found.finalists)
     if not one_of_many:
         try_siblings(splits, splits.table)
-    if prober.options.tries_uneven is not None:
-        try_near(splits, _near(prober.options, job))
-        splits.open(prober.options.tries_uneven, any_answer=False)
+    if context.options.tries_uneven is not None:
+        try_near(splits, _near(context.options, job))
+        splits.expand(context.options.tries_uneven, any_answer=False)
         return splits.known()
-    at_last = None if one_of_many else partial(try_likely, answer=found.finalists)
-    return splits.run(may_open, any_answer=any_answer, at_last=at_last)
+    at_last = None if one_of_many else partial(try_promising, answer=found.finalists)
+    return splits.run(max_expanded, any_answer=any_answer, at_last=at_last)
 
 
-def leaner_splits(
-    prober: Prober,
+def splits_within_memory(
+    context: SearchContext,
     job: Job,
     answer: LayoutTable,
     below_s: float,
@@ -106,10 +106,10 @@ def leaner_splits(
 
     `roots` are nodes that may fit.
     """
-    if not looks_for_uneven(job, prober.options):
+    if not looks_for_uneven(job, context.options):
         return None
-    splits = splits_below(prober, job, below_s, roots=roots, memory_bytes=memory_bytes)
-    splits.budget = BetweenTasks(prober.budget)
+    splits = splits_below(context, job, below_s, roots=roots, memory_bytes=memory_bytes)
+    splits.budget = TaskBudget(context.budget)
     try_near(splits, answer.replaced(stages=objects([None])))
     return splits.table
 
@@ -120,23 +120,25 @@ def _near(options: SearchOptions, job: Job) -> LayoutTable | None:
     return LayoutTable.of([near.model_copy(update={"stages": None})]) if near else None
 
 
-def proof_of(found: Found, free: FreeFound) -> UnevenStages:
+def proof_of(found: SearchResult, uneven_result: UnevenResult) -> UnevenStages:
     """What is proven of the stages of one job, by a search for even ones and one for all."""
     return UnevenStages(
         even_step_time_s=found.value,
         even_lower_bound_s=min(found.lower_bound_s, found.value),
-        lower_bound_s=free.lower_bound_s,
-        judged=free.judged,
+        lower_bound_s=uneven_result.lower_bound_s,
+        judged=uneven_result.num_simulated,
     )
 
 
-def joined(finalists: LayoutTable | None, free: FreeFound, top: int) -> LayoutTable | None:
+def joined(
+    finalists: LayoutTable | None, uneven_result: UnevenResult, top: int
+) -> LayoutTable | None:
     """The finalists behind the faster layout, without the one it is a split of."""
-    if free.table is None or finalists is None:
-        return finalists if free.table is None else free.table
+    if uneven_result.table is None or finalists is None:
+        return finalists if uneven_result.table is None else uneven_result.table
     degrees = ("tp", "cp", "pp", "ep", "etp")
     same = np.all(
-        [getattr(finalists, name) == getattr(free.table, name) for name in degrees], axis=0
+        [getattr(finalists, name) == getattr(uneven_result.table, name) for name in degrees], axis=0
     )
     kept = finalists.take(~same)
-    return LayoutTable.concat([free.table, kept.take(np.arange(min(len(kept), top - 1)))])
+    return LayoutTable.concat([uneven_result.table, kept.take(np.arange(min(len(kept), top - 1)))])

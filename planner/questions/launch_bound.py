@@ -9,7 +9,7 @@ from trainplan.costmodel.spec.job import Job
 GRAPHS = "cuda_graph=partial"
 
 
-def eager_note(job: Job, machine: Machine) -> tuple[str, ...]:
+def launch_bound_note(job: Job, machine: Machine) -> tuple[str, ...]:
     """That passes of experts are launched kernel by kernel, and what would help if anything does.
 
     A pass that computes for longer does not wait, so the note does not promise that graphs help.

@@ -12,7 +12,7 @@ from trainplan.costmodel.spec.layout import Layout
 from trainplan.planner.plan.plan import Candidate, Certificate, Plan
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import estimate, search
-from trainplan.planner.work.budget import Budget, Deadline, Within
+from trainplan.planner.work.budget import Budget, Deadline, DeadlineBudget
 from trainplan.planner.work.workers import Workers
 
 Status = Literal["proved", "even", "found", "memory", "rules", "impossible", "untried"]
@@ -87,7 +87,7 @@ def _status(certificate: Certificate) -> Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OutcomeTask:
     """The search of a question, as a task."""
 
     case: Case
@@ -95,14 +95,14 @@ class Asked:
 
     def __call__(self, deadline: Deadline) -> Outcome:
         """Search it."""
-        return outcome(self.case, Within(deadline), self.uneven)
+        return outcome(self.case, DeadlineBudget(deadline), self.uneven)
 
 
 def outcomes(
     cases: Sequence[Case], budget: Budget, workers: Workers, uneven: int = 0
 ) -> Iterator[Outcome]:
     """Search some questions, the first ones first; those the budget does not reach are untried."""
-    tasks = [Asked(case, uneven) for case in cases]
+    tasks = [OutcomeTask(case, uneven) for case in cases]
     for number, found in enumerate(workers.run(tasks, budget), start=1):
         budget.report(number / len(cases), 0.0)
         yield found

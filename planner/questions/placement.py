@@ -22,7 +22,7 @@ from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.links import LinkSpec, Placement
 from trainplan.costmodel.step.placement import placed_seconds
 from trainplan.costmodel.step.placement_costs import (
-    Nodes,
+    NodeLinks,
     PlacementCosts,
     nodes_of,
     placement_costs,
@@ -106,7 +106,7 @@ def place(
 
 
 def _placement(
-    links: LinkSpec, costs: PlacementCosts, nodes: Nodes, order: IntColumn, least: float
+    links: LinkSpec, costs: PlacementCosts, nodes: NodeLinks, order: IntColumn, least: float
 ) -> Placement:
     given = np.arange(len(order))
     step, now = _seconds(costs, nodes, order), _seconds(costs, nodes, given)
@@ -124,7 +124,7 @@ def _placement(
     )
 
 
-def _seconds(costs: PlacementCosts, nodes: Nodes, order: IntColumn) -> float:
+def _seconds(costs: PlacementCosts, nodes: NodeLinks, order: IntColumn) -> float:
     return float(placed_seconds(costs, nodes, order[None])[0])
 
 

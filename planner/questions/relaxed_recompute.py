@@ -22,18 +22,18 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.uneven import splits_freely
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.search.pool import Pool
 from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import Sieve, Space, nodes, skeletons
+from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
 from trainplan.planner.space.policies import with_offload
-from trainplan.planner.space.uneven import may_split
+from trainplan.planner.space.uneven import allows_any_split
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts
-from trainplan.planner.stages.problem.problem import Splittable, splittables
+from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, fits
 from trainplan.planner.work.budget import Deadline
 from trainplan.planner.work.partition import parts_of
@@ -44,7 +44,7 @@ MOST_SECONDS = 10.0
 """Of a long time limit; the rest belongs to the other prices. Source: assumed."""
 SHARE_OF_EVEN = 0.6
 """Of the seconds, for even stages where splits are searched too. Source: assumed."""
-OPENED_WITHOUT_LIMIT = 100
+EXPANDED_WITHOUT_LIMIT = 100
 """Layouts opened where no time limit says when to stop: some seconds, and always the same."""
 MOST_STAGES = 16
 """Virtual stages of layouts that are split anew without a limit: the integer program of more of
@@ -55,7 +55,7 @@ ROUGH, CLOSE = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class RelaxedRule:
     """The fastest step without a rule, as far as it is known."""
 
     plan_step_time_s: float
@@ -87,9 +87,9 @@ class Lifted:
 class RecomputeRule:
     """What the same recomputation on every stage costs."""
 
-    same_split: Lifted
+    same_split: RelaxedRule
     """The split of layers is kept."""
-    any_split: Lifted | None
+    any_split: RelaxedRule | None
     """A layout that is faster still with another split of the layers; None where none was found."""
 
 
@@ -144,26 +144,26 @@ class _Search:
         ]
         self.layouts = EvenLayouts(self.job, machine, self.traits, self.memory_bytes)
 
-    def even(self, deadline: Deadline, own: LayoutTable) -> Lifted:
+    def even(self, deadline: Deadline, own: LayoutTable) -> RelaxedRule:
         """Even stages of all degrees; and the split of one layout, if that is another."""
-        best = Lifted(self.plan_s, None, self.plan_s, self.plan_s)
+        best = RelaxedRule(self.plan_s, None, self.plan_s, self.plan_s)
         if own.stages[0] is not None:
             split = np.array([stage.layers for stage in own.stages[0]])
             best = self._all(self._policies(own), best, deadline, split)
         space = Space(self.job)
-        sieve = Sieve(self.job, self.rules)
-        table = nodes(space, sieve).table
-        table = table.take((table.pp > 1) & (self._floor(table) < self.plan_s))
-        table = skeletons(space, sieve, table).table
+        rule_filter = RuleFilter(self.job, self.rules)
+        table = nodes(space, rule_filter).table
+        table = table.take((table.pp > 1) & (self._node_bound(table) < self.plan_s))
+        table = skeletons(space, rule_filter, table).table
         return self._best_first(self._policies(table), best, deadline)
 
-    def anew(self, own: LayoutTable, same: Lifted, deadline: Deadline) -> Lifted:
+    def anew(self, own: LayoutTable, same: RelaxedRule, deadline: Deadline) -> RelaxedRule:
         """The layers of one layout, and of the best with even stages, split anew."""
         tables = [self._policies(own)]
         if same.layout is not None:
             tables.append(LayoutTable.of([same.layout]))
         table = by_stage(LayoutTable.concat(tables))
-        bound = self._floor(table)
+        bound = self._node_bound(table)
         best = replace(same, lower_bound_s=0.0)
         endless = np.isinf(deadline.seconds_left())
         possible = (table.pp * table.vpp <= MOST_STAGES) | (not endless)
@@ -175,25 +175,25 @@ class _Search:
 
     def _policies(self, table: LayoutTable) -> LayoutTable:
         """Every offload of layouts that recompute by stage, those that break no rule."""
-        table = by_stage(table.take(may_split(self.traits, table)))
+        table = by_stage(table.take(allows_any_split(self.traits, table)))
         every = with_offload(table, self.traits.offloading.optimizer_fractions)
         legal: BoolColumn = np.ones(len(every), dtype=bool)
         for rule in self.rules:
             legal &= ~rule.broken(self.job, every)
         return every.take(legal)
 
-    def _best_first(self, table: LayoutTable, best: Lifted, deadline: Deadline) -> Lifted:
+    def _best_first(self, table: LayoutTable, best: RelaxedRule, deadline: Deadline) -> RelaxedRule:
         """Settle layouts with even stages in the order of their bounds."""
         waiting = self._waiting(table, best.step_time_s, deadline)
-        open_s, opened = best.lower_bound_s, 0
+        open_s, expanded = best.lower_bound_s, 0
         while waiting.smallest < best.step_time_s:
-            if deadline.seconds_left() <= 0 or opened >= OPENED_WITHOUT_LIMIT:
+            if deadline.seconds_left() <= 0 or expanded >= EXPANDED_WITHOUT_LIMIT:
                 break
-            one, rest = waiting.split(1)
-            if one.family[0] == ROUGH:
+            one, rest = waiting.pop_smallest(1)
+            if one.branch[0] == ROUGH:
                 best, waiting = self._refined(best, waiting)
                 continue
-            opened, waiting = opened + bool(np.isinf(deadline.seconds_left())), rest
+            expanded, waiting = expanded + bool(np.isinf(deadline.seconds_left())), rest
             pp, vpp = int(one.table.pp[0]), int(one.table.vpp[0])
             row = self._row(one.table)
             found = self._settled(row, best, deadline, self.layouts.even(pp, vpp))
@@ -207,8 +207,8 @@ class _Search:
         waiting = self._pool(table.take(np.arange(0)), np.zeros(0))
         for part in parts_of(table):
             late = deadline.seconds_left() <= 0
-            bound = self._floor(part) if late else self._plain_bound(part)
-            some = self._pool(part, bound).below(below_s)
+            bound = self._node_bound(part) if late else self._plain_bound(part)
+            some = self._pool(part, bound).prune(below_s)
             if len(some.bound) and not late:
                 some = some.take(self.layouts.may_fit(some.table))
             waiting = waiting.joined(some)
@@ -217,26 +217,28 @@ class _Search:
     def _pool(self, table: LayoutTable, bound: FloatColumn) -> Pool:
         return Pool(table, bound, np.full(len(bound), ROUGH))
 
-    def _floor(self, table: LayoutTable) -> FloatColumn:
-        return floor_seconds(self.job, self.machine, self.traits, table)
+    def _node_bound(self, table: LayoutTable) -> FloatColumn:
+        return node_bound_seconds(self.job, self.machine, self.traits, table)
 
-    def _refined(self, best: Lifted, waiting: Pool) -> tuple[Lifted, Pool]:
+    def _refined(self, best: RelaxedRule, waiting: Pool) -> tuple[RelaxedRule, Pool]:
         """Closer bounds of the first ones, and maybe a faster layout.
 
         Bounds are what has to be recomputed, and the schedule without that.
         """
-        first, rest = waiting.split(REFINED_AT_ONCE)
+        first, rest = waiting.pop_smallest(REFINED_AT_ONCE)
         found = self.layouts.refined(first.table)
         bound = np.maximum(first.bound, found.bound)
         left = np.flatnonzero(bound < best.step_time_s)
         if len(left):
             some = self._simulated(_plain(first.table.take(left)))
             bound[left] = np.maximum(bound[left], some)
-        best = self._dive(best, found.lean.take(bound[found.rows] < best.step_time_s))
+        best = self._primal_heuristic(
+            best, found.min_memory.take(bound[found.rows] < best.step_time_s)
+        )
         close = Pool(first.table, bound, np.full(len(bound), CLOSE)).joined(rest)
-        return best, close.below(best.step_time_s)
+        return best, close.prune(best.step_time_s)
 
-    def _dive(self, best: Lifted, table: LayoutTable) -> Lifted:
+    def _primal_heuristic(self, best: RelaxedRule, table: LayoutTable) -> RelaxedRule:
         """The fastest of some layouts that fits: a good answer soon."""
         if not len(table):
             return best
@@ -257,8 +259,8 @@ class _Search:
         return price(self.job, self.machine, self.traits, _plain(table)).step_seconds
 
     def _all(
-        self, table: LayoutTable, best: Lifted, deadline: Deadline, split: IntColumn | None
-    ) -> Lifted:
+        self, table: LayoutTable, best: RelaxedRule, deadline: Deadline, split: IntColumn | None
+    ) -> RelaxedRule:
         """Settle some layouts one by one."""
         for number in range(len(table)):
             row = self._row(table.take(np.array([number])))
@@ -268,15 +270,15 @@ class _Search:
         return best
 
     def _settled(
-        self, row: Splittable, best: Lifted, deadline: Deadline, split: IntColumn | None
+        self, row: StageProblem, best: RelaxedRule, deadline: Deadline, split: IntColumn | None
     ) -> ByStage:
         return best_by_stage(row, self.pool, best.step_time_s, deadline, split)
 
-    def _row(self, table: LayoutTable) -> Splittable:
-        return splittables(self.job, self.machine, self.traits, table, self.memory_bytes)[0]
+    def _row(self, table: LayoutTable) -> StageProblem:
+        return stage_problems(self.job, self.machine, self.traits, table, self.memory_bytes)[0]
 
 
-def _better(best: Lifted, row: Splittable, found: ByStage) -> Lifted:
+def _better(best: RelaxedRule, row: StageProblem, found: ByStage) -> RelaxedRule:
     if found.stages is None or found.step_time_s >= best.step_time_s:
         return best
     layout = row.table.row(0).model_copy(update={"stages": found.stages})

@@ -9,7 +9,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
 from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for, measured_notes
-from trainplan.costmodel.pipeline.node_groups import unlike
+from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.spec.job import Job
@@ -17,7 +17,7 @@ from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.step.simulate import Estimate, explicit
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.goals.after_even import check_uneven, with_uneven_stages
-from trainplan.planner.goals.context import Prober
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, reach, too_late
 from trainplan.planner.goals.uneven import looks_for_uneven
 from trainplan.planner.goals.with_groups import with_groups
@@ -26,12 +26,12 @@ from trainplan.planner.plan.plan import Candidate, Certificate, Infeasible, Plan
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
 from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.launch_bound import eager_note
+from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed
 from trainplan.planner.schedules.other_schedules import other_schedules
-from trainplan.planner.search.result import Found
+from trainplan.planner.search.result import SearchResult
 from trainplan.planner.space.choices import allowed, broken_rules
-from trainplan.planner.space.outside_grid import untried
+from trainplan.planner.space.outside_grid import values_outside_grid
 from trainplan.planner.work.budget import Budget, Unlimited
 from trainplan.planner.work.workers import ALONE, Workers
 
@@ -62,9 +62,9 @@ def search(
     _check_model(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
-    prober = Prober(options, measured, budget, workers)
-    reached = with_uneven_stages(prober, with_groups(prober, reach(prober, job)))
-    _check_deadline(prober, reached)
+    context = SearchContext(options, measured, budget, workers)
+    reached = with_uneven_stages(context, with_groups(context, reach(context, job)))
+    _check_deadline(context, reached)
     job, found, machine = reached.job, reached.found, machine_for(reached.job, measured)
     if found.finalists is None and not found.complete:
         raise SpecError(
@@ -81,8 +81,8 @@ def search(
         plan = placed(plan, machine, budget)
         again = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
         plan = plan.model_copy(update={"other_schedules": again})
-    told = (*_without_files(job, plan.best.layout), *notes(job, measured))
-    return plan.model_copy(update={"notes": told})
+    note_texts = (*_without_files(job, plan.best.layout), *notes(job, measured))
+    return plan.model_copy(update={"notes": note_texts})
 
 
 def estimate(
@@ -120,15 +120,15 @@ def check(job: Job, layout: Layout) -> None:
         raise SpecError(f"layout breaks rule {rule.name}: {rule.says} (source: {rule.source})")
 
 
-def _check_deadline(prober: Prober, reached: Reached) -> None:
+def _check_deadline(context: SearchContext, reached: Reached) -> None:
     """Is the fastest layout in time? Other objectives take no slower ones for an answer."""
     target = reached.target
     if target is None or target.name != "time" or target.step_time_limit_s is None:
         return
     if target.value > target.step_time_limit_s:
-        free, options = traits_of(reached.job).pipeline.splits_freely, prober.options
+        free, options = traits_of(reached.job).pipeline.splits_freely, context.options
         even = free and not looks_for_uneven(reached.job, options)
-        raise too_late(prober, reached.job, target.value, even=even)
+        raise too_late(context, reached.job, target.value, even=even)
 
 
 def _plan(
@@ -199,19 +199,19 @@ def _candidates(
 
 
 def _infeasible(
-    job: Job, machine: Machine, options: SearchOptions, found: Found, helping: Relaxations
+    job: Job, machine: Machine, options: SearchOptions, found: SearchResult, helping: Relaxations
 ) -> Infeasible:
-    used, leanest = found.leanest or (None, None)
+    used, least_memory = found.least_memory or (None, None)
     return Infeasible(
         job=job,
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         space_size=found.space.size,
         least_memory_bytes=used,
-        least_memory_layout=leanest.row(0) if leanest else None,
+        least_memory_layout=least_memory.row(0) if least_memory else None,
         capacity_bytes=machine.memory_bytes * (1 - options.memory_margin),
         changes=tuple(one[0] for one in helping if len(one) == 1),
         relaxations=helping,
-        untried=untried(found.space, options.choices),
+        untried=values_outside_grid(found.space, options.choices),
     )
 
 
@@ -271,7 +271,7 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     machine = machine_for(job, measured)
     found = list(measured_notes(job, measured))
     found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
-    if unlike(job.cluster):
+    if is_heterogeneous(job.cluster):
         found.append(
             "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "
             "speed and memory, all others at those of the slowest group"
@@ -287,4 +287,4 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
         found.append("offloaded activations: the copies to and from the host are taken as free")
     if idle := _idle_options(job):
         found.append(f"{' and '.join(idle)} changes nothing: {job.model.name} has no experts")
-    return (*found, *eager_note(job, machine))
+    return (*found, *launch_bound_note(job, machine))

@@ -117,15 +117,15 @@ def _applied(change: _Change, case: Case) -> Case | PlanError:
 def _changes(case: Case) -> Iterator[_Change]:
     """What a user could buy or choose, the likeliest first."""
     more = f"{ADDED_GIB:g} GiB more memory per GPU"
-    yield _Change("memory", more, lambda asked: with_added_memory(asked, ADDED_GIB))
+    yield _Change("memory", more, lambda question: with_added_memory(question, ADDED_GIB))
     yield _Change(
-        "memory_tenth", "10 % more memory per GPU", lambda asked: with_memory_by(asked, 1.1)
+        "memory_tenth", "10 % more memory per GPU", lambda question: with_memory_by(question, 1.1)
     )
-    yield _Change("nic", "NIC twice as fast", lambda asked: with_nic(asked, 2.0))
+    yield _Change("nic", "NIC twice as fast", lambda question: with_nic(question, 2.0))
     yield from _sizes(case)
     yield from _batches(case)
     domain = "scale-up domains of twice as many GPUs"
-    yield _Change("domain", domain, lambda asked: with_domain(asked, 2))
+    yield _Change("domain", domain, lambda question: with_domain(question, 2))
     if case.options.memory_margin > 0:
         yield _Change("margin", "no memory margin", without_margin)
 
@@ -157,7 +157,9 @@ def _splits(layout: Layout) -> Iterator[_Change]:
     """What stages of unequal layers are worth, where the plan has them."""
     if layout.stages is not None:
         even = parse_choice("stages=even", excluded=False)
-        yield _Change("even", "the even split of layers", lambda asked: with_choice(asked, even))
+        yield _Change(
+            "even", "the even split of layers", lambda question: with_choice(question, even)
+        )
 
 
 def _sizes(case: Case) -> Iterator[_Change]:
@@ -168,25 +170,25 @@ def _sizes(case: Case) -> Iterator[_Change]:
     grown, rest = divmod(batch * larger, gpus)
     if len(cluster.groups) == 1:
         same = f"one node more ({larger:,} GPUs), same batch"
-        yield _Change("node", same, lambda asked: with_gpus(asked, larger))
+        yield _Change("node", same, lambda question: with_gpus(question, larger))
     if len(cluster.groups) == 1 and not rest:
         text = f"one node more, batch {grown:,}"
         yield _Change(
-            "node_and_batch", text, lambda asked: with_batch(with_gpus(asked, larger), grown)
+            "node_and_batch", text, lambda question: with_batch(with_gpus(question, larger), grown)
         )
     if len(cluster.groups) > 1 or larger != 2 * gpus:
         twice = f"{2 * gpus:,} GPUs, same batch"
-        yield _Change("gpus_double", twice, lambda asked: with_gpus(asked, 2 * gpus))
+        yield _Change("gpus_double", twice, lambda question: with_gpus(question, 2 * gpus))
 
 
 def _batches(case: Case) -> Iterator[_Change]:
     """Twice the batch, and half of it."""
     batch = case.job.training.global_batch_size
     twice = f"batch {2 * batch:,}"
-    yield _Change("batch_double", twice, lambda asked: with_batch(asked, 2 * batch))
+    yield _Change("batch_double", twice, lambda question: with_batch(question, 2 * batch))
     if batch % 2 == 0:
         half = f"batch {batch // 2:,}"
-        yield _Change("batch_half", half, lambda asked: with_batch(asked, batch // 2))
+        yield _Change("batch_half", half, lambda question: with_batch(question, batch // 2))
 
 
 def _price(

@@ -21,7 +21,7 @@ before.
 Source: assumed; below it a fifth of what is bought is lost.
 """
 MOST_POINTS = 256
-OPENED_FOR_UNEVEN = 40
+EXPANDED_FOR_UNEVEN = 40
 """Layouts of each point opened for uneven stages, most of a second's work: small jobs are proved
 with so many. Source: measured on sweeps of seven models; 20 leave up to 1.2 % of the step."""
 
@@ -95,11 +95,13 @@ def sweep(
         raise SpecError(f"more than {MOST_POINTS} points: vary less")
     settings = [(at, *held) for held in combinations for at in _settings(first)]
     changed = [_changed(case, some, weak=weak) for some in settings]
-    asked = [one for one in changed if isinstance(one, Case)]
-    searched = outcomes(asked, budget, workers, OPENED_FOR_UNEVEN)
+    cases = [one for one in changed if isinstance(one, Case)]
+    searched = outcomes(cases, budget, workers, EXPANDED_FOR_UNEVEN)
     found = _compared(changed, searched, len(first.values))
     points = iter([_point(*at, case) for at in zip(settings, changed, found, strict=True)])
-    curves = tuple(Curve(held, _judged(islice(points, len(first.values)))) for held in combinations)
+    curves = tuple(
+        Curve(held, _with_margins(islice(points, len(first.values)))) for held in combinations
+    )
     return Sweep(tuple(varied), weak, curves)
 
 
@@ -176,19 +178,19 @@ def _turned(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case:
     return with_batch(changed, batch)
 
 
-def _judged(points: Iterable[Point]) -> tuple[Point, ...]:
+def _with_margins(points: Iterable[Point]) -> tuple[Point, ...]:
     """Points with their efficiencies, the knee marked."""
-    judged: list[Point] = []
+    rated: list[Point] = []
     planned: list[Point] = []
     for point in points:
         if point.tokens_per_s is None:
-            judged.append(point)
+            rated.append(point)
             continue
         planned.append(point)
         efficiency = _per_gpu(point) / _per_gpu(planned[0])
         marginal = _marginal(planned[:-1], point)
-        judged.append(replace(point, efficiency=efficiency, marginal_efficiency=marginal))
-    return tuple(_with_knee(judged))
+        rated.append(replace(point, efficiency=efficiency, marginal_efficiency=marginal))
+    return tuple(_with_knee(rated))
 
 
 def _per_gpu(point: Point) -> float:

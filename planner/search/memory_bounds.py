@@ -46,9 +46,9 @@ from trainplan.planner.space.grid import (
     NODE_COLUMNS,
     SKELETON_COLUMNS,
     Rows,
-    Sieve,
+    RuleFilter,
     Space,
-    policies,
+    memory_policies,
 )
 from trainplan.planner.space.policies import with_offload
 
@@ -58,7 +58,7 @@ KNOWN_COLUMNS = FIRST_KNOWN.union(SKELETON_COLUMNS)
 OFFLOAD_COLUMNS = KNOWN_COLUMNS | {"offload_optimizer"}
 
 
-class LeanSieve(Sieve):
+class MemoryFilter(RuleFilter):
     """A sieve that refuses what needs more than a rank may use before it is priced."""
 
     def __init__(self, space: Space, machine: Machine, rules: Sequence[Rule], limit: float) -> None:
@@ -81,7 +81,7 @@ def states_bytes(
 ) -> FloatColumn:
     """Device memory of the fullest rank at least, by the states alone, however they are staged.
 
-    Source: derived; the mean over ranks of the leanest ZeRO stage that no rule forbids, with all
+    Source: derived; the mean over ranks under the ZeRO stage of least memory, with all
     that may be offloaded. 0 where all are forbidden, which is for the rules to say.
     """
     job, traits = space.job, space.traits
@@ -90,16 +90,22 @@ def states_bytes(
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
     each = []
     for stage in traits.sharding.zero_stages:
-        columns = {"zero_stage": stage, "offload_optimizer": most, **leanest_stages(job, traits)}
+        columns = {
+            "zero_stage": stage,
+            "offload_optimizer": most,
+            **least_memory_stages(job, traits),
+        }
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
         broken = [rule.broken(job, rows) for rule in rules if rule.columns <= known]
-        each.append(np.where(np.any(broken, axis=0), np.inf, _states(job, traits, rows, held)))
+        each.append(
+            np.where(np.any(broken, axis=0), np.inf, _states_bytes(job, traits, rows, held))
+        )
     least = np.min(each, axis=0)
     used = least * RESERVE_FACTOR + _outside_bytes(traits, machine)
     return np.where(np.isfinite(least), used, 0.0)
 
 
-def leanest_stages(job: Job, traits: RuntimeTraits) -> dict[str, int]:
+def least_memory_stages(job: Job, traits: RuntimeTraits) -> dict[str, int]:
     """Columns of the virtual stages whose gradients are fewest at once, by name.
 
     Source: `costmodel.memory.states.stages_one_by_one`.
@@ -121,7 +127,7 @@ def skeleton_bytes(
     table = table.replaced(offload_optimizer=most_offload(space, rules, table))
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     moment = layer_backward_bytes(job, traits, table, tokens) + workspace_bytes(job, traits)
-    least = _states(job, traits, table, _mean_params(job, table)) + moment
+    least = _states_bytes(job, traits, table, _mean_params(job, table)) + moment
     return np.asarray(least * RESERVE_FACTOR + _outside_bytes(traits, machine))
 
 
@@ -130,12 +136,12 @@ def most_offload(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
 
     Rules on recomputation are not asked: a policy refused later leaves a bound lower, but valid.
     """
-    asked = [rule for rule in rules if "offload_optimizer" in rule.columns <= OFFLOAD_COLUMNS]
+    needed = [rule for rule in rules if "offload_optimizer" in rule.columns <= OFFLOAD_COLUMNS]
     most = np.zeros(len(table))
     for fraction in space.traits.offloading.optimizer_fractions:
         rows = table.replaced(offload_optimizer=np.full(len(table), fraction))
         legal = np.ones(len(table), dtype=bool)
-        for rule in asked:
+        for rule in needed:
             legal &= ~rule.broken(space.job, rows)
         most = np.where(legal, np.maximum(most, fraction), most)
     return most
@@ -162,7 +168,9 @@ def _mean_params(job: Job, table: LayoutTable) -> RankParams:
     return RankParams(shared / table.pp, expert / table.pp)
 
 
-def _states(job: Job, traits: RuntimeTraits, table: LayoutTable, held: RankParams) -> FloatColumn:
+def _states_bytes(
+    job: Job, traits: RuntimeTraits, table: LayoutTable, held: RankParams
+) -> FloatColumn:
     """Weights, gradients and optimizer on the GPU, under the ZeRO stage and offload of a table."""
     table = as_executed(traits, table)
     shards = shard_ranks(table), expert_shard_ranks(table)
@@ -173,12 +181,12 @@ def _states(job: Job, traits: RuntimeTraits, table: LayoutTable, held: RankParam
     return weights + gradients + optimizer
 
 
-CLASSES = ((SELECTIVE, 0), (FULL, UNIFORM), (FULL, BLOCK))
+POLICY_CLASSES = ((SELECTIVE, 0), (FULL, UNIFORM), (FULL, BLOCK))
 """Recomputation and its method; the first with no recomputation at all. Where activations may be
 offloaded, the first is there again with some on the host."""
 
 
-def ends(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, LayoutTable]:
+def class_extremes(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, LayoutTable]:
     """For each class the policies that take least time, and those that keep least; class by class.
 
     Of the first class nothing is recomputed by the one, and by the other every module that may be.
@@ -186,21 +194,21 @@ def ends(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, LayoutTable
     """
     layers = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
     every = module_bits(module for subset in space.recompute_subsets for module in subset)
-    lean = [_recomputed(skeletons, SELECTIVE, modules=every)]
-    for kind, method in CLASSES[1:]:
+    min_memory = [_recomputed(skeletons, SELECTIVE, modules=every)]
+    for kind, method in POLICY_CLASSES[1:]:
         one = _recomputed(skeletons, kind, method=method)
-        lean.append(one.replaced(recompute_num_layers=layers))
+        min_memory.append(one.replaced(recompute_num_layers=layers))
     if space.offloads:
-        lean.append(_most_offloaded(space, skeletons))
-    table = LayoutTable.concat(lean)
-    return fastest(table), table
+        min_memory.append(_most_offloaded(space, skeletons))
+    table = LayoutTable.concat(min_memory)
+    return time_minimal(table), table
 
 
-def fastest(lean: LayoutTable) -> LayoutTable:
+def time_minimal(min_memory: LayoutTable) -> LayoutTable:
     """Of classes that are given by what keeps least, what takes least time."""
-    full = lean.recompute == FULL
-    none = np.zeros(len(lean), dtype=np.int64)
-    return lean.replaced(
+    full = min_memory.recompute == FULL
+    none = np.zeros(len(min_memory), dtype=np.int64)
+    return min_memory.replaced(
         recompute=np.where(full, FULL, none),
         recompute_modules=none,
         recompute_num_layers=full.astype(np.int64),
@@ -220,20 +228,20 @@ def policies_of(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntC
     """Every policy of some classes of skeletons, or of skeletons, and the row each belongs to."""
     if not len(skeletons):
         return skeletons, np.zeros(0, dtype=np.int64)
-    table, owner = policies(space, skeletons)
+    table, owner = memory_policies(space, skeletons)
     wanted, own = _class_of(skeletons)[owner], _class_of(table)
     keep = np.flatnonzero((skeletons.recompute[owner] == 0) | (wanted == own))
     return table.take(keep), owner[keep]
 
 
-def leanest_layout(
+def least_memory_layout(
     space: Space,
     price: Callable[[LayoutTable], Priced],
     allowed: Callable[[LayoutTable], BoolColumn],
     skeletons: LayoutTable,
 ) -> tuple[float, LayoutTable] | None:
-    """Bytes and policy of the skeletons' leanest layout; none where no policy is allowed."""
-    table = policies(space, skeletons)[0] if len(skeletons) else skeletons
+    """Bytes and policy of the layout of least memory; none where no policy is allowed."""
+    table = memory_policies(space, skeletons)[0] if len(skeletons) else skeletons
     every = with_offload(table, space.traits.offloading.optimizer_fractions)
     legal = every.take(allowed(every))
     if not len(legal):
@@ -247,7 +255,7 @@ def _class_of(table: LayoutTable) -> IntColumn:
     """Number of the class of a policy: selective or none, uniform, block, something offloaded."""
     full = table.recompute == FULL
     recomputed = np.where(full, np.where(table.recompute_method == UNIFORM, 1, 2), 0)
-    return np.where(table.offload_modules != 0, len(CLASSES), recomputed)
+    return np.where(table.offload_modules != 0, len(POLICY_CLASSES), recomputed)
 
 
 def _recomputed(table: LayoutTable, kind: int, *, modules: int = 0, method: int = 0) -> LayoutTable:

@@ -20,7 +20,7 @@ from trainplan.costmodel.step.estimate import Priced, price
 class Objective(Protocol):
     """A figure per layout, smaller is better; infinite for a layout that is no answer."""
 
-    def floor(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
+    def node_bound(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
         """Bound of nodes, whose step time is `seconds` at least."""
 
     def bound(self, priced: Priced) -> FloatColumn:
@@ -33,7 +33,7 @@ class Objective(Protocol):
 class StepTime:
     """Seconds of one step."""
 
-    def floor(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
+    def node_bound(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
         """The seconds."""
         return seconds
 
@@ -54,9 +54,9 @@ class StepEnergy:
     most_seconds: float = np.inf
     """A step that takes longer is no answer."""
 
-    def floor(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
+    def node_bound(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
         """Joules without recomputation."""
-        return self._within(seconds, self.energy.joules(seconds, self.energy.floor_busy(table)))
+        return self._within(seconds, self.energy.joules(seconds, self.energy.least_busy(table)))
 
     def bound(self, priced: Priced) -> FloatColumn:
         """Joules at the bound of the step time."""

@@ -16,7 +16,7 @@ class Pool:
 
     table: LayoutTable
     bound: FloatColumn
-    family: IntColumn
+    branch: IntColumn
 
     @classmethod
     def of(cls, table: LayoutTable, bound: FloatColumn) -> Pool:
@@ -29,7 +29,7 @@ class Pool:
         return cls(
             LayoutTable.concat([pool.table for pool in pools]),
             np.concatenate([pool.bound for pool in pools]),
-            np.concatenate([pool.family for pool in pools]),
+            np.concatenate([pool.branch for pool in pools]),
         )
 
     @property
@@ -39,9 +39,9 @@ class Pool:
 
     def take(self, rows: IntColumn | BoolColumn) -> Pool:
         """The branches picked by an index or a mask."""
-        return Pool(self.table.take(rows), self.bound[rows], self.family[rows])
+        return Pool(self.table.take(rows), self.bound[rows], self.branch[rows])
 
-    def split(self, count: int) -> tuple[Pool, Pool]:
+    def pop_smallest(self, count: int) -> tuple[Pool, Pool]:
         """The `count` branches with the smallest bounds, in order, and the others.
 
         Equal bounds stay in the order they were found in, so that equal searches open the same.
@@ -51,7 +51,7 @@ class Pool:
         rest[first] = False
         return self.take(first), self.take(rest)
 
-    def below(self, limit: float) -> Pool:
+    def prune(self, limit: float) -> Pool:
         """The branches that can still win."""
         wins = self.bound < limit
         return self if wins.all() else self.take(wins)

@@ -10,7 +10,7 @@ from trainplan.planner.space.grid import Space
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """What a layout must respect besides the rules, and how many answers are wanted."""
 
     memory_bytes: float
@@ -19,7 +19,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What the search knows when it ends."""
 
     finalists: LayoutTable | None
@@ -28,7 +28,7 @@ class Found:
     """No layout of the space has a smaller objective: seconds where that is the step time."""
     relaxed_bound_s: float
     """Smallest such bound of the whole space before anything was simulated."""
-    floor_s: float
+    step_bound_s: float
     """No layout of the space is faster, whatever the objective."""
     value: float
     """Objective of the first finalist; infinite if nothing fits."""
@@ -43,8 +43,8 @@ class Found:
     """Layouts simulated."""
     complete: bool
     """False when the time limit ended it."""
-    leanest: tuple[float, LayoutTable] | None
-    """If nothing fits: bytes of the leanest layout found, and that layout."""
+    least_memory: tuple[float, LayoutTable] | None
+    """If nothing fits: bytes of the layout of least memory found, and that layout."""
 
     @property
     def bounded(self) -> int:
@@ -53,7 +53,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class FreeFound:
+class UnevenResult:
     """What is known when the second half of a search ends: that for uneven stages."""
 
     table: LayoutTable | None
@@ -61,7 +61,7 @@ class FreeFound:
     step_time_s: float
     lower_bound_s: float
     """No split of any layout is faster."""
-    judged: int
+    num_simulated: int
     """Splits whose schedule was run."""
-    opened: int = 0
+    expanded: int = 0
     """Layouts opened."""

@@ -23,7 +23,7 @@ BoolMatrix = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PricingContext:
     """What all layouts are asked for."""
 
     job: Job
@@ -47,24 +47,24 @@ class SkeletonPrices:
     fits: BoolColumn
     """With no policy."""
     least: FloatColumn
-    """Bytes of the fullest rank with the leanest policy, at least."""
+    """Bytes of the fullest rank with the memory-minimal policy, at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceSkeletons:
     """Skeletons, without recomputation and offload."""
 
-    asked: Asked
+    context: PricingContext
     table: LayoutTable
     most_offload: FloatColumn
     """Largest fraction of the optimizer that each may offload."""
 
     def __call__(self, deadline: Deadline) -> SkeletonPrices:
         """Their columns."""
-        priced, asked = self.asked.price(self.table), self.asked
-        fits = priced.memory.used <= asked.memory_bytes
+        priced, context = self.context.price(self.table), self.context
+        fits = priced.memory.used <= context.memory_bytes
         least = priced.memory.least_used(self.most_offload)
-        return SkeletonPrices(asked.objective.bound(priced), fits, least)
+        return SkeletonPrices(context.objective.bound(priced), fits, least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +75,22 @@ class PriceClasses:
     the longer the step; what a layer needs for a moment is least where least is recomputed.
     """
 
-    asked: Asked
+    context: PricingContext
     fast: LayoutTable
-    lean: LayoutTable
+    min_memory: LayoutTable
     most_offload: FloatColumn
     """Largest fraction of the optimizer that each may offload."""
 
     def __call__(self, deadline: Deadline) -> FloatColumn:
         """Objective that no policy of each class goes below; infinite where none fits."""
-        size, asked = len(self.fast), self.asked
-        both = asked.price(LayoutTable.concat([self.fast, self.lean]))
-        memory, bound = both.memory, asked.objective.bound(both)[:size]
+        size, context = len(self.fast), self.context
+        both = context.price(LayoutTable.concat([self.fast, self.min_memory]))
+        memory, bound = both.memory, context.objective.bound(both)[:size]
         states = (memory.weights + memory.gradients)[:, :size]
         states = states + (1 - self.most_offload) * memory.optimizer[:, :size]
         fullest = states + memory.activations[:, size:] + memory.transients[:, :size]
         used = fullest.max(axis=0) * RESERVE_FACTOR + memory.outside_bytes
-        return np.where(used <= asked.memory_bytes, bound, np.inf)
+        return np.where(used <= context.memory_bytes, bound, np.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,29 +111,29 @@ class PolicyPrices:
 class PricePolicies:
     """Layouts that offload no more than they must: more only adds time, less does not fit."""
 
-    asked: Asked
+    context: PricingContext
     table: LayoutTable
     legal: BoolMatrix
     """May a layout offload each fraction the runtime knows? Shape (fraction, row)."""
-    below: float
+    cutoff: float
     """Objective that a layout must beat."""
 
     def __call__(self, deadline: Deadline) -> PolicyPrices:
         """Their columns."""
-        plain, objective = self.asked.price(self.table), self.asked.objective
+        plain, objective = self.context.price(self.table), self.context.objective
         chosen, refused = np.full(len(self.table), -1.0), 0
         for fraction, legal in zip(
-            self.asked.traits.offloading.optimizer_fractions, self.legal, strict=True
+            self.context.traits.offloading.optimizer_fractions, self.legal, strict=True
         ):
-            fits = plain.memory.used_with_offload(fraction) <= self.asked.memory_bytes
+            fits = plain.memory.used_with_offload(fraction) <= self.context.memory_bytes
             refused += int((legal & ~fits).sum())
             chosen = np.where((chosen < 0) & legal & fits, fraction, chosen)
         without = objective.bound(plain)
-        chosen = np.where(without < self.below, chosen, -1.0)
+        chosen = np.where(without < self.cutoff, chosen, -1.0)
         bound, some = np.where(chosen < 0, np.inf, without), np.flatnonzero(chosen > 0)
         if len(some):
             rows = self.table.take(some).replaced(offload_optimizer=chosen[some])
-            bound[some] = objective.bound(self.asked.price(rows))
+            bound[some] = objective.bound(self.context.price(rows))
         return PolicyPrices(chosen, bound, len(self.table) + len(some), refused)
 
 
@@ -141,9 +141,9 @@ class PricePolicies:
 class Simulate:
     """The schedules of some layouts."""
 
-    asked: Asked
+    context: PricingContext
     table: LayoutTable
 
     def __call__(self, deadline: Deadline) -> FloatColumn:
         """Their step times, seconds."""
-        return step_seconds(self.asked.job, self.asked.machine, self.asked.traits, self.table)
+        return step_seconds(self.context.job, self.context.machine, self.context.traits, self.table)

@@ -116,8 +116,8 @@ class Choice:
 
 def allowed(job: Job, choices: Iterable[Choice]) -> Job:
     """A job whose search tries what some choice asks for."""
-    asked = job.may_offload_activations or any(choice.offloads for choice in choices)
-    return job.model_copy(update={"may_offload_activations": asked})
+    may_offload = job.may_offload_activations or any(choice.offloads for choice in choices)
+    return job.model_copy(update={"may_offload_activations": may_offload})
 
 
 def rules_of_grid(choices: Iterable[Choice]) -> tuple[Rule, ...]:

@@ -27,9 +27,9 @@ from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
-from trainplan.planner.space.policies import POLICY_COLUMNS, num_policies, policy_columns
+from trainplan.planner.space.policies import POLICY_COLUMNS, num_memory_policies, policy_columns
 
-FAMILY = ("tp", "cp", "pp", "ep", "etp")
+VARIANT_DEGREES = ("tp", "cp", "pp", "ep", "etp")
 """Layouts alike in these are variants of one answer: the table of alternatives lists the best."""
 
 
@@ -103,13 +103,13 @@ class Space:
         """Layers of the largest virtual stage: the most that block recomputation can take."""
         return grid.largest_stage(self.job, pp, vpp)
 
-    def num_policies(self, pp: int, vpp: int) -> int:
+    def num_memory_policies(self, pp: int, vpp: int) -> int:
         """Combinations of recomputation and offload of one skeleton."""
         largest = self.largest_stage(pp, vpp)
-        kinds = num_policies(self.recompute_subsets, self.offloads, largest)
+        kinds = num_memory_policies(self.recompute_subsets, self.offloads, largest)
         return kinds * len(self.traits.offloading.optimizer_fractions)
 
-    def policies(self, largest: int) -> IntColumn:
+    def memory_policies(self, largest: int) -> IntColumn:
         """Columns `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
         return policy_columns(self.recompute_subsets, self.offloads, largest)
 
@@ -135,15 +135,15 @@ class Space:
     def layouts_below(self, pp: IntColumn) -> IntColumn:
         """Layouts below a node, by its pp."""
         values = {
-            p: sum(self.num_policies(p, staging.vpp) for staging in self.stagings(p))
+            p: sum(self.num_memory_policies(p, staging.vpp) for staging in self.stagings(p))
             for p in set(pp.tolist())
         }
         return np.array([values[p] for p in pp.tolist()], dtype=np.int64)
 
-    def families(self, table: LayoutTable) -> IntColumn:
+    def variants(self, table: LayoutTable) -> IntColumn:
         """A number for each row, equal for variants of one answer: those with equal degrees."""
         code = np.zeros(len(table), dtype=np.int64)
-        for name in FAMILY:
+        for name in VARIANT_DEGREES:
             code = code * len(self.degrees) + np.searchsorted(self.degrees, getattr(table, name))
         return code
 
@@ -181,7 +181,7 @@ class Rows:
         return Rows(self.table.take(rows), self.weight[rows])
 
 
-class Sieve:
+class RuleFilter:
     """Applies rules and counts the layouts each refused: the only state of an enumeration."""
 
     def __init__(self, job: Job, rules: Sequence[Rule]) -> None:
@@ -205,19 +205,19 @@ class Sieve:
         return rows.take(keep)
 
 
-def nodes(space: Space, sieve: Sieve) -> Rows:
+def nodes(space: Space, rule_filter: RuleFilter) -> Rows:
     """Legal nodes of the whole grid."""
     table = space.degree_table
     rows = Rows(table, space.layouts_below(table.pp) * space.node_choices)
     known, experts = 4, np.array(np.meshgrid(space.expert_degrees, space.expert_degrees))
-    rows = sieve(rows, (), NODE_COLUMNS[:known])
+    rows = rule_filter(rows, (), NODE_COLUMNS[:known])
     for values in (experts.reshape(2, -1), np.array([[0, 1]]), np.array([space.micro_batches])):
         before, after = NODE_COLUMNS[:known], NODE_COLUMNS[: known + len(values)]
-        rows, known = sieve(_cross(rows, after[known:], values), before, after), len(after)
+        rows, known = rule_filter(_cross(rows, after[known:], values), before, after), len(after)
     return rows
 
 
-def skeletons(space: Space, sieve: Sieve, parents: LayoutTable) -> Rows:
+def skeletons(space: Space, rule_filter: RuleFilter, parents: LayoutTable) -> Rows:
     """Legal skeletons of some nodes: every node with every staging of its pp."""
     degrees, number = np.unique(parents.pp, return_inverse=True)
     values = [space.stagings(pp) for pp in degrees.tolist()]
@@ -226,23 +226,23 @@ def skeletons(space: Space, sieve: Sieve, parents: LayoutTable) -> Rows:
     rows = np.repeat(np.arange(len(parents)), counts)
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - starts, counts)
     every = [
-        (*staging, space.num_policies(pp, staging.vpp))
+        (*staging, space.num_memory_policies(pp, staging.vpp))
         for pp, stagings in zip(degrees.tolist(), values, strict=True)
         for staging in stagings
     ]
     *columns, weight = np.array(every, dtype=np.int64).reshape(-1, len(Staging._fields) + 1).T
     staged = dict(zip(Staging._fields, (column[place] for column in columns), strict=True))
     found = Rows(parents.take(rows).replaced(**staged), weight[place])
-    return sieve(found, NODE_COLUMNS, SKELETON_COLUMNS)
+    return rule_filter(found, NODE_COLUMNS, SKELETON_COLUMNS)
 
 
-def policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
+def memory_policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
     """Every policy of every skeleton without optimizer offload, and each row's skeleton."""
     parts, owners = [], []
     largest = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
     for layers in np.unique(largest).tolist():
         rows = np.flatnonzero(largest == layers)
-        columns = space.policies(layers)
+        columns = space.memory_policies(layers)
         count = columns.shape[1]
         owner = np.repeat(rows, count)
         values = np.tile(columns, len(rows))

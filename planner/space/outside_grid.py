@@ -12,7 +12,7 @@ MOST_VALUES = 12
 """Values of an axis that are told: those nearest to the one asked for."""
 
 
-def untried(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
+def values_outside_grid(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
     """A sentence for every `--fix` whose value no layout of the grid has, with those it tries."""
     return tuple(
         f"{choice.rule().name}: {_tried(values, choice.value)}"
@@ -24,12 +24,12 @@ def untried(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
     )
 
 
-def _tried(values: Mapping[float, str], asked: float) -> str:
+def _tried(values: Mapping[float, str], wanted: float) -> str:
     """The values of an axis, those nearest to the one asked for where there are many."""
-    near = sorted(values, key=lambda value: abs(value - asked))[:MOST_VALUES]
+    near = sorted(values, key=lambda value: abs(value - wanted))[:MOST_VALUES]
     some = "" if len(near) == len(values) else "among others "
-    told = ", ".join(values[value] for value in sorted(near))
-    return f"the search tries {some}{told}{' only' if len(values) == 1 else ''}"
+    listed = ", ".join(values[value] for value in sorted(near))
+    return f"the search tries {some}{listed}{' only' if len(values) == 1 else ''}"
 
 
 def _values(space: Space, column: str) -> Mapping[float, str]:

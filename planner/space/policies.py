@@ -30,7 +30,9 @@ POLICY_COLUMNS = (
 )
 
 
-def num_policies(recompute: Sequence[Modules], offload: Sequence[Offload], largest: int) -> int:
+def num_memory_policies(
+    recompute: Sequence[Modules], offload: Sequence[Offload], largest: int
+) -> int:
     """Columns of `policy_columns`."""
     return 1 + len(recompute) + len(offload) + 2 * largest
 

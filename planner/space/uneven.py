@@ -10,7 +10,7 @@ from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 
-def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+def allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Rows whose layers may be split freely.
 
     The order of the pipeline ignores durations, and its ranks do not wait for messages: the length
@@ -18,10 +18,12 @@ def may_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """
     other = {*traits.pipeline.unsynchronised, *traits.pipeline.waits_for_messages}
     fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
-    return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule] & any_split(traits, table))
+    return np.asarray(
+        (table.pp > 1) & np.array(fixed)[table.schedule] & recompute_allows_any_split(traits, table)
+    )
 
 
-def any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+def recompute_allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Rows whose recomputation the runtime can be told of, however their layers are split.
 
     Source: `Recompute.layers`; every k-th layer is as many on stages of equal length alone.

@@ -1,10 +1,10 @@
 """The second half of a search: may another split of the layers be faster than the best even one?
 
-    node       bounded by `floor_seconds`, which holds for every split
+    node       bounded by `node_bound_seconds`, which holds for every split
     skeleton   bounded by its states and by ranks that never wait
-    class      of policies: bounded as its fastest member with the bytes of its leanest
+    class      of policies: bounded by its fastest and its memory-minimal policy
     layout     bounded by mean paths, then by the windows of its ranks
-    split      judged: its schedule is run
+    split      simulated
 
 Best first, as in `planner.search.tree`; a layout is opened only where its bound is below the best.
 """
@@ -20,16 +20,16 @@ import numpy as np
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.step.node_bound import floor_seconds
-from trainplan.planner.search.memory_bounds import LeanSieve, ends, policies_of
+from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.planner.search.memory_bounds import MemoryFilter, class_extremes, policies_of
 from trainplan.planner.search.pool import Pool
-from trainplan.planner.search.result import FreeFound
-from trainplan.planner.space.grid import Sieve, Space, nodes, skeletons
+from trainplan.planner.search.result import UnevenResult
+from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
 from trainplan.planner.space.policies import takes_longer, with_offload
-from trainplan.planner.space.uneven import any_split, may_split
+from trainplan.planner.space.uneven import allows_any_split, recompute_allows_any_split
 from trainplan.planner.stages.bounds.path_pool import PathPool
-from trainplan.planner.stages.problem.problem import Splittable
-from trainplan.planner.stages.solve.best_split import Split, with_split
+from trainplan.planner.stages.problem.problem import StageProblem
+from trainplan.planner.stages.solve.best_split import SplitResult, with_stages
 from trainplan.planner.stages.solve.tasks import (
     BestSplit,
     BestSplits,
@@ -38,10 +38,10 @@ from trainplan.planner.stages.solve.tasks import (
     BoundLayouts,
     BoundPolicies,
     BoundSkeletons,
-    Question,
+    SplitContext,
 )
-from trainplan.planner.work.budget import Before, Budget
-from trainplan.planner.work.partition import Dealer
+from trainplan.planner.work.budget import Budget, ReservingBudget
+from trainplan.planner.work.partition import AffinityPartition
 from trainplan.planner.work.workers import ALONE, Workers
 
 NODES_AT_ONCE, MOST_NODES = 1024, 4096
@@ -61,44 +61,44 @@ TURNS = 3
 SHARE_AT_LAST, LEAST_AT_LAST_S = 0.2, 1.0
 """Of a time limit kept for what is tried at last, if that is long enough to find something.
 Source: measured; what is tried takes 0.3 to 3 s."""
-OPENED_WITHOUT_LIMIT = 240
+EXPANDED_WITHOUT_LIMIT = 240
 """Layouts opened where no time limit says when to stop: some seconds, and always the same."""
 
 
-def roots_of(of: Question, rules: Sequence[Rule]) -> Pool:
+def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
     """All nodes whose states may fit, each with its floor."""
     space = Space(of.job)
-    table = nodes(space, LeanSieve(space, of.machine, rules, of.memory_bytes)).table
-    floor = floor_seconds(of.job, of.machine, of.traits, table)
-    return Pool.of(table, floor)
+    table = nodes(space, MemoryFilter(space, of.machine, rules, of.memory_bytes)).table
+    node_bound = node_bound_seconds(of.job, of.machine, of.traits, table)
+    return Pool.of(table, node_bound)
 
 
-class FreeSplits:
+class UnevenSearch:
     """One run; `run` returns what it found."""
 
     def __init__(
         self,
-        of: Question,
+        of: SplitContext,
         rules: Sequence[Rule],
-        best_s: float,
+        incumbent_s: float,
         budget: Budget,
         workers: Workers = ALONE,
         *,
         roots: Pool | None = None,
     ) -> None:
-        self.of, self.rules, self.best_s = of, rules, best_s
+        self.of, self.rules, self.incumbent_s = of, rules, incumbent_s
         self.budget, self.workers = budget, workers
-        self.dealer = Dealer(workers.parts)
-        self.space, self.sieve = Space(of.job), Sieve(of.job, rules)
-        roots = (roots or roots_of(of, rules)).below(best_s)
+        self.partition = AffinityPartition(workers.parts)
+        self.space, self.rule_filter = Space(of.job), RuleFilter(of.job, rules)
+        roots = (roots or roots_of(of, rules)).prune(incumbent_s)
         self.nodes = roots.take(roots.table.pp > 1)
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
-        self.pool, self.judged = PathPool(), 0
+        self.pool, self.num_simulated = PathPool(), 0
         self.table: LayoutTable | None = None
-        self.opened = 0
+        self.expanded = 0
         """Layouts opened so far, a skeleton counting as a fraction of one."""
         self.turn, self.nodes_at_once = 0, NODES_AT_ONCE
-        self.families = 0
+        self.num_skeletons = 0
         """Skeletons opened so far."""
         self.left = np.inf
         """Smallest bound of layouts that were opened and are not settled."""
@@ -106,27 +106,27 @@ class FreeSplits:
     def try_first(self, table: LayoutTable) -> None:
         """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
         table = table.take(np.arange(min(len(table), TRIED_FIRST)))
-        table = table.take(may_split(self.of.traits, table))
+        table = table.take(allows_any_split(self.of.traits, table))
         for row, found in self._split(table, np.full(len(table), np.inf)):
-            self._keep(found, row)
+            self._update_incumbent(found, row)
 
-    def _keep(self, found: Split, row: Splittable) -> None:
+    def _update_incumbent(self, found: SplitResult, row: StageProblem) -> None:
         """Take note of a split, and drop what is no faster."""
-        self.opened += 1
-        self.judged += found.judged
-        if found.layers is not None and found.step_time_s * EQUALS < self.best_s:
-            self.best_s = found.step_time_s
-            self.table = with_split(row.table, found.layers)
-            self.skeletons = self.skeletons.below(self.best_s)
-            self.layouts = self.layouts.below(self.best_s)
+        self.expanded += 1
+        self.num_simulated += found.num_simulated
+        if found.layers is not None and found.step_time_s * EQUALS < self.incumbent_s:
+            self.incumbent_s = found.step_time_s
+            self.table = with_stages(row.table, found.layers)
+            self.skeletons = self.skeletons.prune(self.incumbent_s)
+            self.layouts = self.layouts.prune(self.incumbent_s)
 
     def run(
         self,
-        may_open: int = OPENED_WITHOUT_LIMIT,
+        max_expanded: int = EXPANDED_WITHOUT_LIMIT,
         *,
         any_answer: bool = False,
-        at_last: Callable[[FreeSplits], None] | None = None,
-    ) -> FreeFound:
+        at_last: Callable[[UnevenSearch], None] | None = None,
+    ) -> UnevenResult:
         """Open branches until none can win, the budget is spent, or, without one, work is done.
 
         Any answer may be enough. `at_last` may split some more where the work leaves a gap; with a
@@ -135,36 +135,38 @@ class FreeSplits:
         whole, left_s = self.budget, self.budget.seconds_left()
         limited = left_s < np.inf
         if limited and at_last is not None and left_s * SHARE_AT_LAST >= LEAST_AT_LAST_S:
-            self.budget = Before(whole, left_s * SHARE_AT_LAST)
-        self.open(may_open, any_answer=any_answer)
+            self.budget = ReservingBudget(whole, left_s * SHARE_AT_LAST)
+        self.expand(max_expanded, any_answer=any_answer)
         self.budget = whole
-        done = self._bound() == self.best_s or (any_answer and self.table is not None)
+        done = self._bound() == self.incumbent_s or (any_answer and self.table is not None)
         if at_last is not None and not done and not self.budget.spent():
             at_last(self)
         if limited:
-            self.open(None, any_answer=any_answer)
+            self.expand(None, any_answer=any_answer)
         return self.known()
 
-    def known(self) -> FreeFound:
+    def known(self) -> UnevenResult:
         """What is known so far."""
-        return FreeFound(self.table, self.best_s, self._bound(), self.judged, self.opened)
+        return UnevenResult(
+            self.table, self.incumbent_s, self._bound(), self.num_simulated, self.expanded
+        )
 
-    def open(self, may_open: int | None, *, any_answer: bool) -> None:
+    def expand(self, max_expanded: int | None, *, any_answer: bool) -> None:
         """Open branches until none can win, or so many layouts are opened."""
-        while self._smallest() < self.best_s and not (any_answer and self.table is not None):
-            if self.budget.spent() or (may_open is not None and self.opened >= may_open):
+        while self._smallest() < self.incumbent_s and not (any_answer and self.table is not None):
+            if self.budget.spent() or (max_expanded is not None and self.expanded >= max_expanded):
                 break
-            self._open_some()
-            self.budget.report(1.0, min(self._smallest(), self.best_s))
+            self._expand_deepest()
+            self.budget.report(1.0, min(self._smallest(), self.incumbent_s))
 
     def _bound(self) -> float:
         """No layout is faster, by what is known."""
-        return min(self._smallest(), self.left, self.best_s)
+        return min(self._smallest(), self.left, self.incumbent_s)
 
     def _smallest(self) -> float:
         return min(self.nodes.smallest, self.skeletons.smallest, self.layouts.smallest)
 
-    def _open_some(self) -> None:
+    def _expand_deepest(self) -> None:
         """Open what is deepest: a better answer, found early, leaves fewer branches to open.
 
         Layouts wait in turns, or nothing else would be opened while there are any.
@@ -172,44 +174,46 @@ class FreeSplits:
         self.turn += 1
         fewest = min(self.nodes.smallest, self.skeletons.smallest)
         if self.layouts.smallest < fewest or (self.turn % TURNS == 0 and len(self.layouts.bound)):
-            self._open_layouts()
+            self._expand_layouts()
         elif len(self.skeletons.bound):
-            batch, self.skeletons = self.skeletons.split(SKELETONS_AT_ONCE)
-            self.opened += 1
-            self._open_skeletons(batch.below(self.best_s))
+            batch, self.skeletons = self.skeletons.pop_smallest(SKELETONS_AT_ONCE)
+            self.expanded += 1
+            self._expand_skeletons(batch.prune(self.incumbent_s))
         else:
-            batch, self.nodes = self.nodes.split(self.nodes_at_once)
+            batch, self.nodes = self.nodes.pop_smallest(self.nodes_at_once)
             self.nodes_at_once = min(2 * self.nodes_at_once, MOST_NODES)
-            self.opened += 1
-            self._open_nodes(batch.below(self.best_s))
+            self.expanded += 1
+            self._expand_nodes(batch.prune(self.incumbent_s))
 
-    def _open_layouts(self) -> None:
+    def _expand_layouts(self) -> None:
         """Split the fastest layout of some skeletons: it may settle the others of its own.
 
         Where there are few skeletons, some of the others too.
         """
         order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
-        _, first = np.unique(self.layouts.family[order], return_index=True)
+        _, first = np.unique(self.layouts.branch[order], return_index=True)
         others = np.isin(np.arange(len(order)), first, invert=True)
         chosen = order[np.argsort(others, kind="stable")][:LAYOUTS_AT_ONCE]
         batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
-        enough = (batch.bound * STEP).clip(max=self.best_s)
+        enough = (batch.bound * STEP).clip(max=self.incumbent_s)
         for i, (row, found) in enumerate(self._split(batch.table, enough)):
-            self._settle(row, found, batch.take(np.array([i])), enough[i])
+            self._record_bound(row, found, batch.take(np.array([i])), enough[i])
 
-    def _split(self, table: LayoutTable, enough_s: FloatColumn) -> list[tuple[Splittable, Split]]:
+    def _split(
+        self, table: LayoutTable, target_bound_s: FloatColumn
+    ) -> list[tuple[StageProblem, SplitResult]]:
         """Layouts and their best splits, each with the paths known so far.
 
         Of each it is enough to know that none is faster than some time.
         """
         rows = self.rows(table)
         tasks = [
-            BestSplit(row, self.best_s, self.pool.alone(row.pipeline), enough)
-            for row, enough in zip(rows, enough_s.tolist(), strict=True)
+            BestSplit(row, self.incumbent_s, self.pool.alone(row.pipeline), enough)
+            for row, enough in zip(rows, target_bound_s.tolist(), strict=True)
         ]
-        parts = self.dealer.shared(table)
+        parts = self.partition.interleaved(table)
         some = [BestSplits(tuple(tasks[i] for i in part)) for part in parts]
         answers = chain(*self.workers.run(some, self.budget))
         done = dict(zip(chain(*(part.tolist() for part in parts)), answers, strict=True))
@@ -217,58 +221,60 @@ class FreeSplits:
             self.pool.learn(done[i][1])
         return [(row, done[i][0]) for i, row in enumerate(rows)]
 
-    def _settle(self, row: Splittable, found: Split, one: Pool, enough_s: float) -> None:
+    def _record_bound(
+        self, row: StageProblem, found: SplitResult, one: Pool, target_bound_s: float
+    ) -> None:
         """Take note of the best split of one layout, and of those that only take longer.
 
-        Where it is only known that none is faster than `enough_s`, they wait with a higher bound.
+        Where it is only known that none is faster than the target, they wait with a higher bound.
         """
-        self._keep(found, row)
+        self._update_incumbent(found, row)
         bound = max(one.smallest, found.lower_bound_s)
-        if bound < min(enough_s, self.best_s):
+        if bound < min(target_bound_s, self.incumbent_s):
             self.left = min(self.left, bound)
             return
         slower = np.zeros(len(self.layouts.bound), dtype=bool)
-        siblings = self.layouts.family == one.family[0]
+        siblings = self.layouts.branch == one.branch[0]
         if siblings.any() and not found.memory_decides:
             slower = siblings & takes_longer(self.layouts.table, one.table)
         raised = np.where(slower, np.maximum(self.layouts.bound, bound), self.layouts.bound)
         self.layouts = replace(self.layouts, bound=raised)
-        again = Pool(one.table, np.array([bound]), one.family)
-        self.layouts = self.layouts.joined(again).below(self.best_s)
+        again = Pool(one.table, np.array([bound]), one.branch)
+        self.layouts = self.layouts.joined(again).prune(self.incumbent_s)
 
-    def _open_nodes(self, batch: Pool) -> None:
-        table = skeletons(self.space, self.sieve, batch.table).table
-        table = table.take(may_split(self.of.traits, table))
-        floor = floor_seconds(self.of.job, self.of.machine, self.of.traits, table)
-        bound = np.maximum(floor, self._bounded(BoundSkeletons, table))
-        self.skeletons = self.skeletons.joined(Pool.of(table, bound).below(self.best_s))
+    def _expand_nodes(self, batch: Pool) -> None:
+        table = skeletons(self.space, self.rule_filter, batch.table).table
+        table = table.take(allows_any_split(self.of.traits, table))
+        node_bound = node_bound_seconds(self.of.job, self.of.machine, self.of.traits, table)
+        bound = np.maximum(node_bound, self._bounded(BoundSkeletons, table))
+        self.skeletons = self.skeletons.joined(Pool.of(table, bound).prune(self.incumbent_s))
 
-    def _open_skeletons(self, batch: Pool) -> None:
+    def _expand_skeletons(self, batch: Pool) -> None:
         """Bound every recomputation and offload of skeletons."""
         table = batch.table
         if not len(table):
             return
-        lean = ends(self.space, table)[1]
-        wins = np.flatnonzero(self._bounded(BoundClasses, lean) < self.best_s)
-        plain, owner = policies_of(self.space, lean.take(wins))
+        min_memory = class_extremes(self.space, table)[1]
+        wins = np.flatnonzero(self._bounded(BoundClasses, min_memory) < self.incumbent_s)
+        plain, owner = policies_of(self.space, min_memory.take(wins))
         skeleton = wins[owner] % len(table)
-        fast = self._bounded(BoundPolicies, plain) < self.best_s
+        fast = self._bounded(BoundPolicies, plain) < self.incumbent_s
         plain, skeleton = plain.take(fast), skeleton[fast]
         fractions = self.of.traits.offloading.optimizer_fractions
         every = with_offload(plain, fractions)
         legal = self.legal(every)
         every, skeleton = every.take(legal), np.tile(skeleton, len(fractions))[legal]
         bound = np.maximum(batch.bound[skeleton], self._bounded(BoundLayouts, every))
-        waiting = Pool(every, bound, skeleton + self.families)
-        self.families += len(table)
-        self.layouts = self.layouts.joined(waiting.below(self.best_s))
+        waiting = Pool(every, bound, skeleton + self.num_skeletons)
+        self.num_skeletons += len(table)
+        self.layouts = self.layouts.joined(waiting.prune(self.incumbent_s))
 
     def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
         """Bound of every row of a table, however many workers share it."""
-        parts = self.dealer.dealt(table, bounds.fewest_rows)
+        parts = self.partition.by_worker(table, bounds.fewest_rows)
         known = self.pool.means
         tasks = [
-            bounds(self.of, table.take(rows), self.best_s, PathPool(means=dict(known)))
+            bounds(self.of, table.take(rows), self.incumbent_s, PathPool(means=dict(known)))
             for rows in parts
         ]
         bound = np.zeros(len(table))
@@ -280,8 +286,10 @@ class FreeSplits:
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule under any split."""
         broken = [rule.broken(self.of.job, table) for rule in self.rules]
-        return np.asarray(~np.any(broken, axis=0) & any_split(self.of.traits, table))
+        return np.asarray(
+            ~np.any(broken, axis=0) & recompute_allows_any_split(self.of.traits, table)
+        )
 
-    def rows(self, table: LayoutTable) -> list[Splittable]:
+    def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
         return self.of.rows(table) if len(table) else []

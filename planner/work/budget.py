@@ -22,7 +22,7 @@ class Budget(Deadline, Protocol):
         """Take note of progress: share of the work done and the smallest bound left, 0 of many."""
 
 
-class Within:
+class DeadlineBudget:
     """A budget that a deadline ends, and nobody listens to."""
 
     def __init__(self, deadline: Deadline) -> None:
@@ -40,7 +40,7 @@ class Within:
         return self._deadline.seconds_left()
 
 
-class Before:
+class ReservingBudget:
     """A budget that ends some seconds before another."""
 
     def __init__(self, whole: Budget, kept_s: float) -> None:
@@ -59,7 +59,7 @@ class Before:
         return self._whole.seconds_left() - self._kept_s
 
 
-class BetweenTasks:
+class TaskBudget:
     """A budget that ends as another does, but hurries no task: each does what it would without."""
 
     def __init__(self, whole: Budget) -> None:

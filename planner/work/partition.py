@@ -6,13 +6,13 @@ import numpy as np
 
 from trainplan.costmodel.layouts.table import IntColumn, LayoutTable, distinct
 
-CHUNK_ROWS = 8_192
+PRICED_AT_ONCE = 8_192
 """Rows priced at once: columns of this length stay in the processor's cache."""
-PARTS_OF_EACH = 4
+PARTS_PER_WORKER = 4
 """Parts of the layouts that each worker splits, for some take longer than others."""
 
 
-class Dealer:
+class AffinityPartition:
     """Gives equal pipelines always to the same worker: what it knows of them serves again.
 
     No answer depends on who has which rows.
@@ -20,34 +20,36 @@ class Dealer:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._hand: dict[tuple[int, ...], int] = {}
+        self._worker_of: dict[tuple[int, ...], int] = {}
 
-    def dealt(self, table: LayoutTable, fewest: int) -> list[IntColumn]:
+    def by_worker(self, table: LayoutTable, fewest: int) -> list[IntColumn]:
         """The rows of each worker, not too many at once; of few rows, all of them together.
 
         No worker is asked for less than `fewest`.
         """
         parts = max(1, min(self._workers, len(table) // fewest))
-        hand = self._hands(table) % parts if parts > 1 else np.zeros(len(table), dtype=np.int64)
+        worker = (
+            self._workers_of(table) % parts if parts > 1 else np.zeros(len(table), dtype=np.int64)
+        )
         return [
-            rows[start : start + CHUNK_ROWS]
-            for rows in (np.flatnonzero(hand == one) for one in range(parts))
-            for start in range(0, len(rows), CHUNK_ROWS)
+            rows[start : start + PRICED_AT_ONCE]
+            for rows in (np.flatnonzero(worker == one) for one in range(parts))
+            for start in range(0, len(rows), PRICED_AT_ONCE)
         ]
 
-    def shared(self, table: LayoutTable) -> list[IntColumn]:
+    def interleaved(self, table: LayoutTable) -> list[IntColumn]:
         """Rows in small parts, those of the first and of the last worker in turn.
 
         Equal pipelines stay together, and workers that are free at once take unlike ones.
         """
-        order = np.argsort(self._hands(table), kind="stable")
-        parts = np.array_split(order, PARTS_OF_EACH * self._workers)
+        order = np.argsort(self._workers_of(table), kind="stable")
+        parts = np.array_split(order, PARTS_PER_WORKER * self._workers)
         parts = [part for part in parts if len(part)]
         number = np.arange(len(parts))
         turns = np.argsort(np.minimum(number, number[::-1]), kind="stable")
         return [parts[i] for i in turns]
 
-    def _hands(self, table: LayoutTable) -> IntColumn:
+    def _workers_of(self, table: LayoutTable) -> IntColumn:
         """A worker for each row; new pipelines go to who has least of this table.
 
         The largest are dealt first, so that the small ones even out what differs.
@@ -57,15 +59,15 @@ class Dealer:
         kinds = list(zip(*(column[first].tolist() for column in columns), strict=True))
         rows, load = np.bincount(kind, minlength=len(kinds)), np.zeros(self._workers)
         for one, count in zip(kinds, rows.tolist(), strict=True):
-            if one in self._hand:
-                load[self._hand[one]] += count
+            if one in self._worker_of:
+                load[self._worker_of[one]] += count
         for i in np.argsort(-rows, kind="stable").tolist():
-            if kinds[i] not in self._hand:
-                self._hand[kinds[i]] = int(load.argmin())
-                load[self._hand[kinds[i]]] += rows[i]
-        return np.array([self._hand[one] for one in kinds], dtype=np.int64)[kind]
+            if kinds[i] not in self._worker_of:
+                self._worker_of[kinds[i]] = int(load.argmin())
+                load[self._worker_of[kinds[i]]] += rows[i]
+        return np.array([self._worker_of[one] for one in kinds], dtype=np.int64)[kind]
 
 
 def parts_of(table: LayoutTable) -> list[LayoutTable]:
     """The table in pieces that are priced at once."""
-    return table.pieces(CHUNK_ROWS)
+    return table.batches(PRICED_AT_ONCE)

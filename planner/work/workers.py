@@ -9,7 +9,7 @@ from trainplan.planner.work.budget import Deadline
 
 Result_co = TypeVar("Result_co", covariant=True)
 Result = TypeVar("Result")
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 
 
 class Task(Protocol[Result_co]):
@@ -29,13 +29,13 @@ class Workers(Protocol):
     def run(self, tasks: Sequence[Task[Result]], deadline: Deadline) -> Iterator[Result]:
         """The results of some tasks, in their order."""
 
-    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+    def in_background(self, work: Callable[[], Result]) -> Callable[[], Result]:
         """Some work that may be done beside all tasks; returns how to get its result.
 
         Nothing it changes need be changed here.
         """
 
-    def each(self, do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterable[Result]:
+    def each(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
         """What is done with each of some pieces that take long, in their order."""
 
 
@@ -49,13 +49,13 @@ class Alone:
         for task in tasks:
             yield task(deadline)
 
-    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+    def in_background(self, work: Callable[[], Result]) -> Callable[[], Result]:
         """The work itself: done when its result is asked for."""
         return work
 
-    def each(self, do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterable[Result]:
+    def each(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
         """One after the other, here."""
-        return map(do, pieces)
+        return map(do, items)
 
 
 ALONE = Alone()

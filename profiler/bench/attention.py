@@ -16,7 +16,7 @@ from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.spec.training import Precision
 from trainplan.profiler.bench.inputs.shapes import caps
 from trainplan.profiler.bench.inputs.tensors import check_finite, task, tensors, working_precision
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +67,7 @@ def core_of(model: ModelSpec, tp: int, micro_batch_size: int, seq_length: int) -
     )
 
 
-def attention_tasks(request: Request, place: Place) -> Iterator[Task]:
+def attention_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each micro batch and number of heads, and three lengths: a curve needs them."""
     precision = working_precision(request, place)
     length = request.seq_length

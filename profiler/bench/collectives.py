@@ -12,7 +12,7 @@ from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation
 from trainplan.profiler.bench.inputs.groups import Shape, group_of, shapes, strided_shapes
 from trainplan.profiler.bench.inputs.tensors import device_of, dtype_of, task, working_precision
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +133,7 @@ def strided_sizes(request: Request, place: Place) -> tuple[int, ...]:
     return CPU_SIZES if place.device == "cpu" else SIZES[::2]
 
 
-def collective_tasks(request: Request, place: Place) -> Iterator[Task]:
+def collective_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each operation, shape of group and size."""
     near = product(shapes(place), CALLS, sizes(request, place))
     far = product(strided_shapes(place), CALLS, strided_sizes(request, place))
@@ -189,7 +189,7 @@ def check(operation: Operation, team: Team) -> None:
             )
 
 
-def message_tasks(request: Request, place: Place) -> Iterator[Task]:
+def message_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Messages from one end of a pair to the other, all pairs at once: in a node, across nodes."""
     near = product(_pairs(place), sizes(request, place))
     far = product(_strided_pairs(place), strided_sizes(request, place))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from trainplan.costmodel.spec.evidence.profile import CopyPoint, Point
 from trainplan.profiler.bench.inputs.tensors import device_of, task
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 Way = Literal["host_to_device", "device_to_host"]
 WAYS: tuple[Way, ...] = ("host_to_device", "device_to_host")
@@ -17,7 +17,7 @@ SIZES = (2**28, 2**24)
 """Bytes: the rate, and the latency."""
 
 
-def copy_tasks(request: Request, place: Place) -> Iterator[Task]:
+def copy_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Each way and size alone, then by all GPUs of every node at once: they share switches.
 
     On a CPU there is nothing to copy to.

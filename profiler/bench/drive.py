@@ -14,7 +14,7 @@ from typing import Literal
 
 from trainplan.costmodel.spec.evidence.profile import CopyPoint, Point
 from trainplan.profiler.bench.inputs.tensors import task
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 Way = Literal["nvme_write", "nvme_read"]
 WAYS: tuple[Way, ...] = ("nvme_write", "nvme_read")
@@ -24,7 +24,7 @@ BLOCK_BYTES = 2**23
 5 GB/s take 1.6 ms, a request of a drive 0.1 ms."""
 
 
-def drive_tasks(request: Request, place: Place) -> Iterator[Task]:
+def drive_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Both ways, where a folder is given."""
     size = FILE_BYTES_QUICK if request.quick else FILE_BYTES
     for way in WAYS if request.scratch else ():

@@ -12,7 +12,7 @@ from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.profiler.bench.inputs.shapes import FP32_BYTES, Caps, caps, padded_rows
 from trainplan.profiler.bench.inputs.tensors import check_finite, task, tensors, working_precision
 from trainplan.profiler.bench.layers.modules import Linear, Weights, hidden_norm
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 End = Literal["embedding", "head"]
 FEWEST_TOKENS = 32
@@ -38,7 +38,7 @@ def embedding_tokens(model: ModelSpec, tp: int, tokens: int, limit: Caps) -> int
     return tokens if table <= limit.tensor_bytes else 0
 
 
-def end_tasks(kind: End, request: Request, place: Place) -> Iterator[Task]:
+def end_tasks(kind: End, request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each micro batch and share of the vocabulary."""
     limit, model = caps(place.device, quick=request.quick), request.model
     count, run = (head_tokens, _head) if kind == "head" else (embedding_tokens, _embedding)

@@ -20,7 +20,7 @@ from trainplan.profiler.bench.inputs.tensors import (
     tensors,
     working_precision,
 )
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ def precisions(request: Request, place: Place) -> tuple[Precision, ...]:
     return "bf16", *asked
 
 
-def product_tasks(request: Request, place: Place) -> Iterator[Task]:
+def product_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each shape and format; fp8 takes multiples of 16 alone, one product a call."""
     for precision in precisions(request, place):
         for shape in shapes(request, place.device):

@@ -26,8 +26,8 @@ from trainplan.profiler.bench.inputs.tensors import (
     working_precision,
 )
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
-from trainplan.profiler.bench.layers.modules import Cut
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.bench.layers.modules import Sharding
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +42,7 @@ class Case:
 
     model: ModelSpec
     moe: bool
-    cut: Cut
+    sharding: Sharding
     micro_batch_size: int
     seq_length: int
 
@@ -50,8 +50,8 @@ class Case:
     def text(self) -> str:
         """For the key of a task."""
         sort = "moe" if self.moe else "dense"
-        cut = f"tp={self.cut.tp}" + (f" ep={self.cut.ep}" if self.moe else "")
-        return f"{sort} {cut} batch={self.micro_batch_size} seq={self.seq_length}"
+        sharding = f"tp={self.sharding.tp}" + (f" ep={self.sharding.ep}" if self.moe else "")
+        return f"{sort} {sharding} batch={self.micro_batch_size} seq={self.seq_length}"
 
     @property
     def tokens(self) -> int:
@@ -65,7 +65,7 @@ class Case:
         Source: a multiplication and an addition for each weight that a token meets, of its experts
         alone, and the products of the attention core.
         """
-        model, moe, tp = self.model, self.model.moe, self.cut.tp
+        model, moe, tp = self.model, self.model.moe, self.sharding.tp
         met = attention_matrix_params(model) / tp
         if self.moe and moe:
             met += moe.num_experts_per_tok * expert_params(model, moe)
@@ -98,13 +98,13 @@ def expert_ranks(model: ModelSpec, limit_bytes: float) -> int:
     return ep
 
 
-def layer_tasks(request: Request, place: Place) -> Iterator[Task]:
+def layer_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each micro batch, cut and sort of layer, as far as the device allows."""
     model, limit = measured_model(request.model), caps(place.device, quick=request.quick)
     ep = expert_ranks(model, limit.tensor_bytes)
     sorts = sorted(set(model.moe_layers))
     for size, tp, moe in product(request.micro_batch_sizes, request.tensor_parallel, sorts):
-        case = Case(model, moe, Cut(tp, ep if moe else 1), size, request.seq_length)
+        case = Case(model, moe, Sharding(tp, ep if moe else 1), size, request.seq_length)
         widest = max(model.hidden_size, 0 if moe else model.intermediate_size // tp)
         matrix = FP32_BYTES * widest * max(model.hidden_size, case.tokens)
         if case.flop <= limit.layer_flop and matrix <= limit.tensor_bytes:
@@ -127,8 +127,8 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
         model=case.model,
         moe=case.moe,
         runtime=MEASURED_RUNTIME,
-        tp=case.cut.tp,
-        ep=case.cut.ep,
+        tp=case.sharding.tp,
+        ep=case.sharding.ep,
         micro_batch_size=case.micro_batch_size,
         seq_length=case.seq_length,
         precision=precision,
@@ -146,7 +146,7 @@ class LayerRun:
         import torch  # noqa: PLC0415
 
         make = tensors(place, working_precision(request, place))
-        self.layer = Layer(make, case.model, case.cut, moe=case.moe)
+        self.layer = Layer(make, case.model, case.sharding, moe=case.moe)
         self.table = rotation(make, case.model, case.seq_length)
         shape = case.micro_batch_size, case.seq_length, case.model.hidden_size
         self.x, self.gradient = make.normal(*shape).requires_grad_(), make.normal(*shape)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainplan.costmodel.spec.evidence.profile import LinkPoint, Point
 from trainplan.profiler.bench.inputs.tensors import device_of, task
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +49,7 @@ def _couples(left: Sequence[int], right: Sequence[int]) -> Pairing:
     return tuple(sorted((min(c), max(c)) for c in couples if -1 not in c))
 
 
-def link_tasks(request: Request, place: Place) -> Iterator[Task]:
+def link_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Rounds between the GPUs of every node, then between nodes, all their GPUs at once."""
     local, nodes = place.local_world_size, place.num_nodes
     if local > 1:

@@ -9,8 +9,8 @@ from trainplan.costmodel.spec.evidence.profile import MemoryPoint, Point
 from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.profiler.bench.inputs.tensors import Tensors, device_of, task, tensors
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
-from trainplan.profiler.bench.layers.modules import Cut
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.bench.layers.modules import Sharding
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 STEPS = 6
 """Steps of the mini run: what is reserved has stopped growing by then."""
@@ -29,7 +29,7 @@ MINI = ModelSpec(
 SEQ_LENGTH, MICRO_BATCH_SIZE = 2048, 2
 
 
-def memory_tasks(request: Request, place: Place) -> Iterator[Task]:
+def memory_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Context, communicator and allocator; a CPU has none of them."""
     if place.device == "cpu":
         return
@@ -91,7 +91,7 @@ def _train(make: Tensors) -> None:
     """Layers one after the other, gradients in fp32, Adam on fp32 weights."""
     import torch  # noqa: PLC0415
 
-    layers = [Layer(make, MINI, Cut(), moe=False) for _ in range(MINI.num_hidden_layers)]
+    layers = [Layer(make, MINI, Sharding(), moe=False) for _ in range(MINI.num_hidden_layers)]
     weights = [weight for layer in layers for weight in layer.parameters]
     masters = [weight.detach().float().requires_grad_() for weight in weights]
     for master in masters:

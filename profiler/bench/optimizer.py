@@ -10,20 +10,20 @@ from typing import Literal
 from trainplan.costmodel.spec.evidence.profile import OptimizerPoint, Point
 from trainplan.profiler.bench.inputs.tensors import check_finite, device_of, task
 from trainplan.profiler.host.cores import usable_cores
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 SIZES = {"cuda": (2**26, 2**28), "cpu": (2**22, 2**24)}
 """Parameters: their fp32 weight, gradient and two moments are 16 bytes each, far beyond caches."""
 HOST_SIZES = {"cuda": (2**24, 2**26), "cpu": (2**22, 2**24)}
 
 
-def device_tasks(request: Request, place: Place) -> Iterator[Task]:
+def device_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each size; the first only if quick."""
     for size in SIZES[place.device][: 1 if request.quick else None]:
         yield task(place, f"params={size}", partial(_measure, size, "gpu", place))
 
 
-def host_tasks(request: Request, place: Place) -> Iterator[Task]:
+def host_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """As above in host memory, on all nodes' processes at once: they share its bandwidth."""
     for size in HOST_SIZES[place.device][: 1 if request.quick else None]:
         measure = partial(_measure, size, "cpu", place)

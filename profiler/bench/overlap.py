@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainplan.costmodel.spec.evidence.profile import Operation, OverlapPoint, Point
 from trainplan.profiler.bench.inputs.tensors import Tensors, task, tensors
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ LEAST_PRODUCTS = {"cuda": 8, "cpu": 1}
 REPEATS = 8
 
 
-def overlap_tasks(request: Request, place: Place) -> Iterator[Task]:
+def overlap_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each collective and size; the first size only if quick."""
     if place.world_size < 2:
         return

@@ -12,7 +12,7 @@ from trainplan.costmodel.spec.evidence.profile import Point, PowerPoint
 from trainplan.profiler.bench.attention import core_of, kernels
 from trainplan.profiler.bench.inputs.tensors import device_of, task, tensors
 from trainplan.profiler.bench.layer import EAGER_KERNELS
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 SETTLE_SECONDS, WINDOW_SECONDS = 0.5, 1.5
 """Source: NVML reports the mean of the last second on Ampere and later, of 0.1 s before
@@ -26,7 +26,7 @@ LIBRARIES = ("pynvml", "amdsmi")
 """What `torch.cuda.power_draw` asks, by vendor."""
 
 
-def power_tasks(request: Request, place: Place) -> Iterator[Task]:
+def power_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Idle, products, copies and attention; nothing without the vendor's library."""
     if place.device == "cpu" or not any(find_spec(name) for name in LIBRARIES):
         return

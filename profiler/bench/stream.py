@@ -16,7 +16,7 @@ from trainplan.profiler.bench.inputs.tensors import (
     tensors,
     working_precision,
 )
-from trainplan.profiler.task import Clock, Item, Place, Request, Task
+from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +75,7 @@ STREAMS: Mapping[str, Stream] = {
 }
 
 
-def stream_tasks(request: Request, place: Place) -> Iterator[Task]:
+def stream_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each kernel and size; the two smaller sizes only if quick."""
     for rows in ROWS[place.device][: 2 if request.quick else None]:
         for name in STREAMS:

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.machine.hardware import MESSAGES, STRIDED, STRIDED_GROUPS, Kind, Provenance
+from trainplan.costmodel.machine.hardware import (
+    MESSAGES,
+    STRIDED,
+    STRIDED_GROUPS,
+    Provenance,
+    SourceKind,
+)
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.evidence.profile import (
     MEASURED_RUNTIME,
@@ -23,7 +29,7 @@ from trainplan.costmodel.step.simulate import Terms
 
 Apart = Literal["torch-eager only", "other kernels only", "not used by estimates"]
 """Why an estimate takes no number from what was measured."""
-Standing = Literal[Kind, Apart]
+Standing = Literal[SourceKind, Apart]
 """Where the number that an estimate takes comes from, or why it takes none."""
 ERRORS: Mapping[Standing, float] = {
     "measured": 0.03,
@@ -191,7 +197,7 @@ QUANTITIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownQuantity:
     """One quantity: where it comes from, and what that may cost."""
 
     quantity: Quantity
@@ -214,7 +220,7 @@ class Known:
 
 def coverage(
     profile: Profile, provenance: Sequence[Provenance], terms: Terms, step_time_s: float
-) -> tuple[Known, ...]:
+) -> tuple[KnownQuantity, ...]:
     """Every quantity with its origin; `terms` are exposed seconds of a step of `step_time_s`.
 
     What estimates do without is listed where it was measured, strided groups where the machine has
@@ -225,7 +231,7 @@ def coverage(
     return tuple(one for one in known if one.points or not one.quantity.apart)
 
 
-def next_measurement(known: Sequence[Known]) -> Known | None:
+def next_measurement(known: Sequence[KnownQuantity]) -> KnownQuantity | None:
     """The quantity whose measurement would shrink the error most; null where none is left."""
     open_ones = [one for one in known if one.kind != "measured" and one.doubt > 0]
     return max(open_ones, key=lambda one: one.doubt, default=None)
@@ -237,7 +243,7 @@ def _known(
     provenance: Sequence[Provenance],
     terms: Terms,
     step_time_s: float,
-) -> Known:
+) -> KnownQuantity:
     points = sum(_gives(quantity, point) for point in profile.points)
     kind = _standing(quantity, profile, provenance)
     scatters = [
@@ -248,7 +254,7 @@ def _known(
     scatter = max(scatters) if kind == "measured" and scatters else ERRORS[kind]
     names = _terms(quantity, num_nodes=profile.num_nodes)
     share = sum(getattr(terms, name) for name in names) / step_time_s
-    return Known(quantity, kind, points, scatter, max(0.0, share))
+    return KnownQuantity(quantity, kind, points, scatter, max(0.0, share))
 
 
 def _terms(quantity: Quantity, *, num_nodes: int) -> tuple[str, ...]:
@@ -287,7 +293,7 @@ def _standing(quantity: Quantity, profile: Profile, provenance: Sequence[Provena
     return kinds[0] if kinds else "fitted"
 
 
-def _said(quantity: Quantity, provenance: Sequence[Provenance]) -> list[Kind]:
+def _said(quantity: Quantity, provenance: Sequence[Provenance]) -> list[SourceKind]:
     """What the machine says of where it has the number from."""
     return [
         p.kind for p in provenance if quantity.quantity and p.quantity.endswith(quantity.quantity)

@@ -134,9 +134,9 @@ def predict_products(
     found = fit_products(points, spec, precision, "")
     assert found is not None
     rate, bandwidth = gemm_rate(spec, precision, found), spec.memory_gb_per_s.value * GB
-    told = on_curve(bandwidth, rate, asked)
+    on_the_curve = on_curve(bandwidth, rate, asked)
     left = product_residuals(bandwidth, rate, points)
-    return told.seconds * (left.factor(*told.sizes) if left else 1.0)
+    return on_the_curve.seconds * (left.factor(*on_the_curve.sizes) if left else 1.0)
 
 
 def left_out(

@@ -73,7 +73,7 @@ TINY = 1e-12
 
 
 @dataclass(slots=True)
-class _Found:
+class _FitResult:
     """Numbers as they are fitted."""
 
     spec: GpuSpec
@@ -103,7 +103,7 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
     `spec` are the datasheet numbers of its GPU. A curve the points do not identify is left out and
     a note says why.
     """
-    found = _Found(spec, profile.origins[0].source)
+    found = _FitResult(spec, profile.origins[0].source)
     points = profile.points
     _products(found, points_of(points, ProductPoint))
     _attention(found, points_of(points, AttentionPoint))
@@ -134,7 +134,7 @@ def _kept(profile: Profile) -> Mapping[str, Sourced]:
     return {name: one for name, one in profile.constants.items() if name not in FITTED}
 
 
-def _products(found: _Found, points: Sequence[ProductPoint]) -> None:
+def _products(found: _FitResult, points: Sequence[ProductPoint]) -> None:
     for precision in sorted({p.precision for p in points}):
         mine = [p for p in points if p.precision == precision and p.groups == 1]
         if precision not in found.spec.peak_tflops:
@@ -155,7 +155,7 @@ def _products(found: _Found, points: Sequence[ProductPoint]) -> None:
             found.scatter[f"{precision} products"] = scatter
 
 
-def _attention(found: _Found, points: Sequence[AttentionPoint]) -> None:
+def _attention(found: _FitResult, points: Sequence[AttentionPoint]) -> None:
     """The curve of the precision with most points, and the speed of the backward pass."""
     precisions = [p.precision for p in points if p.precision in found.spec.peak_tflops]
     if not precisions:
@@ -182,7 +182,7 @@ def _attention(found: _Found, points: Sequence[AttentionPoint]) -> None:
         found.constant("attention_backward_efficiency", backward, len(mine), "backward passes")
 
 
-def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
+def _collectives(found: _FitResult, points: Sequence[CollectivePoint]) -> None:
     for operation in OPERATIONS:
         for size, stride in SHAPES:
             name = curve_name(operation, size, stride)
@@ -201,7 +201,7 @@ def _collectives(found: _Found, points: Sequence[CollectivePoint]) -> None:
                 found.scatter[name] = scatter
 
 
-def _curve(found: _Found, name: str, mine: Sequence[CollectivePoint]) -> CollectiveFit | None:
+def _curve(found: _FitResult, name: str, mine: Sequence[CollectivePoint]) -> CollectiveFit | None:
     """The curve through some points; null where there are none, or with a note what is wrong."""
     if not mine:
         return None
@@ -211,7 +211,7 @@ def _curve(found: _Found, name: str, mine: Sequence[CollectivePoint]) -> Collect
     return curve
 
 
-def _exchanges(found: _Found) -> None:
+def _exchanges(found: _FitResult) -> None:
     """Start of an exchange among experts: the split sizes go first, an all-to-all of their own.
 
     Source: `alltoall_alpha` of `Constants`, twice the start; of the largest group measured.
@@ -224,7 +224,7 @@ def _exchanges(found: _Found) -> None:
             return
 
 
-def _messages(found: _Found, points: Sequence[CollectivePoint]) -> None:
+def _messages(found: _FitResult, points: Sequence[CollectivePoint]) -> None:
     """Start and bandwidth of messages between two GPUs of a node, and how far apart they are."""
     inside = [p for p in points if p.per_node == p.ranks]
     for stride in STRIDES:
@@ -238,7 +238,7 @@ def _messages(found: _Found, points: Sequence[CollectivePoint]) -> None:
             found.constant("p2p_alpha", curve.alpha_us * MICROSECOND, len(mine), "messages")
 
 
-def _across(found: _Found, points: Sequence[CollectivePoint]) -> None:
+def _across(found: _FitResult, points: Sequence[CollectivePoint]) -> None:
     """Bandwidth of a GPU between scale-up domains, and what a collective starts with.
 
     How starts grow with the nodes stays as in the catalog: one run has one number of nodes.
@@ -273,7 +273,7 @@ def _across(found: _Found, points: Sequence[CollectivePoint]) -> None:
     found.constant("inter_node_alpha", float(start) * MICROSECOND, len(mine), what)
 
 
-def _streams(found: _Found, points: Sequence[StreamPoint]) -> None:
+def _streams(found: _FitResult, points: Sequence[StreamPoint]) -> None:
     """Start of a small kernel, and the share of memory bandwidth of kernels without reuse."""
     points = [p for p in points if p.name not in (*PERMUTES, *LOSSES)]
     if len({p.moved_bytes for p in points}) < LEAST_POINTS:
@@ -291,7 +291,7 @@ def _streams(found: _Found, points: Sequence[StreamPoint]) -> None:
     found.constant("launch_seconds", start * MICROSECOND, len(points), "kernels")
 
 
-def _overlaps(found: _Found, points: Sequence[OverlapPoint]) -> None:
+def _overlaps(found: _FitResult, points: Sequence[OverlapPoint]) -> None:
     """Seconds that compute loses for every second of traffic hidden behind it.
 
     Source: derived; compute of C seconds takes s C, in which traffic does s C / r of its seconds,

@@ -11,9 +11,9 @@ from trainplan.costmodel.base.errors import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.profiler.importers import aceso, galvatron, metis, nccl_tests, sailor, simumax
-from trainplan.profiler.importers.reading import Asked
+from trainplan.profiler.importers.reading import ImportRequest
 
-__all__ = ["IMPORTERS", "Asked", "Importer", "import_profile"]
+__all__ = ["IMPORTERS", "ImportRequest", "Importer", "import_profile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Importer:
     name: str
     reads: str
     """Which files of which tool."""
-    read: Callable[[Mapping[str, str], Asked], Profile]
+    read: Callable[[Mapping[str, str], ImportRequest], Profile]
     """Profile of the contents by file name."""
 
 
@@ -40,13 +40,13 @@ IMPORTERS = {
 }
 
 
-def import_profile(name: str, texts: Mapping[str, str], asked: Asked) -> Profile:
+def import_profile(name: str, texts: Mapping[str, str], request: ImportRequest) -> Profile:
     """Profile out of files of another tool.
 
     Args:
         name: Key of `IMPORTERS`.
         texts: Contents by file name; some formats say things in the name.
-        asked: What the files do not say.
+        request: What the files do not say.
 
     Raises:
         CatalogError: No such format.
@@ -58,7 +58,7 @@ def import_profile(name: str, texts: Mapping[str, str], asked: Asked) -> Profile
     if not texts:
         raise SpecError(f"no file to import: give {importer.reads}")
     try:
-        return importer.read(texts, asked)
+        return importer.read(texts, request)
     except ValidationError as error:
         files = ", ".join(sorted(texts)[:3])
         raise SpecError(f"{files}: {first_complaint(error).text}: correct the file") from None

@@ -22,7 +22,13 @@ from trainplan.costmodel.spec.evidence.profile import EndPoint, Failure, LayerPo
 from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.spec.training import storage_bytes
 from trainplan.profiler.importers.aceso_collectives import read_collectives
-from trainplan.profiler.importers.reading import MEBIBYTE, Asked, base_name, positive, stated
+from trainplan.profiler.importers.reading import (
+    MEBIBYTE,
+    ImportRequest,
+    base_name,
+    positive,
+    stated,
+)
 
 OPERATIONS = re.compile(
     r"(?P<model>.+)_mbs(?P<batch>[1-9]\d{0,6})_tp(?P<tp>[1-9]\d{0,4})_algo(?P<algo>\d{1,3})\.csv"
@@ -83,7 +89,7 @@ class _Row:
     backward_seconds: float
     input_bytes: float
     weight_bytes: float
-    kept_bytes: float
+    saved_bytes: float
     """Memory that forward leaves behind."""
 
 
@@ -109,7 +115,7 @@ class _Table:
         return tuple(self.rows[name] for name in names)
 
 
-def read(texts: Mapping[str, str], asked: Asked) -> Profile:
+def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
     """Layers and ends by model, degree and micro-batch size; collectives; messages.
 
     Raises:
@@ -119,16 +125,16 @@ def read(texts: Mapping[str, str], asked: Asked) -> Profile:
     rest = {file: text for file, text in texts.items() if not _is_operations(file)}
     collectives = read_collectives(rest)
     sizes = [1, *(ranks for _, ranks, _ in collectives.samples), *(t.tp for t in tables)]
-    gpus = asked.gpus_per_node or max(sizes)
+    gpus = request.gpus_per_node or max(sizes)
     return Profile(
-        gpu=asked.gpu,
+        gpu=request.gpu,
         num_nodes=2 if "inter" in collectives.messages else 1,
         gpus_per_node=gpus,
-        origins=asked.origins("Aceso", texts),
+        origins=request.origins("Aceso", texts),
         failures=tuple(failures),
         points=(
-            *(_layer(table, asked) for table in tables),
-            *(end for table in tables if table.tp == 1 for end in _ends(table, asked)),
+            *(_layer(table, request) for table in tables),
+            *(end for table in tables if table.tp == 1 for end in _ends(table, request)),
             *collectives.points(gpus),
         ),
         notes=(
@@ -187,25 +193,25 @@ def _size(where: str, text: str) -> float:
     return 0.0 if zero else positive(where, text, MEBIBYTE)
 
 
-def _model(table: _Table, asked: Asked) -> tuple[ModelSpec, int]:
+def _model(table: _Table, request: ImportRequest) -> tuple[ModelSpec, int]:
     """The model and its sequence length, both checked against sizes of tensors."""
-    width = storage_bytes(asked.precision or "fp16")
+    width = storage_bytes(request.precision or "fp16")
     inputs = table.of(LAYER[0])[0].input_bytes
-    if table.model in GPT_SIZES and asked.model is None:
+    if table.model in GPT_SIZES and request.model is None:
         size = GPT_SIZES[table.model]
         seq_length = round(inputs / (table.micro_batch_size * size.hidden_size * width))
         model = gpt(table.model, size, max(seq_length, 1))
     else:
-        model = asked.need_model(table.file)
+        model = request.need_model(table.file)
         seq_length = round(inputs / (table.micro_batch_size * model.hidden_size * width))
-    scores = table.of("enc-attention-score")[0].kept_bytes * table.tp / width
+    scores = table.of("enc-attention-score")[0].saved_bytes * table.tp / width
     scores /= table.micro_batch_size
     wrong = abs(scores - model.num_attention_heads * seq_length**2) > 0.01 * scores
-    if seq_length < 1 or wrong or asked.seq_length not in (None, seq_length):
+    if seq_length < 1 or wrong or request.seq_length not in (None, seq_length):
         raise SpecError(
             f"{table.file}: tensor sizes do not fit {model.name} (hidden_size {model.hidden_size}, "
             f"{model.num_attention_heads} heads) at sequence length "
-            f"{asked.seq_length or seq_length}: correct --model or --seq-length"
+            f"{request.seq_length or seq_length}: correct --model or --seq-length"
         )
     return model, seq_length
 
@@ -233,9 +239,9 @@ def gpt(name: str, size: GptSize, seq_length: int) -> ModelSpec:
     )
 
 
-def _layer(table: _Table, asked: Asked) -> LayerPoint:
+def _layer(table: _Table, request: ImportRequest) -> LayerPoint:
     """The operations of a layer, added."""
-    model, seq_length = _model(table, asked)
+    model, seq_length = _model(table, request)
     rows = table.of(*LAYER)
     return LayerPoint(
         model=model,
@@ -245,20 +251,20 @@ def _layer(table: _Table, asked: Asked) -> LayerPoint:
         tp=table.tp,
         micro_batch_size=table.micro_batch_size,
         seq_length=seq_length,
-        precision=asked.precision or "fp16",
+        precision=request.precision or "fp16",
         collectives_inside=table.tp > 1,
         forward=stated(sum(row.forward_seconds for row in rows)),
         backward=stated(sum(row.backward_seconds for row in rows)),
-        saved_bytes=sum(row.kept_bytes for row in rows),
+        saved_bytes=sum(row.saved_bytes for row in rows),
     )
 
 
-def _ends(table: _Table, asked: Asked) -> tuple[EndPoint, EndPoint]:
+def _ends(table: _Table, request: ImportRequest) -> tuple[EndPoint, EndPoint]:
     """Embedding and head; rows of the vocabulary from the bytes of the projection's weights."""
-    model, seq_length = _model(table, asked)
+    model, seq_length = _model(table, request)
     lookup, head_rows = table.of("encoder-embedding")[0], table.of(*HEAD)
     weights = head_rows[-1].weight_bytes
-    precision = asked.precision or "fp16"
+    precision = request.precision or "fp16"
     embedding = EndPoint(
         kind="embedding",
         tokens=table.micro_batch_size * seq_length,

@@ -30,8 +30,8 @@ from trainplan.costmodel.spec.training import Precision
 from trainplan.profiler.importers.reading import (
     MEBIBYTE,
     MILLISECOND,
-    Asked,
     Entry,
+    ImportRequest,
     base_name,
     json_entry,
     stated,
@@ -56,14 +56,14 @@ MESSAGE_BYTES = 32 * 512 * 1024 * 2
 OVERLAP_BYTES = 4096 * 4096 * 4
 
 
-def read(texts: Mapping[str, str], asked: Asked) -> Profile:
+def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
     """Forward of layers, collectives, messages, overlap.
 
     Raises:
         SpecError: A file is no such file, or a needed option is missing.
     """
     points: list[Point] = []
-    nodes, gpus = 1, asked.gpus_per_node or 1
+    nodes, gpus = 1, request.gpus_per_node or 1
     networks = {file: NETWORK.fullmatch(base_name(file)) for file in texts}
     for machine in filter(None, networks.values()):
         nodes, gpus = max(nodes, int(machine["nodes"])), max(gpus, int(machine["gpus"]))
@@ -71,7 +71,7 @@ def read(texts: Mapping[str, str], asked: Asked) -> Profile:
         name, top = base_name(file), json_entry(file, text)
         found = networks[file]
         if computation := COMPUTATION.fullmatch(name):
-            points += _layers(top, asked, computation["precision"])
+            points += _layers(top, request, computation["precision"])
         elif found:
             points += _network(top, found["kind"], int(found["nodes"]), int(found["gpus"]))
         elif name == "overlap_coefficient.json":
@@ -82,10 +82,10 @@ def read(texts: Mapping[str, str], asked: Asked) -> Profile:
                 file, "Galvatron", f"{known}, sp_time_*.json or overlap_coefficient.json"
             )
     return Profile(
-        gpu=asked.gpu,
+        gpu=request.gpu,
         num_nodes=nodes,
         gpus_per_node=gpus,
-        origins=asked.origins("Galvatron", texts),
+        origins=request.origins("Galvatron", texts),
         points=tuple(points),
         notes=(
             "Layers are differences of whole forwards; of several layer types the first is taken.",
@@ -94,10 +94,10 @@ def read(texts: Mapping[str, str], asked: Asked) -> Profile:
     )
 
 
-def _layers(top: Entry, asked: Asked, precision: str) -> Iterator[LayerPoint]:
+def _layers(top: Entry, request: ImportRequest, precision: str) -> Iterator[LayerPoint]:
     """Forward of the first type of layer; a micro batch takes as long as its samples."""
     known = next((kind for kind in get_args(Precision) if kind == precision), None)
-    model = asked.need_model(top.file)
+    model = request.need_model(top.file)
     matches = [(LAYER.fullmatch(key), entry) for key, entry in top.items()]
     layers = [(match, entry) for match, entry in matches if match and match["type"] == "0"]
     if not layers:
@@ -113,7 +113,7 @@ def _layers(top: Entry, asked: Asked, precision: str) -> Iterator[LayerPoint]:
             kernels="fused",
             micro_batch_size=batch,
             seq_length=int(match["length"]),
-            precision=known or asked.need_precision(top.file),
+            precision=known or request.need_precision(top.file),
             forward=stated(entry.positive(MILLISECOND) * batch),
         )
 

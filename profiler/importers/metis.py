@@ -17,7 +17,7 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, Profile
 from trainplan.profiler.importers.reading import (
     MILLISECOND,
-    Asked,
+    ImportRequest,
     base_name,
     json_entry,
     stated,
@@ -27,23 +27,23 @@ from trainplan.profiler.importers.reading import (
 NAME = re.compile(r"DeviceType\.(?P<gpu>.+)_tp(?P<tp>[1-9]\d{0,4})_bs(?P<batch>[1-9]\d{0,6})\.json")
 
 
-def read(texts: Mapping[str, str], asked: Asked) -> Profile:
+def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
     """Layers by tensor-parallel degree and micro-batch size.
 
     Raises:
         SpecError: A file is no such file, or a needed option is missing.
     """
-    points = tuple(_layer(file, text, asked) for file, text in sorted(texts.items()))
+    points = tuple(_layer(file, text, request) for file, text in sorted(texts.items()))
     return Profile(
-        gpu=asked.gpu,
-        gpus_per_node=asked.gpus_per_node or max(point.tp for point in points),
-        origins=asked.origins("Metis", texts),
+        gpu=request.gpu,
+        gpus_per_node=request.gpus_per_node or max(point.tp for point in points),
+        origins=request.origins("Metis", texts),
         points=points,
         notes=("Times of layers were taken with a synchronization in front of each.",),
     )
 
 
-def _layer(file: str, text: str, asked: Asked) -> LayerPoint:
+def _layer(file: str, text: str, request: ImportRequest) -> LayerPoint:
     """The median of the layers between embedding and head."""
     name = NAME.fullmatch(base_name(file))
     if not name:
@@ -54,14 +54,14 @@ def _layer(file: str, text: str, asked: Asked) -> LayerPoint:
         raise SpecError(f"{times.where}: expected an embedding, layers and a head: add the layers")
     tp = int(name["tp"])
     return LayerPoint(
-        model=asked.need_model(file),
+        model=request.need_model(file),
         runtime="megatron-lm",
         kernels="legacy",
         attention="unfused",
         tp=tp,
         micro_batch_size=int(name["batch"]),
-        seq_length=asked.need_seq_length(file),
-        precision=asked.need_precision(file),
+        seq_length=request.need_seq_length(file),
+        precision=request.need_precision(file),
         collectives_inside=tp > 1,
         both=stated(median(layers)),
     )

@@ -21,8 +21,8 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.units import MICROSECOND
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation, Profile, Timing
 from trainplan.profiler.importers.reading import (
-    Asked,
     Entry,
+    ImportRequest,
     base_name,
     json_entry,
     positive,
@@ -67,7 +67,7 @@ class _Group:
     gpus_per_node: int
 
 
-def read(texts: Mapping[str, str], asked: Asked) -> Profile:
+def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
     """Collectives by size.
 
     Raises:
@@ -81,10 +81,10 @@ def read(texts: Mapping[str, str], asked: Asked) -> Profile:
             groups.append(group)
             points += found
     return Profile(
-        gpu=asked.gpu,
+        gpu=request.gpu,
         num_nodes=max(group.num_nodes for group in groups),
-        gpus_per_node=asked.gpus_per_node or max(group.gpus_per_node for group in groups),
-        origins=asked.origins("nccl-tests", texts),
+        gpus_per_node=request.gpus_per_node or max(group.gpus_per_node for group in groups),
+        origins=request.origins("nccl-tests", texts),
         points=tuple(points),
     )
 

@@ -20,7 +20,7 @@ SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ImportRequest:
     """What files of other tools do not say; null where the caller does not either."""
 
     gpu: str

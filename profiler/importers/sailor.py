@@ -21,8 +21,8 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.units import GB
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, LayerPoint, Profile
 from trainplan.profiler.importers.reading import (
-    Asked,
     Entry,
+    ImportRequest,
     base_name,
     json_entry,
     stated,
@@ -43,7 +43,7 @@ parabola of fast links is negative."""
 MEGABYTE = 10**6
 
 
-def read(texts: Mapping[str, str], asked: Asked) -> Profile:
+def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
     """Layers of one model and messages of one GPU.
 
     Raises:
@@ -54,25 +54,25 @@ def read(texts: Mapping[str, str], asked: Asked) -> Profile:
     for file, text in sorted(texts.items()):
         top, name = json_entry(file, text), base_name(file)
         if name.endswith("profile.json"):
-            layers += _layers(top, asked)
+            layers += _layers(top, request)
         elif name.startswith("profiles_tmp"):
-            layers += _layers(_of_gpu(_of_model(top, asked), asked), asked)
+            layers += _layers(_of_gpu(_of_model(top, request), request), request)
         elif name.startswith("network_coeffs"):
             inside, between = top.get("intra"), top.get("inter")
-            messages += _inside(_of_gpu(inside, asked)) if inside else ()
-            messages += _between(_of_gpu(between, asked)) if between else ()
+            messages += _inside(_of_gpu(inside, request)) if inside else ()
+            messages += _between(_of_gpu(between, request)) if between else ()
         elif name.startswith("intra_node_bandwidths"):
-            messages += _inside(_of_gpu(top, asked))
+            messages += _inside(_of_gpu(top, request))
         else:
             raise unknown_file(
                 file, "Sailor", "profile.json, profiles_tmp.json, network_coeffs.json"
             )
     node = [point.stride for point in messages] + [layer.tp for layer in layers]
     return Profile(
-        gpu=asked.gpu,
+        gpu=request.gpu,
         num_nodes=2 if any(point.per_node == 1 for point in messages) else 1,
-        gpus_per_node=asked.gpus_per_node or max(node),
-        origins=asked.origins("Sailor", texts),
+        gpus_per_node=request.gpus_per_node or max(node),
+        origins=request.origins("Sailor", texts),
         points=(*layers, *dict.fromkeys(messages)),
         notes=(
             "Messages come from a parabola through measured bandwidths; sizes are in steps of 4.",
@@ -82,26 +82,26 @@ def read(texts: Mapping[str, str], asked: Asked) -> Profile:
     )
 
 
-def _of_model(top: Entry, asked: Asked) -> Entry:
+def _of_model(top: Entry, request: ImportRequest) -> Entry:
     """What is there of the model: the longest name that its own begins with."""
-    name = asked.need_model(top.file).name
+    name = request.need_model(top.file).name
     known = (key for key, _ in top.items() if name.lower().startswith(key.lower()))
     return top[max(known, key=len, default=name)]
 
 
-def _of_gpu(entry: Entry, asked: Asked) -> Entry:
+def _of_gpu(entry: Entry, request: ImportRequest) -> Entry:
     """What is there of the GPU."""
-    names = (asked.gpu, GPUS.get(asked.gpu, asked.gpu))
+    names = (request.gpu, GPUS.get(request.gpu, request.gpu))
     found = next((value for key, value in entry.items() if key in names), None)
     if found is None:
         known = ", ".join(key for key, _ in entry.items())
-        raise SpecError(f"{entry.where}: nothing of {asked.gpu}: give one of {known} as --gpu")
+        raise SpecError(f"{entry.where}: nothing of {request.gpu}: give one of {known} as --gpu")
     return found
 
 
-def _layers(top: Entry, asked: Asked) -> Iterator[LayerPoint]:
+def _layers(top: Entry, request: ImportRequest) -> Iterator[LayerPoint]:
     """Medians of the layers between embedding and head."""
-    model = asked.need_model(top.file)
+    model = request.need_model(top.file)
     for batch, degrees in top.items():
         for degree, entries in degrees.items():
             layers = [entry for _, entry in sorted(entries.items(), key=_index)]
@@ -122,8 +122,8 @@ def _layers(top: Entry, asked: Asked) -> Iterator[LayerPoint]:
                 attention="unfused",
                 tp=tp,
                 micro_batch_size=_count(batch, degrees),
-                seq_length=asked.need_seq_length(top.file),
-                precision=asked.need_precision(top.file),
+                seq_length=request.need_seq_length(top.file),
+                precision=request.need_precision(top.file),
                 collectives_inside=tp > 1,
                 forward=stated(median(pair[0] for pair in times)),
                 backward=stated(median(pair[1] for pair in times)),

@@ -32,8 +32,8 @@ from trainplan.costmodel.spec.evidence.profile import (
 from trainplan.costmodel.spec.training import Precision
 from trainplan.profiler.importers.reading import (
     GIBIBYTE,
-    Asked,
     Entry,
+    ImportRequest,
     base_name,
     json_entry,
     stated,
@@ -96,7 +96,7 @@ class _Shape:
         return int(text)
 
 
-def read(texts: Mapping[str, str], asked: Asked) -> Profile:
+def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
     """Products, attention, streams and collectives of one system.
 
     Raises:
@@ -109,9 +109,9 @@ def read(texts: Mapping[str, str], asked: Asked) -> Profile:
     top = json_entry(file, text)
     operations, node = top["accelerator"]["op"], top["num_per_node"].count()
     return Profile(
-        gpu=asked.gpu,
+        gpu=request.gpu,
         gpus_per_node=node,
-        origins=asked.origins("SimuMax", texts),
+        origins=request.origins("SimuMax", texts),
         points=(
             *(
                 point

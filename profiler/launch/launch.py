@@ -193,14 +193,14 @@ def _wait(process: Popen[bytes], watch: Watch, on_progress: Callable[[Progress],
         ProfilerError: They ended before they were done, or do not go on.
         SpecError: They refuse.
     """
-    told = None
+    reported = None
     running = True
     while running:
         running = process.poll() is None
         watch.look()
-        if watch.progress and watch.progress != told:
-            told = watch.progress
-            on_progress(told)
+        if watch.progress and watch.progress != reported:
+            reported = watch.progress
+            on_progress(reported)
         if running and watch.overdue():
             raise ProfilerError(hung(watch))
         sleep(POLL_SECONDS if running else 0)

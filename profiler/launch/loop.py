@@ -30,7 +30,7 @@ from trainplan.profiler.journal.records import (
 from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.launch.ranks import Ranks
 from trainplan.profiler.journal.samples import Book, Samples, labelled
-from trainplan.profiler.task import Item, Request, Task
+from trainplan.profiler.task import Item, Request, MeasurementTask
 
 LEFT_ALONE = re.compile(r"timed? ?out|connection (closed|reset|refused)|by peer", re.IGNORECASE)
 """What torch says on a rank that waited for another one in vain."""
@@ -64,7 +64,7 @@ class Step:
     """A task, or why an item has none."""
 
     item: str
-    task: Task
+    task: MeasurementTask
     decision: Decision = "run"
 
     @property
@@ -109,7 +109,7 @@ class Walk:
             for step, decision in zip(self.steps, decided, strict=True)
         ]
 
-    def _tasks(self, item: Item, request: Request) -> tuple[Task, ...]:
+    def _tasks(self, item: Item, request: Request) -> tuple[MeasurementTask, ...]:
         """Tasks of an item, the same on all ranks; none where a rank cannot list them."""
         tasks, error = _listed(item, request, self.ranks)
         keys = json.dumps([(task.key, task.together) for task in tasks])
@@ -158,12 +158,12 @@ class Walk:
             for step in steps:
                 if step.decision == "done":
                     continue
-                self.heart.tell("waiting", done=done, total=len(self.steps))
+                self.heart.report_phase("waiting", done=done, total=len(self.steps))
                 if self._settle(step):
                     measured.append(step.name.key)
                 done += 1
             self._watch(item, measured)
-        self.heart.tell("waiting", done=done, total=len(self.steps))
+        self.heart.report_phase("waiting", done=done, total=len(self.steps))
 
     def _settle(self, step: Step) -> bool:
         """Measure a task, or pass over one that stopped the run before; true where measured."""
@@ -174,11 +174,11 @@ class Walk:
         self._write(Start(item=step.item, key=step.task.key))
         self.ranks.gather("")  # rank 0 has written: the task may end any of the processes
         takes_part = self.first or step.task.together
-        self.heart.tell(
+        self.heart.report_phase(
             "measuring" if takes_part else "waiting", item=step.item, key=step.task.key, detail=""
         )
         outcome = _attempt(step.task, self.clock) if takes_part else Outcome()
-        self.heart.tell(
+        self.heart.report_phase(
             "failed" if outcome.error and not outcome.alone else "waiting", detail=outcome.error
         )
         return self._agree(step, outcome)
@@ -215,9 +215,9 @@ class Walk:
         """Remark upon tasks after which the machine was not as at the start."""
         if not keys:
             return
-        self.heart.tell("measuring", key="canary")
+        self.heart.report_phase("measuring", key="canary")
         mine = self.canary.state().model_dump_json()
-        self.heart.tell("waiting")
+        self.heart.report_phase("waiting")
         states = [State.model_validate_json(text) for text in self.ranks.gather(mine)]
         for change in changes(states, item, self.ranks.place):
             self._write(Remark(item=item, keys=tuple(keys), flags=(change.flag,), note=change.note))
@@ -247,14 +247,14 @@ def _opened(journal: JournalFile, header: Header) -> str:
     return ""
 
 
-def _listed(item: Item, request: Request, ranks: Ranks) -> tuple[tuple[Task, ...], str]:
+def _listed(item: Item, request: Request, ranks: Ranks) -> tuple[tuple[MeasurementTask, ...], str]:
     try:
         return tuple(item.tasks(request, ranks.place)), ""
     except Exception as error:  # noqa: BLE001 (an item that cannot be listed does not end the run)
         return (), _described(error)
 
 
-def _attempt(task: Task, clock: DeviceClock) -> Outcome:
+def _attempt(task: MeasurementTask, clock: DeviceClock) -> Outcome:
     begin, book = monotonic(), Book()
     try:
         points = tuple(task.measure(replace(clock, book=book)))

@@ -31,7 +31,7 @@ DEFAULT_GPU_MODEL = "llama3-8b"
 """The default on a GPU: one layer of it fits every GPU, and its widths are those of many models."""
 SEQ_LENGTH: Mapping[Device, int] = {"cuda": 4096, "cpu": 512}
 QUICK_SEQ_LENGTH: Mapping[Device, int] = {"cuda": 4096, "cpu": 256}
-LARGEST_CUT: Mapping[Device, int] = {"cuda": 8, "cpu": 4}
+LARGEST_TENSOR_PARALLEL: Mapping[Device, int] = {"cuda": 8, "cpu": 4}
 """Slices need no neighbours: a single GPU tells how fast those of a node of 8 will be."""
 MICRO_BATCH_SIZES: Mapping[Device, tuple[int, ...]] = {"cuda": (1, 2, 4), "cpu": (1, 2)}
 UNMEASURED: tuple[Precision, ...] = ("mxfp8", "nvfp4")
@@ -57,7 +57,7 @@ def request_for(
     sizes = MICRO_BATCH_SIZES[device]
     defaults: Mapping[str, object] = {
         "model": chosen.model_dump(),
-        "tensor_parallel": cuts(chosen, max(gpus_per_node, LARGEST_CUT[device]), quick=quick),
+        "tensor_parallel": tensor_parallel_degrees(chosen, max(gpus_per_node, LARGEST_TENSOR_PARALLEL[device]), quick=quick),
         "micro_batch_sizes": sizes[:1] if quick else sizes,
         "seq_length": min(length, chosen.max_position_embeddings),
         "precision": "fp32" if device == "cpu" else "bf16",
@@ -66,7 +66,7 @@ def request_for(
     return Request.model_validate({**defaults, **stated})
 
 
-def cuts(model: ModelSpec, largest: int, *, quick: bool) -> tuple[int, ...]:
+def tensor_parallel_degrees(model: ModelSpec, largest: int, *, quick: bool) -> tuple[int, ...]:
     """Tensor-parallel degrees: powers of two that divide heads and MLP; two of them if quick."""
     degrees = [1]
     while 2 * degrees[-1] <= largest and not any(

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-Kind = Literal["slurm", "torchrun"]
+LauncherKind = Literal["slurm", "torchrun"]
 
 DEFAULT_MASTER_PORT = 6000
 
 
-def launch_script(kind: Kind, command: Sequence[str], num_nodes: int, gpus_per_node: int) -> str:
+def launch_script(kind: LauncherKind, command: Sequence[str], num_nodes: int, gpus_per_node: int) -> str:
     """A bash script around `command`, `plan profile ...` without the options of the launch."""
     blocks = (
         ("#!/usr/bin/env bash", *_directives(kind, num_nodes, gpus_per_node)),
@@ -23,7 +23,7 @@ def launch_script(kind: Kind, command: Sequence[str], num_nodes: int, gpus_per_n
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _directives(kind: Kind, num_nodes: int, gpus_per_node: int) -> Iterator[str]:
+def _directives(kind: LauncherKind, num_nodes: int, gpus_per_node: int) -> Iterator[str]:
     if kind == "slurm":
         yield "#SBATCH --job-name=trainplan-profile"
         yield f"#SBATCH --nodes={num_nodes}"
@@ -32,7 +32,7 @@ def _directives(kind: Kind, num_nodes: int, gpus_per_node: int) -> Iterator[str]
         yield "#SBATCH --exclusive"
 
 
-def _rendezvous(kind: Kind) -> Iterator[str]:
+def _rendezvous(kind: LauncherKind) -> Iterator[str]:
     if kind == "slurm":
         yield "# the first node of the job is where the processes find each other"
         yield 'mapfile -t NODES < <(scontrol show hostnames "$SLURM_JOB_NODELIST")'
@@ -44,7 +44,7 @@ def _rendezvous(kind: Kind) -> Iterator[str]:
     yield f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
 
 
-def _start(kind: Kind, command: Sequence[str], num_nodes: int, gpus_per_node: int) -> Iterator[str]:
+def _start(kind: LauncherKind, command: Sequence[str], num_nodes: int, gpus_per_node: int) -> Iterator[str]:
     """Under Slurm a task knows its number only inside, hence the inner shell."""
     rank = "$SLURM_PROCID" if kind == "slurm" else "$NODE_RANK"
     options = (

@@ -52,15 +52,15 @@ def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | Non
     try:
         _run(options, heart, _registry() if items is None else items)
     except Restart:
-        heart.tell("restart")
+        heart.report_phase("restart")
         os._exit(0)  # the groups are broken: to part in order would wait for ever
     except PlanError as error:
-        heart.tell("refused", detail=str(error))
+        heart.report_phase("refused", detail=str(error))
         return 2
     except RuntimeError:  # what torch raises where another rank is gone
         heart.end("alone")
         raise
-    heart.tell("finished")
+    heart.report_phase("finished")
     return 0
 
 
@@ -88,7 +88,7 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
     chosen = _chosen(request, items)
     place = this_place()
     ranks = join(place, options.deadline_seconds)
-    heart.tell("waiting")
+    heart.report_phase("waiting")
     _must_agree(ranks, request.model_dump_json())
     clock = DeviceClock(
         place, request.quick, ranks.control, DATA_FRACTION * options.deadline_seconds

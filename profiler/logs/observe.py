@@ -53,7 +53,7 @@ MOST_WARM_UP = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StatedRun:
     """What turns tokens per second into a step time, and tells whether the log is of this job."""
 
     global_batch_size: int
@@ -89,7 +89,7 @@ class LogObservation:
         return self.format if self.format in WRITTEN_BY_ONE else None
 
 
-def observe(text: str, asked: Asked) -> LogObservation:
+def observe(text: str, stated_run: StatedRun) -> LogObservation:
     """Step time of a training log or a trace, without its warm-up.
 
     Raises:
@@ -100,8 +100,8 @@ def observe(text: str, asked: Asked) -> LogObservation:
     if traced:
         return _observation("torch-profiler", traced, ())
     lines = [COLOUR.sub("", line) for line in text.splitlines()]
-    megatron = _megatron_steps(lines, asked)
-    steps = megatron or _torchtitan_steps(lines, asked)
+    megatron = _megatron_steps(lines, stated_run)
+    steps = megatron or _torchtitan_steps(lines, stated_run)
     if not steps:
         raise SpecError(
             "no step line found: expected 'elapsed time per iteration (ms): ...' (Megatron-LM) or "
@@ -133,7 +133,7 @@ def _observation(name: str, steps: Mapping[int, float], lines: Sequence[str]) ->
     )
 
 
-def _megatron_steps(lines: Sequence[str], asked: Asked) -> Mapping[int, float]:
+def _megatron_steps(lines: Sequence[str], stated_run: StatedRun) -> Mapping[int, float]:
     """Seconds by iteration, of the lines with the batch size asked for.
 
     Raises:
@@ -146,21 +146,21 @@ def _megatron_steps(lines: Sequence[str], asked: Asked) -> Mapping[int, float]:
         if not found:
             continue
         batch = MEGATRON_BATCH.search(line, found.end())
-        if batch and int(batch["batch"]) != asked.global_batch_size:
+        if batch and int(batch["batch"]) != stated_run.global_batch_size:
             others.add(int(batch["batch"]))
         else:
             _add(steps, found["number"], float(found["ms"]) / 1000)
     if others and not steps:
         raise SpecError(
             f"the log ran with global batch size {' and '.join(map(str, sorted(others)))}, "
-            f"asked for is {asked.global_batch_size}: correct --global-batch-size"
+            f"asked for is {stated_run.global_batch_size}: correct --global-batch-size"
         )
     return _by_step(steps)
 
 
-def _torchtitan_steps(lines: Sequence[str], asked: Asked) -> Mapping[int, float]:
+def _torchtitan_steps(lines: Sequence[str], stated_run: StatedRun) -> Mapping[int, float]:
     """Seconds by step: tokens of a step over tokens per second of all GPUs."""
-    tokens = asked.global_batch_size * asked.seq_length / asked.num_gpus
+    tokens = stated_run.global_batch_size * stated_run.seq_length / stated_run.num_gpus
     steps: dict[int, list[float]] = {}
     for found in filter(None, map(TORCHTITAN_STEP.search, lines)):
         rate = float(found["tokens"].replace(",", ""))

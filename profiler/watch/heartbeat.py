@@ -61,7 +61,7 @@ class Heart:
         """What was told last."""
         return self._beat
 
-    def tell(self, phase: Phase, **changes: str | int) -> None:
+    def report_phase(self, phase: Phase, **changes: str | int) -> None:
         """Write down a change of what this rank does."""
         with self._lock:
             update = {"phase": phase, "step": self._beat.step + 1, **changes}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, StreamPoint
 from trainplan.profiler.launch.session import main
-from trainplan.profiler.task import Item, Task
+from trainplan.profiler.task import Item, MeasurementTask
 
 
 def _copy(clock):
@@ -65,16 +65,16 @@ def _not_a_number(clock):
 
 
 def _tasks(request, place):
-    yield Task("copy", _copy)
-    yield Task("sum", _sum, together=True)
-    yield Task("unsupported", _unsupported, together=True)
-    yield Task("not a number", _not_a_number)
+    yield MeasurementTask("copy", _copy)
+    yield MeasurementTask("sum", _sum, together=True)
+    yield MeasurementTask("unsupported", _unsupported, together=True)
+    yield MeasurementTask("not a number", _not_a_number)
 
 
 def _faulty_tasks(request, place):
-    yield Task("before", _copy)
-    yield Task("fault", _faulty(request, place), together=True)
-    yield Task("after", _sum, together=True)
+    yield MeasurementTask("before", _copy)
+    yield MeasurementTask("fault", _faulty(request, place), together=True)
+    yield MeasurementTask("after", _sum, together=True)
 
 
 ITEMS = {

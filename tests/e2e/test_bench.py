@@ -15,7 +15,7 @@ from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
 from trainplan.costmodel.spec.training import TrainingSpec
 from trainplan.profiler.bench import ITEMS
-from trainplan.profiler.bench.layers.modules import Cut
+from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Place, Request
 
 torch = pytest.importorskip("torch", reason="the measurements need torch")
@@ -129,7 +129,7 @@ def formula(model, precision, tp):
     layout = Layout(tp=tp, zero_stage=0, micro_batch_size=2, sequence_parallel=False)
     machine = machine_of(job.cluster, job.training.precision)
     kinds = row_blocks(job, machine, traits_of(job), LayoutTable.of([layout]))
-    return (kinds.moe if model.moe else kinds.dense).kept_bytes[0]
+    return (kinds.moe if model.moe else kinds.dense).saved_bytes[0]
 
 
 @pytest.mark.parametrize("name", ["dense", "experts", "like GPT"])
@@ -214,7 +214,7 @@ def test_indices_of_the_router_are_little_in_a_model_of_real_width():
 @pytest.mark.parametrize("name", ["dense", "norms of heads"])
 def test_a_rank_of_two_holds_half_of_every_projection(name):
     def matrices(tp):
-        layer = Layer(tensors(CPU, "fp32"), MODELS[name], Cut(tp=tp), moe=False)
+        layer = Layer(tensors(CPU, "fp32"), MODELS[name], Sharding(tp=tp), moe=False)
         return sum(weight.numel() for weight in layer.parameters if weight.dim() > 1)
 
     assert matrices(2) * 2 == matrices(1)

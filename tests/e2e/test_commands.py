@@ -72,9 +72,11 @@ def imported_by(*arguments: str) -> set[str]:
 
 
 def ours_that_answer(modules: set[str]) -> set[str]:
-    rooms = {name for name in modules if name.count(".") >= 2 and name.startswith("trainplan.")}
-    assert any(name.startswith("trainplan.cli.") for name in rooms)
-    return {name for name in rooms if not name.startswith(("trainplan.cli.", LIGHT))}
+    layer_capacities = {
+        name for name in modules if name.count(".") >= 2 and name.startswith("trainplan.")
+    }
+    assert any(name.startswith("trainplan.cli.") for name in layer_capacities)
+    return {name for name in layer_capacities if not name.startswith(("trainplan.cli.", LIGHT))}
 
 
 @pytest.mark.parametrize("path", [(), *commands(group)], ids=" ".join)

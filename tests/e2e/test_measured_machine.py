@@ -20,7 +20,7 @@ from trainplan.profiler.bench.optimizer import running
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: run `make oracles`")
 from tests.oracles.decoder import Decoder  # noqa: E402
-from tests.oracles.live_bytes import kept_bytes  # noqa: E402
+from tests.oracles.live_bytes import saved_bytes  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 REPEATS = 5
@@ -115,7 +115,7 @@ def layer_bytes(model, micro_batch_size, seq_length):
     decoder = decoder_of(model)
     layer, table = decoder.layers[0], decoder.table(seq_length)
     x = torch.randn(micro_batch_size, seq_length, model.hidden_size, requires_grad=True)
-    return kept_bytes(partial(layer, x, table), [*layer.parameters(), table])
+    return saved_bytes(partial(layer, x, table), [*layer.parameters(), table])
 
 
 def estimated(profile, folder, model, micro_batch_size, seq_length):

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 
-def kept_bytes(run, owned):
+def saved_bytes(run, owned):
     """Bytes that `run` keeps for the backward pass beside the tensors in `owned`.
 
     Storages are counted, not views: a slice keeps the whole tensor it was cut from.

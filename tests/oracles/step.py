@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.oracles.decoder import Decoder
-from tests.oracles.live_bytes import LiveBytes, kept_bytes
+from tests.oracles.live_bytes import LiveBytes, saved_bytes
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402
@@ -29,7 +29,7 @@ def layer_kept_bytes(model, micro_batch_size, seq_length, *, fused=True):
         shape = (micro_batch_size, seq_length, model.hidden_size)
         x = torch.empty(shape, dtype=torch.bfloat16, requires_grad=True)
         owned = [*layer.parameters(), *(() if table is None else (table,))]
-        return kept_bytes(lambda: layer(x, table), owned)
+        return saved_bytes(lambda: layer(x, table), owned)
 
 
 class StepBytes(NamedTuple):

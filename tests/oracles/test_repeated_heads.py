@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.oracles.kernels import flash_attention
-from tests.oracles.live_bytes import kept_bytes
+from tests.oracles.live_bytes import saved_bytes
 from tests.oracles.shapes import SMALL, Case, changed
 from tests.oracles.test_selected import handed_bytes, layer_of
 from trainplan.costmodel.blocks.rows import row_blocks
@@ -50,14 +50,14 @@ def said_bytes(case, *, repeats=True):
     machine, traits = machine_of(cluster, training.precision), traits_of(job)
     if not repeats:
         traits = replace(traits, footprint=replace(traits.footprint, repeats_key_values=False))
-    return row_blocks(job, machine, traits, LayoutTable.of([layout])).dense.kept_bytes[0]
+    return row_blocks(job, machine, traits, LayoutTable.of([layout])).dense.saved_bytes[0]
 
 
 def eager_bytes(case, core):
     with FakeTensorMode():
         layer, x, table = layer_of(case)
         owned = [*layer.parameters(), table]
-        return kept_bytes(lambda: layer(x, table, core=core), owned)
+        return saved_bytes(lambda: layer(x, table, core=core), owned)
 
 
 def copied_bytes(case):

@@ -125,7 +125,7 @@ def said_bytes(case, *, compiled):
         recompute_modules=("torchtitan_selective_op",),
     )
     machine = machine_of(job.cluster, job.training.precision)
-    return row_blocks(job, machine, traits_of(job), LayoutTable.of([layout])).dense.kept_bytes[0]
+    return row_blocks(job, machine, traits_of(job), LayoutTable.of([layout])).dense.saved_bytes[0]
 
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.oracles.decoder import Decoder, torch
 from tests.oracles.kernels import fused_rms_norm
-from tests.oracles.live_bytes import LiveBytes, kept_bytes
+from tests.oracles.live_bytes import LiveBytes, saved_bytes
 from tests.oracles.shapes import SMALL, changed
 from tests.oracles.step import bf16_decoder, layer_kept_bytes
 from tests.oracles.test_saved_activations import SEED_BYTES
@@ -45,13 +45,13 @@ def test_real_tensors_are_kept_as_fake_ones_are():
         return kernel(query, key, value, is_causal=True)[0]
 
     layer = decoder.layers[0]
-    real = kept_bytes(lambda: layer(x, table, core), [*layer.parameters(), table])
+    real = saved_bytes(lambda: layer(x, table, core), [*layer.parameters(), table])
     assert real == layer_kept_bytes(model, 2, 64) - SEED_BYTES
 
 
 def test_a_slice_keeps_the_whole_tensor():
     whole = torch.zeros(2, 1000, requires_grad=True).exp()
-    assert kept_bytes(lambda: whole[:, :1].exp() + whole[:, 1:2].sin(), []) == 8000 + 8
+    assert saved_bytes(lambda: whole[:, :1].exp() + whole[:, 1:2].sin(), []) == 8000 + 8
 
 
 def test_live_bytes_rise_and_fall():

@@ -12,13 +12,13 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, split
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
-from trainplan.planner.space.uneven import may_split
-from trainplan.planner.stages.problem.problem import Splittable, splittables
+from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
+from trainplan.planner.space.uneven import allows_any_split
+from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 
 CLUSTERS = ("1x2:h100-sxm", "1x4:a100-sxm-40gb", "1x8:h100-sxm", "1x8:l4", "2x8:h100-sxm")
 RUNTIMES = ("megatron-lm", "torchtitan", "megatron-deepspeed")
@@ -49,7 +49,7 @@ def longer_chunks(own, last, *, first):
     return sorted(order, key=lambda chunk: own[chunk] in (0, last))
 
 
-def family(layers, stage_of):
+def branch(layers, stage_of):
     """Every split the search may choose, by the words of `planner.stages.solve.windows`."""
     pp, vpp = stage_of.shape
     if vpp == 1:
@@ -73,7 +73,7 @@ def family(layers, stage_of):
 class EverySplit:
     """A layout and all its splits."""
 
-    row: Splittable
+    row: StageProblem
     layers: np.ndarray
     seconds: np.ndarray
     """Step time of each split."""
@@ -85,7 +85,7 @@ class EverySplit:
         return self.used <= self.row.memory_bytes
 
     @property
-    def best_s(self):
+    def incumbent_s(self):
         return self.seconds[self.fits].min(initial=np.inf)
 
     @property
@@ -105,10 +105,10 @@ def number(job, table):
 def on_the_clock(job, table, memory_bytes=np.inf):
     """One layout with all its splits."""
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
-    row = splittables(job, machine, traits, table, memory_bytes)[0]
-    layers = np.array(family(job.model.num_hidden_layers, row.stage_of))
+    row = stage_problems(job, machine, traits, table, memory_bytes)[0]
+    layers = np.array(branch(job.model.num_hidden_layers, row.stage_of))
     many = table.take(np.zeros(len(layers), dtype=np.int64))
-    many = many.replaced(stages=objects(split(one) for one in layers.tolist()))
+    many = many.replaced(stages=objects(stage_specs(one) for one in layers.tolist()))
     used = price(job, machine, traits, many, merged=False).memory.used
     return EverySplit(row, layers, step_seconds(job, machine, traits, many), used)
 
@@ -143,17 +143,17 @@ def random_job(base, rng):
 def random_layouts(job, count, rng):
     """Random legal layouts of a job whose layers may be split freely, with few splits."""
     space, rules = Space(job), legality_rules(job)
-    sieve = Sieve(job, rules)
-    table = nodes(space, sieve).table
+    rule_filter = RuleFilter(job, rules)
+    table = nodes(space, rule_filter).table
     depth = rng.choice([2, 3, 4, 8], 3)
     table = some(table.take(np.isin(table.pp, depth)), 10 * count, rng)
     if not len(table):
         return table
-    table = skeletons(space, sieve, table).table
-    table = some(table.take(may_split(space.traits, table)), 5 * count, rng)
+    table = skeletons(space, rule_filter, table).table
+    table = some(table.take(allows_any_split(space.traits, table)), 5 * count, rng)
     if not len(table):
         return table
-    table = some(policies(space, table)[0], 5 * count, rng)
+    table = some(memory_policies(space, table)[0], 5 * count, rng)
     fractions = rng.choice([0.0, *space.traits.offloading.optimizer_fractions], len(table))
     table = table.replaced(offload_optimizer=fractions)
     for rule in rules:
@@ -175,9 +175,9 @@ def random_splits(base, count, seed):
 def every_layout_and_split(job, rules):
     """The grid of layouts that may be split freely, each with all its splits."""
     space = Space(job)
-    sieve = Sieve(job, rules)
-    table = skeletons(space, sieve, nodes(space, sieve).table).table
-    plain, _ = policies(space, table.take(may_split(space.traits, table)))
+    rule_filter = RuleFilter(job, rules)
+    table = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
+    plain, _ = memory_policies(space, table.take(allows_any_split(space.traits, table)))
     table = LayoutTable.concat(
         plain.replaced(offload_optimizer=np.full(len(plain), fraction))
         for fraction in space.traits.offloading.optimizer_fractions
@@ -194,7 +194,7 @@ def every_layout_and_split(job, rules):
 def stages_in(job, pp, vpp, schedule):
     """All splits of a shape, as columns hold them."""
     stage_of = placed(SCHEDULES[SCHEDULE_NAMES[schedule]].placement, pp, vpp)
-    return [split(layers) for layers in family(job.model.num_hidden_layers, stage_of)]
+    return [stage_specs(layers) for layers in branch(job.model.num_hidden_layers, stage_of)]
 
 
 def some(table, count, rng):

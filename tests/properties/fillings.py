@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 from hypothesis import strategies as st
 
-from trainplan.planner.solvers.layers.assignment import Filling
+from trainplan.planner.solvers.layers.assignment import LayerAssignment
 from trainplan.planner.solvers.layers.feasibility import allowed
 
 MOST_ANSWERS = 2000
@@ -84,7 +84,7 @@ def problems(draw):
         numbers = rng.integers(0, 6, shape).astype(np.float64) if whole else rng.random(shape)
         return numbers * (rng.random(shape) < 0.7)
 
-    return Filling(
+    return LayerAssignment(
         layers=layers,
         kind_of_way=(*range(kinds), *rng.integers(0, kinds, ways - kinds).tolist()),
         costs=coefficients(rows, stages, ways),
@@ -110,7 +110,7 @@ def pipeline(stages, layers, ways, dense=0, memory=1.0):
     weights, rank = 1.4 + 0.5 * of, np.arange(stages)
     ends = np.where(rank == 0, 0.003, np.where(rank == stages - 1, 0.017, 0.0))
     own = np.eye(stages)[:, :, None]
-    return Filling(
+    return LayerAssignment(
         layers=kinds,
         kind_of_way=tuple(of.tolist()),
         costs=np.concatenate([own * 63 * seconds + seconds, own * 0.002 * weights]),

@@ -18,7 +18,7 @@ from trainplan.costmodel.pipeline.bound import (
 )
 from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.step.timelines import simulate
 
@@ -96,7 +96,7 @@ def test_no_bound_exceeds_the_step_time_where_gradients_are_added(case, legal_ta
     for name in ("megatron-deepspeed", "nanotron"):
         here = job, machine, runtime(name)
         bound, simulated = price(*here, table).step_seconds, step_seconds(*here, table)
-        assert (floor_seconds(*here, table) <= bound * ROUNDING).all()
+        assert (node_bound_seconds(*here, table) <= bound * ROUNDING).all()
         assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 

@@ -6,10 +6,10 @@ import pytest
 from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
+from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
 
 JOBS = [
     ("llama3-8b", "2x8:h100-sxm", 64, 4096),
@@ -33,19 +33,19 @@ def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
     model, cluster, batch, sequence, name = case
     job = make_job(model, cluster, batch, sequence).model_copy(update={"runtime": name})
     machine, traits = machine_of(job.cluster, "bf16"), runtime(name)
-    space, sieve = Space(job), Sieve(job, legality_rules(job))
+    space, rule_filter = Space(job), RuleFilter(job, legality_rules(job))
     random = np.random.default_rng(7)
-    roots = nodes(space, sieve).table
+    roots = nodes(space, rule_filter).table
     for node in random.choice(len(roots), 40):
         root = roots.take(np.array([node]))
-        floor = floor_seconds(job, machine, traits, root)[0]
-        below = skeletons(space, sieve, root).table
+        node_bound = node_bound_seconds(job, machine, traits, root)[0]
+        below = skeletons(space, rule_filter, root).table
         if not len(below):
             continue
         skeleton = below.take(random.choice(len(below), 1))
         lean = price(job, machine, traits, skeleton)
-        assert floor <= lean.step_seconds[0] * (1 + 1e-12)
-        layouts, _ = policies(space, skeleton)
+        assert node_bound <= lean.step_seconds[0] * (1 + 1e-12)
+        layouts, _ = memory_policies(space, skeleton)
         some = layouts.take(random.choice(len(layouts), 6))
         some = some.replaced(
             offload_optimizer=random.choice(space.traits.offloading.optimizer_fractions, 6)

@@ -14,7 +14,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.evidence.calibration import Scalars
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import search
 
@@ -47,7 +47,7 @@ def priced(job, table, scalars):
 def test_bounds_hold_on_a_calibrated_machine(job, table, scalars):
     machine, steps = priced(job, table, scalars)
     bound = price(job, machine, traits_of(job), table).step_seconds
-    floor = floor_seconds(job, machine, traits_of(job), table)
+    floor = node_bound_seconds(job, machine, traits_of(job), table)
     assert (bound <= steps * (1 + 1e-9)).all()
     assert (floor <= bound * (1 + 1e-9)).all()
 

@@ -13,12 +13,12 @@ from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.search.result import Limits
+from trainplan.planner.search.result import SearchLimits
 from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import legality_rules, parse_choice
-from trainplan.planner.stages.heuristics import try_likely
-from trainplan.planner.stages.search import FreeSplits
-from trainplan.planner.stages.solve.tasks import Question
+from trainplan.planner.stages.heuristics import try_promising
+from trainplan.planner.stages.search import UnevenSearch
+from trainplan.planner.stages.solve.tasks import SplitContext
 from trainplan.planner.work.budget import Unlimited
 
 ROUNDING = 1 + 1e-9
@@ -83,15 +83,15 @@ class Small:
         return best
 
     def even(self, memory):
-        return Search(*self.surroundings, self.rules, Limits(memory, 1)).run(Unlimited())
+        return Search(*self.surroundings, self.rules, SearchLimits(memory, 1)).run(Unlimited())
 
-    def free(self, memory, below=np.inf, steps=None):
+    def uneven_result(self, memory, below=np.inf, steps=None):
         budget = Steps(MANY if steps is None else steps)
-        of = Question(*self.surroundings, traits_of(self.job), memory)
-        return FreeSplits(of, self.rules, below, budget).run()
+        of = SplitContext(*self.surroundings, traits_of(self.job), memory)
+        return UnevenSearch(of, self.rules, below, budget).run()
 
 
-best, even, free = cache(Small.best), cache(Small.even), cache(Small.free)
+best, even, uneven_result = cache(Small.best), cache(Small.even), cache(Small.uneven_result)
 
 
 @pytest.fixture(scope="module", params=CASES, name="small")
@@ -110,7 +110,7 @@ def _small(request, make_job):
 @pytest.mark.parametrize("share", SHARES)
 def test_the_best_split_of_all_layouts_is_found_and_proved(small, share):
     memory = small.memory(share)
-    found = free(small, memory)
+    found = uneven_result(small, memory)
     truth = pytest.approx(best(small, memory), rel=1e-9)
     assert found.step_time_s == found.lower_bound_s == truth
     traits = traits_of(small.job)
@@ -125,14 +125,14 @@ def test_the_best_split_of_all_layouts_is_found_and_proved(small, share):
 def test_free_splits_never_make_the_best_plan_worse(small, share):
     memory = small.memory(share)
     first = even(small, memory)
-    found = free(small, memory, first.value)
+    found = uneven_result(small, memory, first.value)
     assert found.step_time_s == pytest.approx(min(first.value, best(small, memory)), rel=1e-9)
     assert (found.table is None) == (found.step_time_s == first.value)
     assert found.lower_bound_s == pytest.approx(found.step_time_s, rel=1e-9)
 
 
 def test_more_memory_never_makes_the_best_split_worse(small):
-    times = [free(small, small.memory(share)).step_time_s for share in SHARES]
+    times = [uneven_result(small, small.memory(share)).step_time_s for share in SHARES]
     assert all(more <= less * ROUNDING for less, more in pairwise(times))
 
 
@@ -141,7 +141,7 @@ def test_more_memory_never_makes_the_best_split_worse(small):
 def test_a_search_cut_short_says_so_and_its_bound_still_holds(small, steps):
     memory = small.memory(0.1)
     below = even(small, memory).value
-    found, truth = free(small, memory, below, steps), min(below, best(small, memory))
+    found, truth = uneven_result(small, memory, below, steps), min(below, best(small, memory))
     assert found.lower_bound_s <= truth * ROUNDING
     assert truth <= found.step_time_s * ROUNDING
     if found.lower_bound_s == found.step_time_s:
@@ -153,11 +153,11 @@ def test_a_search_cut_short_says_so_and_its_bound_still_holds(small, steps):
 @pytest.mark.grid
 @pytest.mark.parametrize("may_open", [1, 2, 3])
 @pytest.mark.parametrize("share", SHARES)
-def test_what_is_tried_at_last_is_a_layout_and_leaves_the_bound_true(small, share, may_open):
+def test_what_is_tried_at_last_is_a_layout_and_leaves_the_bound_true(small, share, max_expanded):
     memory = small.memory(share)
-    of = Question(*small.surroundings, traits_of(small.job), memory)
-    run = FreeSplits(of, small.rules, np.inf, Unlimited())
-    found, truth = run.run(may_open, at_last=try_likely), best(small, memory)
+    of = SplitContext(*small.surroundings, traits_of(small.job), memory)
+    run = UnevenSearch(of, small.rules, np.inf, Unlimited())
+    found, truth = run.run(max_expanded, at_last=try_promising), best(small, memory)
     assert found.lower_bound_s <= truth * ROUNDING
     assert truth <= found.step_time_s * ROUNDING
     if found.table is not None:

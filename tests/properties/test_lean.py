@@ -8,17 +8,17 @@ from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.estimate import price
 from trainplan.planner.search.memory_bounds import (
-    CLASSES,
-    ends,
+    POLICY_CLASSES,
+    class_extremes,
     policies_of,
     skeleton_bytes,
     states_bytes,
 )
 from trainplan.planner.search.objective import StepTime
 from trainplan.planner.search.pool import Pool
-from trainplan.planner.search.tasks import Asked, PriceClasses
+from trainplan.planner.search.tasks import PriceClasses, PricingContext
 from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
+from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
 from trainplan.planner.space.policies import POLICY_COLUMNS
 from trainplan.planner.work.budget import Unlimited
 
@@ -41,11 +41,11 @@ class Case:
         job = job.model_copy(update={"may_offload_activations": True})
         self.job, self.machine, self.traits = job, machine_for(job), traits_of(job)
         self.rules, self.space = legality_rules(job), Space(job)
-        sieve = Sieve(job, self.rules)
-        every = skeletons(self.space, sieve, nodes(self.space, sieve).table).table
+        rule_filter = RuleFilter(job, self.rules)
+        every = skeletons(self.space, rule_filter, nodes(self.space, rule_filter).table).table
         rows = np.random.default_rng(7).choice(len(every), min(SOME, len(every)), replace=False)
         self.skeletons = every.take(rows)
-        table, owner = policies(self.space, self.skeletons)
+        table, owner = memory_policies(self.space, self.skeletons)
         fractions = self.space.traits.offloading.optimizer_fractions
         self.owner = np.tile(owner, len(fractions))
         self.table = LayoutTable.concat(
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def num_classes(self):
-        return len(CLASSES) + bool(self.space.offloads)
+        return len(POLICY_CLASSES) + bool(self.space.offloads)
 
     def price(self, table):
         return price(self.job, self.machine, self.traits, table)
@@ -80,17 +80,17 @@ def test_no_layout_uses_less_than_its_skeleton_is_said_to_need(case, least):
 
 def test_a_class_that_is_left_out_holds_no_layout_that_fits_and_wins(case):
     used, seconds = case.priced.memory.used, case.priced.step_seconds
-    fast, lean = ends(case.space, case.skeletons)
+    fast, min_memory = class_extremes(case.space, case.skeletons)
     own = np.tile(np.arange(len(case.skeletons)), case.num_classes)
     fractions = np.full(len(own), max(case.space.traits.offloading.optimizer_fractions))
     left_out = 0
     for share in (0.05, 0.3, 0.8):
         memory, below = np.quantile(used, share), np.quantile(seconds, share)
-        asked = Asked(case.job, case.machine, case.traits, StepTime(), float(memory))
-        bound = PriceClasses(asked, fast, lean, fractions)(Unlimited())
-        kept = Pool(lean, bound, own).below(float(below))
+        asked = PricingContext(case.job, case.machine, case.traits, StepTime(), float(memory))
+        bound = PriceClasses(asked, fast, min_memory, fractions)(Unlimited())
+        kept = Pool(min_memory, bound, own).prune(float(below))
         table, row = policies_of(case.space, kept.table)
-        known = {key(table, i, kept.family[row[i]]): kept.bound[row[i]] for i in range(len(table))}
+        known = {key(table, i, kept.branch[row[i]]): kept.bound[row[i]] for i in range(len(table))}
         for i in np.flatnonzero((used <= memory) & (seconds < below)).tolist():
             bound = known[key(case.table, i, case.owner[i])]
             assert bound <= seconds[i] * ROUNDING

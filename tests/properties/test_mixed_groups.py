@@ -18,22 +18,26 @@ from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout, StageSpec, split
+from trainplan.costmodel.spec.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.step.heterogeneous import price_mixed
+from trainplan.costmodel.step.heterogeneous import price_heterogeneous
 from trainplan.costmodel.step.simulate import explicit, step_seconds
 from trainplan.costmodel.step.timelines import rank_ends
 from trainplan.planner.search.pool import Pool
 from trainplan.planner.space.choices import broken_rules, legality_rules
 from trainplan.planner.space.grid import NODE_COLUMNS, Space
 from trainplan.planner.stages.heterogeneous.bounds import (
-    InGroups,
+    Grouped,
     may_fit,
     steady_bound,
     throughput_bound,
 )
-from trainplan.planner.stages.heterogeneous.classes import Asked, along_paths, classes_in_groups
-from trainplan.planner.stages.heterogeneous.windows import Below, path_bound, window_bound
+from trainplan.planner.stages.heterogeneous.classes import (
+    BoundingContext,
+    along_paths,
+    classes_in_groups,
+)
+from trainplan.planner.stages.heterogeneous.windows import SplitLimits, path_bound, window_bound
 from trainplan.planner.work.budget import Unlimited
 
 RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")
@@ -98,7 +102,7 @@ def some_layout(job, rng, *, adapting):
         zero_stage=rng.choice(traits.sharding.zero_stages),
         recompute="full" if again else "none",
         **again,
-        stages=split(counts.tolist()),
+        stages=stage_specs(counts.tolist()),
     )
 
 
@@ -137,9 +141,9 @@ def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
     job, machine, traits, table = in_groups(question, layout)
     seconds = float(step_seconds(job, machine, traits, table)[0])
     plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
-    of = InGroups.of(job, machine, traits, plain)
+    of = Grouped.of(job, machine, traits, plain)
     longest = max(stage.layers for stage in layout.stages)
-    again = of.again_of(np.array([float(longest)]))
+    again = of.recomputed_share_of(np.array([float(longest)]))
     assert steady_bound(of, order, again)[0] <= seconds * (1 + 1e-9)
 
 
@@ -151,11 +155,13 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurri
     if not alike(layout):
         return
     seconds = float(step_seconds(job, machine, traits, table)[0])
-    of = InGroups.of(job, machine, traits, without_stages(layout))
+    of = Grouped.of(job, machine, traits, without_stages(layout))
     cutoff = seconds * (1 + 1e-9) if hurried else np.inf
-    below = Below(tightest(price_mixed(job, machine, traits, table), machine), cutoff)
+    split_limits = SplitLimits(
+        tightest(price_heterogeneous(job, machine, traits, table), machine), cutoff
+    )
     for bound in (window_bound, path_bound):
-        found = bound(of, order, of.again(cutoff), below, updates=updates)
+        found = bound(of, order, of.recomputed_share(cutoff), split_limits, updates=updates)
         assert found[0] <= seconds * (1 + 1e-9)
 
 
@@ -164,13 +170,16 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurri
 def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_adds(asked):
     question, layout, order = asked
     job, machine, traits, _ = in_groups(question, layout)
-    of = InGroups.of(job, machine, traits, without_stages(layout))
-    below, again = Below(0.0, np.inf), of.again(np.inf)
+    of = Grouped.of(job, machine, traits, without_stages(layout))
+    split_limits, again = SplitLimits(0.0, np.inf), of.recomputed_share(np.inf)
     window, path = (
-        bound(of, order, again, below, updates=True)[0] for bound in (window_bound, path_bound)
+        bound(of, order, again, split_limits, updates=True)[0]
+        for bound in (window_bound, path_bound)
     )
     assert window <= path
-    assert window_bound(of, order, again, below, updates=False)[0] < window or np.isinf(window)
+    assert window_bound(of, order, again, split_limits, updates=False)[0] < window or np.isinf(
+        window
+    )
 
 
 @settings(max_examples=30)
@@ -179,9 +188,9 @@ def test_no_layout_below_a_node_is_faster_than_the_node(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
     node = {name: getattr(layout, name) for name in NODE_COLUMNS}
-    floor = throughput_bound(InGroups.of(job, machine, traits, LayoutTable.of([Layout(**node)])))
-    of = InGroups.of(job, machine, traits, without_stages(layout))
-    assert floor[0] <= steady_bound(of, order, of.again(np.inf))[0] * (1 + 1e-9)
+    floor = throughput_bound(Grouped.of(job, machine, traits, LayoutTable.of([Layout(**node)])))
+    of = Grouped.of(job, machine, traits, without_stages(layout))
+    assert floor[0] <= steady_bound(of, order, of.recomputed_share(np.inf))[0] * (1 + 1e-9)
     assert floor[0] <= float(step_seconds(job, machine, traits, table)[0]) * (1 + 1e-9)
 
 
@@ -229,7 +238,7 @@ def test_a_slower_join_never_helps(asked, factor):
 def test_a_faster_group_never_hurts(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
-    (ran,) = price_mixed(job, machine, traits, table).pipelines
+    (ran,) = price_heterogeneous(job, machine, traits, table).pipelines
     share = np.where([stage.group == order[0] for stage in layout.stages], 1 / 1.5, 1.0)
     quicker = StageSeconds(
         ran.seconds.forward * share, ran.seconds.backward * share, ran.seconds.weight * share
@@ -244,9 +253,9 @@ def test_a_faster_group_never_hurts(asked):
 def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
-    mixed = price_mixed(job, machine, traits, table)
+    mixed = price_heterogeneous(job, machine, traits, table)
     plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
-    of = InGroups.of(job, machine, traits, plain)
+    of = Grouped.of(job, machine, traits, plain)
     alike = np.ptp([stage.layers for stage in layout.stages]) <= 1 or layout.vpp == 1
     if mixed.fits(machine, 0.0)[0] and alike:
         assert may_fit(of, order, 0.0, np.inf)[0]
@@ -258,16 +267,16 @@ def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
     seconds = float(step_seconds(job, machine, traits, table)[0])
-    mixed = price_mixed(job, machine, traits, table)
+    mixed = price_heterogeneous(job, machine, traits, table)
     margin = tightest(mixed, machine)
     plain = {"stages": None, "recompute": "none", "recompute_method": None}
     skeleton = layout.model_copy(update={**plain, "recompute_num_layers": None})
     pool = Pool(LayoutTable.of([skeleton]), np.zeros(1), np.zeros(1, dtype=int))
     rules = legality_rules(job)
-    known = Asked(
+    known = BoundingContext(
         Space(job),
         rules,
-        lambda rows: InGroups.of(job, machine, traits, rows),
+        lambda rows: Grouped.of(job, machine, traits, rows),
         margin,
         seconds * (1 + 1e-9),
         Unlimited(),

@@ -9,7 +9,7 @@ from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.goals.pareto import PAIRS, pareto
@@ -102,14 +102,14 @@ def test_no_layout_within_the_slack_has_more_headroom(priced_job, everything, ca
 
 def test_more_slack_never_means_less_headroom(make_job):
     job = make_job("llama3-8b", "1x8:h100-sxm", 32, 4096)
-    free = [
+    uneven_result = [
         search(
             job, SearchOptions(objective="memory", slack=slack, only_answer=True)
         ).best.estimate.memory.headroom_bytes
         for slack in (0.0, 0.05, 0.2)
     ]
-    assert free == sorted(free)
-    assert free[0] < free[-1]
+    assert uneven_result == sorted(uneven_result)
+    assert uneven_result[0] < uneven_result[-1]
 
 
 def deadlines(known, steps):
@@ -203,7 +203,7 @@ def test_no_bound_of_the_energy_exceeds_its_true_value(make_job, model, runtime)
     rng = np.random.default_rng(7)
     table = table.take(rng.choice(len(table), size=3000))
     objective = StepEnergy(energy_of(job, machine, traits))
-    floor = objective.floor(table, floor_seconds(job, machine, traits, table))
+    floor = objective.node_bound(table, node_bound_seconds(job, machine, traits, table))
     bound = objective.bound(price(job, machine, traits, table))
     value = objective.value(table, step_seconds(job, machine, traits, table))
     assert (floor <= bound * (1 + 1e-12)).all()

@@ -12,7 +12,7 @@ from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space.choices import legality_rules
 from trainplan.planner.stages.problem.in_transit import ANYWHERE, first_layers, least_in_transit
@@ -91,7 +91,7 @@ def test_bounds_hold_where_passes_wait_for_copies(case, legal_table, seed, speed
     table = table.take(np.flatnonzero(count * table.pp * table.vpp <= 2000)[:12])
     if not len(table):
         return
-    floor = floor_seconds(job, machine, traits, table)
+    floor = node_bound_seconds(job, machine, traits, table)
     bound = price(job, machine, traits, table).step_seconds
     assert (floor <= bound * ROUNDING).all()
     assert (bound <= step_seconds(job, machine, traits, table) * ROUNDING).all()

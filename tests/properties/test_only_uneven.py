@@ -12,7 +12,7 @@ from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.after_even import OnlyUneven
 from trainplan.planner.space.choices import legality_rules, parse_choice, rules_of_grid
-from trainplan.planner.stages.solve.tasks import Question
+from trainplan.planner.stages.solve.tasks import SplitContext
 
 CASES = {
     "dense": ("small-dense", 4, "1x4:l4", "megatron-lm", ("pp=2", "cp=1")),
@@ -45,7 +45,7 @@ def test_the_best_split_that_is_not_even_is_found(make_job, case):
     seconds = step_seconds(job, machine, traits, table)
     for share in SHARES:
         memory = float(np.quantile(used, share, method="lower"))
-        of = Question(job, machine, traits, memory)
+        of = SplitContext(job, machine, traits, memory)
         found = OnlyUneven(of, rules, np.inf, Steps()).run()
         best = seconds[used <= memory].min()
         assert found.step_time_s == pytest.approx(best)

@@ -24,7 +24,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Timing,
 )
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.node_bound import floor_seconds
+from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.profiler.fit.points import fitted
@@ -161,7 +161,7 @@ def test_bounds_hold_on_a_profiled_machine(job, table, data):
     machine = machine_for(job, Measured(profile=profile(points)))
     explicit = step_seconds(job, machine, traits_of(job), table)
     bound = price(job, machine, traits_of(job), table).step_seconds
-    floor = floor_seconds(job, machine, traits_of(job), table)
+    floor = node_bound_seconds(job, machine, traits_of(job), table)
     assert (bound <= explicit * (1 + 1e-9)).all()
     assert (floor <= bound * (1 + 1e-9)).all()
 

@@ -26,7 +26,7 @@ from trainplan.costmodel.schedules.program import (
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds, run
 from trainplan.costmodel.schedules.timeline.lower_bounds import (
     NO_STAGE,
-    Limits,
+    ScheduleLimits,
     makespan_lower_bound,
     program_lower_bound,
 )
@@ -69,7 +69,7 @@ class Job(NamedTuple):
 
     def bound(self, memory: int | None = None, held: IntMatrix | None = None) -> float:
         """The bound for one limit, or for one a rank."""
-        limits = Limits(self.p2p, memory if held is None else held, self.splits)
+        limits = ScheduleLimits(self.p2p, memory if held is None else held, self.splits)
         return makespan_lower_bound(self.stages, self.seconds, self.microbatches, limits)
 
 

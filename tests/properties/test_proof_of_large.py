@@ -43,15 +43,15 @@ def test_a_bound_with_terms_left_out_is_no_higher(name, monkeypatch):
         seconds = uneven(program, random)
         whole = program_lower_bound(program, seconds, p2p)
         with monkeypatch.context() as patch:
-            patch.setattr(earliest, "MOST_WAITS", 0)
-            patch.setattr(ends, "MOST_TASKS", 0)
+            patch.setattr(earliest, "MOST_ARCS", 0)
+            patch.setattr(ends, "MOST_OPS", 0)
             part = program_lower_bound(program, seconds, p2p)
         assert 0 < part <= whole * ROUNDING <= run(program, seconds, p2p).makespan * ROUNDING**2
 
 
 def test_large_programs_are_still_proved(monkeypatch):
-    monkeypatch.setattr(earliest, "MOST_WAITS", 0)
-    monkeypatch.setattr(ends, "MOST_TASKS", 0)
+    monkeypatch.setattr(earliest, "MOST_ARCS", 0)
+    monkeypatch.setattr(ends, "MOST_OPS", 0)
     for name, pp, vpp, m in (("gpipe", 4, 1, 8), ("1f1b", 4, 1, 8), ("interleaved", 4, 2, 8)):
         program = program_for(name, Shape(pp, vpp, m))
         one = np.ones((1, pp * vpp))

@@ -16,7 +16,7 @@ from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space.choices import legality_rules, parse_choice
-from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
+from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
 
 TRAITS = runtime("megatron-lm")
 ROUNDING = 1 + 1e-9
@@ -59,9 +59,9 @@ def jobs(draw):
 def all_layouts(job):
     """Every legal layout, and the number of its skeleton."""
     space, rules = Space(job), legality_rules(job)
-    sieve = Sieve(job, rules)
-    below = skeletons(space, sieve, nodes(space, sieve).table).table
-    table, owner = policies(space, below)
+    rule_filter = RuleFilter(job, rules)
+    below = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
+    table, owner = memory_policies(space, below)
     fractions = space.traits.offloading.optimizer_fractions
     whole = LayoutTable.concat(
         table.replaced(offload_optimizer=np.full(len(table), f)) for f in fractions

@@ -27,7 +27,7 @@ from trainplan.planner.space.choices import (
     parse_choice,
     rules_of_grid,
 )
-from trainplan.planner.space.grid import Sieve, Space, nodes, policies, skeletons
+from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
 from trainplan.planner.work.budget import Unlimited
 
 JOBS = [
@@ -40,8 +40,10 @@ JOBS = [
 def every_legal_layout(job):
     """The grid without any pruning."""
     space, rules = Space(job), legality_rules(job)
-    sieve = Sieve(job, rules)
-    table, _ = policies(space, skeletons(space, sieve, nodes(space, sieve).table).table)
+    rule_filter = RuleFilter(job, rules)
+    table, _ = memory_policies(
+        space, skeletons(space, rule_filter, nodes(space, rule_filter).table).table
+    )
     copies = [
         table.replaced(offload_optimizer=np.full(len(table), fraction))
         for fraction in space.traits.offloading.optimizer_fractions
@@ -121,12 +123,12 @@ def assert_best_of_all(job, memory_gib):
 def test_a_grid_is_counted_to_the_last_layout(make_job, name):
     job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"runtime": name})
     space, rules = Space(job), legality_rules(job)
-    sieve = Sieve(job, rules)
-    roots = nodes(space, sieve)
-    assert roots.weight.sum() + sum(sieve.refused.values()) == space.size
-    rows = skeletons(space, sieve, roots.table)
-    assert rows.weight.sum() + sum(sieve.refused.values()) == space.size
-    table, _ = policies(space, rows.table)
+    rule_filter = RuleFilter(job, rules)
+    roots = nodes(space, rule_filter)
+    assert roots.weight.sum() + sum(rule_filter.refused.values()) == space.size
+    rows = skeletons(space, rule_filter, roots.table)
+    assert rows.weight.sum() + sum(rule_filter.refused.values()) == space.size
+    table, _ = memory_policies(space, rows.table)
     assert len(table) * len(space.traits.offloading.optimizer_fractions) == rows.weight.sum()
 
 

@@ -15,7 +15,7 @@ from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.spec.training import TrainingSpec
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import price
-from trainplan.planner.stages.bounds.layer_capacity import Limits, may_fit, rooms
+from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
 from trainplan.planner.stages.solve.batch import ManySplits
 
 UNIFORM = {"recompute": "full", "recompute_method": "uniform"}
@@ -69,8 +69,8 @@ def test_whatever_fits_is_not_refused(case):
     costs = block_costs(job, machine, traits, priced)
     every = on_the_clock(job, table)
     for number, bytes_ in enumerate((every.used * (1 + 1e-9)).tolist()):
-        limits = Limits(bytes_, 1e9)
-        room = rooms(job, priced, costs, np.array([0]), limits)
+        limits = RankLimits(bytes_, 1e9)
+        room = layer_capacities(job, priced, costs, np.array([0]), limits)
         assert may_fit(job, room)[0], every.layers[number]
         splits = ManySplits(with_memory(every, bytes_).row, every.layers[[number]])
         assert splits.may_fit()[0], every.layers[number]

@@ -13,20 +13,30 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import price, with_overhead, without_overhead
-from trainplan.planner.search.memory_bounds import ends, policies_of
+from trainplan.planner.search.memory_bounds import class_extremes, policies_of
 from trainplan.planner.solvers.layers.feasibility import allowed
 from trainplan.planner.space.grid import Space
 from trainplan.planner.space.policies import POLICY_COLUMNS
-from trainplan.planner.stages.bounds.layer_capacity import Limits, may_fit, rooms, states_may_fit
+from trainplan.planner.stages.bounds.layer_capacity import (
+    RankLimits,
+    layer_capacities,
+    may_fit,
+    states_may_fit,
+)
 from trainplan.planner.stages.bounds.mean_paths import seed_paths
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound
 from trainplan.planner.stages.solve import best_split as split
 from trainplan.planner.stages.solve.batch import ManySplits
-from trainplan.planner.stages.solve.best_split import best_split, judge, with_split
+from trainplan.planner.stages.solve.best_split import best_split, simulate_splits, with_stages
 from trainplan.planner.stages.solve.enumeration import shorter_splits
 from trainplan.planner.stages.solve.master import Master
-from trainplan.planner.stages.solve.tasks import BoundClasses, BoundLayouts, BoundPolicies, Question
+from trainplan.planner.stages.solve.tasks import (
+    BoundClasses,
+    BoundLayouts,
+    BoundPolicies,
+    SplitContext,
+)
 from trainplan.planner.stages.solve.windows import windows
 from trainplan.planner.work.budget import Unlimited
 
@@ -34,7 +44,7 @@ ROUNDING = 1 + 1e-12
 LAYOUTS = 3
 """Of one job."""
 seeds = st.integers(0, 2**32 - 1)
-thorough = settings(max_examples=4)
+exhaustive = settings(max_examples=4)
 
 
 @pytest.fixture(scope="module", params=["small-dense", "small-moe"], name="base")
@@ -45,54 +55,54 @@ def _base(request, make_job):
 def cutoffs(one):
     """Step times to beat: any, those of some splits, and one that only the best one beats."""
     times = np.quantile(one.seconds, [0.3, 0.8]).tolist()
-    return [np.inf, one.best_s * (1 + 1e-6), *times]
+    return [np.inf, one.incumbent_s * (1 + 1e-6), *times]
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_a_judged_split_costs_what_an_estimate_says(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
-        judged = judge(one.row, one.layers)
-        np.testing.assert_allclose(judged.step_time_s, one.seconds, rtol=1e-12)
-        assert (judged.fits == one.fits).all(), one
+        simulated = simulate_splits(one.row, one.layers)
+        np.testing.assert_allclose(simulated.step_time_s, one.seconds, rtol=1e-12)
+        assert (simulated.fits == one.fits).all(), one
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_the_critical_path_is_as_long_as_the_step(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
-        splits, paths = ManySplits(one.row, one.layers), judge(one.row, one.layers).paths
+        splits, paths = ManySplits(one.row, one.layers), simulate_splits(one.row, one.layers).paths
         lengths = paths.seconds(splits.seconds, np.full(len(splits), one.row.p2p))
         own = np.diag(lengths + splits.traffic[:, paths.rank]) + splits.update
         np.testing.assert_allclose(with_overhead(one.row.machine, own), one.seconds, rtol=1e-9)
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_no_known_path_is_longer_than_the_step(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         splits = ManySplits(one.row, one.layers)
         known = seed_paths(one.row.pipeline)
-        few = known.joined(judge(one.row, one.layers[::7]).paths)
+        few = known.joined(simulate_splits(one.row, one.layers[::7]).paths)
         assert (splits.bound(few) <= one.seconds * ROUNDING).all(), one
-        every = known.joined(judge(one.row, one.layers).paths)
+        every = known.joined(simulate_splits(one.row, one.layers).paths)
         np.testing.assert_allclose(splits.bound(every), one.seconds, rtol=1e-9)
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_a_split_that_fits_is_not_refused_by_its_memory(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         assert ManySplits(one.row, one.layers).may_fit()[one.fits].all(), one
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_a_filling_allows_what_fits_and_never_values_it_above_its_step(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         row = one.row
-        paths = seed_paths(row.pipeline).joined(judge(row, one.layers[::5]).paths)
-        problem = Master(row).filling(paths, one.layers.min(axis=0), one.layers.max(axis=0))
+        paths = seed_paths(row.pipeline).joined(simulate_splits(row, one.layers[::5]).paths)
+        problem = Master(row).assignment(paths, one.layers.min(axis=0), one.layers.max(axis=0))
         blocks = ManySplits(row, one.layers).blocks.astype(np.int64)
         for i in np.linspace(0, len(one.layers) - 1, 12).astype(int).tolist():
             counts = blocks[i][:, list(row.kinds)]
@@ -101,12 +111,12 @@ def test_a_filling_allows_what_fits_and_never_values_it_above_its_step(base, see
             assert allowed(problem, counts) or not one.fits[i], one
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_windows_hold_every_split_that_fits_and_is_faster(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         paths = seed_paths(one.row.pipeline)
-        more = paths.joined(judge(one.row, one.layers[::5]).paths)
+        more = paths.joined(simulate_splits(one.row, one.layers[::5]).paths)
         for cutoff in cutoffs(one):
             value = without_overhead(one.row.machine, cutoff)
             for known, memory in ((paths, True), (more, True), (more, False)):
@@ -128,7 +138,7 @@ def test_windows_hold_every_split_that_fits_and_is_faster(base, seed):
                 assert set(map(tuple, one.layers[wins].tolist())) <= shorter <= every
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
@@ -145,35 +155,35 @@ def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
             costs = block_costs(job, machine, traits, priced)
             for cutoff in cutoffs(one):
                 faster = one.seconds[one.seconds * EQUALS < cutoff].min(initial=np.inf)
-                limits = Limits(np.inf, without_overhead(machine, cutoff))
+                limits = RankLimits(np.inf, without_overhead(machine, cutoff))
                 bound = split_bound(
                     job, machine, traits, priced, costs, limits=limits, pool=PathPool()
                 )[0]
                 assert bound <= faster * ROUNDING, (one, cutoff)
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_no_split_is_faster_than_the_bound_of_its_class_of_policies(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         row, space = one.row, Space(one.row.job)
-        lean = ends(
+        min_memory = class_extremes(
             space, row.table.replaced(**dict.fromkeys(POLICY_COLUMNS, np.zeros(1, np.int64)))
         )[1]
-        policies, classes = policies_of(space, lean)
+        policies, classes = policies_of(space, min_memory)
         same = [getattr(policies, name) == getattr(row.table, name) for name in POLICY_COLUMNS]
         own = classes[np.all(same, axis=0)]
         assert len(own) == 1, one
-        asked = Question(row.job, row.machine, row.traits, row.memory_bytes)
+        asked = SplitContext(row.job, row.machine, row.traits, row.memory_bytes)
         for cutoff in cutoffs(one):
             wins = one.fits & (one.seconds * EQUALS < cutoff)
             for bounds in (BoundClasses, BoundPolicies, BoundLayouts):
-                table = lean.take(own) if bounds is BoundClasses else row.table
+                table = min_memory.take(own) if bounds is BoundClasses else row.table
                 bound = bounds(asked, table, cutoff, PathPool())(Unlimited())[0]
                 assert bound <= one.seconds[wins].min(initial=np.inf) * ROUNDING, (one, cutoff)
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
@@ -183,10 +193,10 @@ def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
         for cutoff in cutoffs(one):
             if not (one.fits & (one.seconds * EQUALS < cutoff)).any():
                 continue
-            limits = Limits(one.row.memory_bytes, without_overhead(machine, cutoff))
+            limits = RankLimits(one.row.memory_bytes, without_overhead(machine, cutoff))
             asked = job, priced, costs, np.array([0]), limits
             assert states_may_fit(*asked)[0], (one, cutoff)
-            assert may_fit(job, rooms(*asked))[0], (one, cutoff)
+            assert may_fit(job, layer_capacities(*asked))[0], (one, cutoff)
 
 
 def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
@@ -198,7 +208,7 @@ def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
     one = on_the_clock(job, table)
     machine, traits = one.row.machine, one.row.traits
     priced = price(job, machine, traits, table)
-    costs, limits = block_costs(job, machine, traits, priced), Limits(np.inf, np.inf)
+    costs, limits = block_costs(job, machine, traits, priced), RankLimits(np.inf, np.inf)
     bound = split_bound(job, machine, traits, priced, costs, limits=limits, pool=PathPool())
     assert bound[0] <= one.seconds.min() * ROUNDING
 
@@ -206,18 +216,20 @@ def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
 def test_a_rank_that_may_be_empty_is_not_refused_without_layers(make_job):
     layout = Layout(pp=2, vpp=2, schedule="zb-v")
     one = on_the_clock(make_job("small-dense", "1x2:l4"), LayoutTable.of([layout]))
-    ends, inner = with_memory(one, 0.0).row.memory_needs.constants  # the first rank holds both ends
-    assert ends == 0 < inner
+    class_extremes, inner = with_memory(
+        one, 0.0
+    ).row.memory_needs.constants  # the first rank holds both ends
+    assert class_extremes == 0 < inner
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_the_best_split_is_what_brute_force_finds(base, seed):
     pool = PathPool()
     for one in random_splits(base, LAYOUTS, seed):
         for cutoff in cutoffs(one):
             found = best_split(one.row, pool, cutoff, Unlimited())
-            best = pytest.approx(min(one.best_s, cutoff), rel=1e-9)
+            best = pytest.approx(min(one.incumbent_s, cutoff), rel=1e-9)
             assert min(found.step_time_s, cutoff) == best == found.lower_bound_s, (one, cutoff)
             if found.layers is None:
                 assert found.step_time_s == np.inf
@@ -225,11 +237,11 @@ def test_the_best_split_is_what_brute_force_finds(base, seed):
             same = (one.layers == found.layers).all(axis=1)
             assert one.fits[same].all()
             assert one.seconds[same] == pytest.approx(found.step_time_s, rel=1e-12)
-            layout = with_split(one.row.table, found.layers).row(0)
+            layout = with_stages(one.row.table, found.layers).row(0)
             assert tuple(stage.layers for stage in layout.stages) == found.layers
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_a_split_looked_for_near_its_bound_is_bounded_by_what_brute_force_finds(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
@@ -238,7 +250,7 @@ def test_a_split_looked_for_near_its_bound_is_bounded_by_what_brute_force_finds(
             enough = min(share * float(one.seconds.min()), slowest)
             with patch.object(split, "FEW", 0):
                 found = best_split(one.row, PathPool(), 2 * slowest, Unlimited(), enough)
-            assert found.lower_bound_s <= one.best_s * ROUNDING, one
-            assert found.lower_bound_s >= min(one.best_s, enough) / ROUNDING, one
+            assert found.lower_bound_s <= one.incumbent_s * ROUNDING, one
+            assert found.lower_bound_s >= min(one.incumbent_s, enough) / ROUNDING, one
             if found.step_time_s < np.inf:
-                assert found.step_time_s >= one.best_s / ROUNDING, one
+                assert found.step_time_s >= one.incumbent_s / ROUNDING, one

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.properties.every_split import family, random_job, random_layouts
+from tests.properties.every_split import branch, random_job, random_layouts
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
@@ -23,8 +23,8 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.solvers.layers.feasibility import allowed
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
-from trainplan.planner.stages.problem.problem import splittables
-from trainplan.planner.stages.solve.best_split import judge_stages
+from trainplan.planner.stages.problem.problem import stage_problems
+from trainplan.planner.stages.solve.best_split import simulate_stages
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, fits
 from trainplan.planner.work.budget import Unlimited
@@ -35,7 +35,7 @@ LAYOUTS = 3
 MOST = 200
 """Choices of one layout."""
 seeds = st.integers(0, 2**32 - 1)
-thorough = settings(max_examples=4)
+exhaustive = settings(max_examples=4)
 
 
 @pytest.fixture(scope="module", params=["small-dense", "small-moe"], name="base")
@@ -52,9 +52,9 @@ class EveryChoice:
     again: np.ndarray
 
     @cached_property
-    def judged(self):
+    def simulated(self):
         pairs = zip(self.layers, self.again, strict=True)
-        return judge_stages(self.row, [stages_with(*pair) for pair in pairs])
+        return simulate_stages(self.row, [stages_with(*pair) for pair in pairs])
 
     @cached_property
     def blocks(self):
@@ -76,8 +76,8 @@ class EveryChoice:
         program = named_program(row.schedule, pp, vpp, min(microbatches, 6 * pp), EQUAL)
         kinds = list(row.kinds)
         inputs = np.full(len(kinds), one.input_bytes[0])
-        kept = self.blocks @ np.concatenate([one.kept_bytes[kinds, 0], inputs])
-        kept[:, -1] += row.ends[-1, MTP] * one.kept_bytes[MTP, 0]
+        kept = self.blocks @ np.concatenate([one.saved_bytes[kinds, 0], inputs])
+        kept[:, -1] += row.ends[-1, MTP] * one.saved_bytes[MTP, 0]
         none = np.zeros(row.num_stages)
         held = [peak_activation_bytes(program, none, stage) for stage in kept]
         state = (
@@ -88,11 +88,11 @@ class EveryChoice:
     @property
     def fits(self):
         room = (self.row.memory_bytes - self.row.outside_bytes) / RESERVE_FACTOR
-        return self.judged.fits & (self.allocated <= room * ROUNDING).all(axis=1)
+        return self.simulated.fits & (self.allocated <= room * ROUNDING).all(axis=1)
 
     @property
-    def best_s(self):
-        return self.judged.step_time_s[self.fits].min(initial=np.inf)
+    def incumbent_s(self):
+        return self.simulated.step_time_s[self.fits].min(initial=np.inf)
 
     def __repr__(self):
         row = self.row
@@ -117,11 +117,11 @@ def random_choices(base, seed, *, even):
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
     table = by_stage(random_layouts(job, LAYOUTS, rng))
     for i in range(len(table)):
-        row = splittables(job, machine, traits, table.take(np.array([i])), np.inf)[0]
+        row = stage_problems(job, machine, traits, table.take(np.array([i])), np.inf)[0]
         layouts = EvenLayouts(job, machine, traits, np.inf)
         layers = job.model.num_hidden_layers
         split = [tuple(layouts.even(*row.shape[:2]).tolist())]
-        every = choices(row, split if even else family(layers, row.stage_of))
+        every = choices(row, split if even else branch(layers, row.stage_of))
         if every is None:
             continue
         used = every.allocated.max(axis=1) * RESERVE_FACTOR + row.outside_bytes
@@ -131,10 +131,14 @@ def random_choices(base, seed, *, even):
 
 def cutoffs(one):
     """Step times to beat: any, that of the best, and that of some choice."""
-    return [np.inf, one.best_s * (1 + 1e-6), float(np.quantile(one.judged.step_time_s, 0.4))]
+    return [
+        np.inf,
+        one.incumbent_s * (1 + 1e-6),
+        float(np.quantile(one.simulated.step_time_s, 0.4)),
+    ]
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_stages_of_their_own_numbers_cost_what_an_estimate_says(base, seed):
     for one in random_choices(base, seed, even=True):
@@ -143,10 +147,10 @@ def test_stages_of_their_own_numbers_cost_what_an_estimate_says(base, seed):
         many = row.table.take(np.zeros(len(one.layers), dtype=np.int64))
         table = many.replaced(stages=objects(stages_with(*pair) for pair in pairs))
         seconds = step_seconds(row.job, row.machine, row.traits, table)
-        np.testing.assert_allclose(one.judged.step_time_s, seconds, rtol=1e-12)
+        np.testing.assert_allclose(one.simulated.step_time_s, seconds, rtol=1e-12)
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_a_rank_needs_at_least_what_its_estimate_says(base, seed):
     for one in random_choices(base, seed, even=False):
@@ -154,38 +158,38 @@ def test_a_rank_needs_at_least_what_its_estimate_says(base, seed):
         most = one.allocated.max(axis=1) * RESERVE_FACTOR + one.row.outside_bytes
         for i in np.linspace(0, len(most) - 1, 6).astype(int).tolist():
             tight = replace(roomy, memory_bytes=float(most[i]) * ROUNDING)
-            assert judge_stages(tight, [stages_with(one.layers[i], one.again[i])]).fits[0], one
+            assert simulate_stages(tight, [stages_with(one.layers[i], one.again[i])]).fits[0], one
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_a_filling_allows_every_choice_that_fits_and_values_none_above_its_step(base, seed):
     for one in random_choices(base, seed, even=False):
         row, pool = one.row, PathPool()
-        pool.add(row.pipeline, one.judged.paths.since(len(one.layers) // 2))
+        pool.add(row.pipeline, one.simulated.paths.since(len(one.layers) // 2))
         master = Master(row, by_stage=True)
-        problem = master.filling(
+        problem = master.assignment(
             pool.of(row.pipeline), one.layers.min(axis=0), one.layers.max(axis=0)
         )
         for i in np.linspace(0, len(one.layers) - 1, 20).astype(int).tolist():
-            terms = without_overhead(row.machine, one.judged.step_time_s[i])
+            terms = without_overhead(row.machine, one.simulated.step_time_s[i])
             assert problem.value(one.blocks[i]) <= terms * ROUNDING, one
-            assert allowed(problem, one.blocks[i]) == one.fits[i] or not one.judged.fits[i], one
+            assert allowed(problem, one.blocks[i]) == one.fits[i] or not one.simulated.fits[i], one
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_no_choice_that_fits_is_faster_than_what_ranks_have_to_recompute(base, seed):
     for one in random_choices(base, seed, even=True):
         row = one.row
         layouts = EvenLayouts(row.job, row.machine, row.traits, row.memory_bytes)
         found = layouts.refined(row.table)
-        assert found.bound[0] <= one.best_s * ROUNDING, one
+        assert found.bound[0] <= one.incumbent_s * ROUNDING, one
         assert len(found.rows) or not one.fits.any(), one
         assert layouts.may_fit(row.table)[0] or not one.fits.any(), one
 
 
-@thorough
+@exhaustive
 @given(seeds)
 def test_a_choice_fits_where_every_moment_of_its_ranks_does(base, seed):
     for one in random_choices(base, seed, even=False):
@@ -194,17 +198,19 @@ def test_a_choice_fits_where_every_moment_of_its_ranks_does(base, seed):
             assert fits(one.row, stages) == one.fits[i], one
 
 
-@thorough
+@exhaustive
 @given(seeds, st.booleans())
 def test_the_best_choice_is_what_brute_force_finds(base, seed, even):
     for one in random_choices(base, seed, even=even):
         split = one.layers[0] if even else None
         for cutoff in cutoffs(one):
             found = best_by_stage(one.row, PathPool(), cutoff, Unlimited(), split)
-            best = min(one.best_s, cutoff)
+            best = min(one.incumbent_s, cutoff)
             assert found.lower_bound_s <= best * ROUNDING, (one, cutoff)
             if found.lower_bound_s * ROUNDING < min(cutoff, found.step_time_s):
-                assert found.judged > 5, "the proof is open only where many choices are alike"
+                assert found.num_simulated > 5, (
+                    "the proof is open only where many choices are alike"
+                )
                 continue
             assert min(found.step_time_s, cutoff) <= best * ROUNDING, (one, cutoff)
             if even or one.row.shape[1] == 1:  # else chunks may differ by more than one layer

@@ -59,7 +59,7 @@ class Rank:
         return -inf
 
 
-class Squeeze:
+class Justification:
     """One pass over all ops, in the direction of time or against it."""
 
     def __init__(self, of: Line, *, against: bool) -> None:
@@ -106,23 +106,23 @@ class Squeeze:
         return [source] if source is not None else []
 
 
-class Squeezed(NamedTuple):
+class Justified(NamedTuple):
     """An order, and when it ends."""
 
     order: Order
     makespan: float
 
 
-def squeezed(of: Line, sequence: Sequence[Pass]) -> Squeezed:
+def justified(of: Line, sequence: Sequence[Pass]) -> Justified:
     """Order after squeezing a sequence there and back until that gains nothing.
 
     `sequence` holds every op once, as they start in a schedule that fits the memory.
     """
-    slots = Squeeze(of, against=False).place(sequence)
+    slots = Justification(of, against=False).place(sequence)
     best = max(slot.end for slot in slots)
     for _ in range(MOST_ROUNDS):
-        late = Squeeze(of, against=True).place(other_way(slots))
-        again = Squeeze(of, against=False).place(other_way(late))
+        late = Justification(of, against=True).place(other_way(slots))
+        again = Justification(of, against=False).place(other_way(late))
         end = max(slot.end for slot in again)
         if end >= best * (1 - 1e-9):
             break
@@ -131,7 +131,7 @@ def squeezed(of: Line, sequence: Sequence[Pass]) -> Squeezed:
     rows: Order = [[] for _ in range(of.pp)]
     for slot in slots:
         rows[of.rank_of[slot.op.stage]].append(slot.op)
-    return Squeezed(rows, best)
+    return Justified(rows, best)
 
 
 def other_way(slots: list[Slot]) -> list[Pass]:

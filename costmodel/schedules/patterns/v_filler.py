@@ -162,10 +162,10 @@ class Filler:
 
     def _send(self, rank: int, op: int, end: int) -> None:
         """Even ops go down the V, odd ones up; the end of one way is the start of the next."""
-        told = rank - 1 if op % 2 else rank + 1
-        if 0 <= told < self.shape.pp:
+        receiver = rank - 1 if op % 2 else rank + 1
+        if 0 <= receiver < self.shape.pp:
             arrival = end + self.relative.p2p
-            self.arrivals[told][op].append(arrival)
-            heappush(self.agenda, (max(arrival, self.clock[told]), told))
+            self.arrivals[receiver][op].append(arrival)
+            heappush(self.agenda, (max(arrival, self.clock[receiver]), receiver))
         elif op + 1 < WAY:
             self.arrivals[rank][op + 1].append(end)

@@ -20,7 +20,7 @@ import numpy as np
 from trainplan.costmodel.layouts.table import FloatColumn
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.patterns.justification import squeezed
+from trainplan.costmodel.schedules.patterns.justification import justified
 from trainplan.costmodel.schedules.patterns.stage_line import Line
 from trainplan.costmodel.schedules.patterns.v_filler import (
     FIRST_BACK,
@@ -200,20 +200,20 @@ def runs(style: Style, shape: Shape, relative: RelativeSeconds) -> list[tuple[Re
     return sorted(complete, key=lambda pair: pair[1].makespan)
 
 
-MOST_SQUEEZED = 1_600
+MOST_JUSTIFIED = 1_600
 """Ops of a step whose best orders are squeezed: some tenths of a second. Source: measured."""
-BEST_SQUEEZED = 4
+BEST_JUSTIFIED = 4
 """Orders that are squeezed. Source: tried."""
 
 
-def squeezed_program(style: Style, shape: Shape, relative: RelativeSeconds) -> Program:
+def justified_program(style: Style, shape: Shape, relative: RelativeSeconds) -> Program:
     """The recipes' best order, or, in a step too short to tell longer ones from, it squeezed."""
     line = _line(style, shape, relative)
-    first, *others = [run for _, run in runs(style, shape, relative)][:BEST_SQUEEZED]
+    first, *others = [run for _, run in runs(style, shape, relative)][:BEST_JUSTIFIED]
     ops = INTERVAL * shape.pp * shape.num_microbatches
-    if ops > MOST_SQUEEZED or shape.num_microbatches >= SHORT * shape.pp:
+    if ops > MOST_JUSTIFIED or shape.num_microbatches >= SHORT * shape.pp:
         return first.program()
-    dense = (squeezed(line, _passes(run)) for run in (first, *others))
+    dense = (justified(line, _passes(run)) for run in (first, *others))
     tried = sorted(dense, key=lambda one: one.makespan)
     programs = (line.program(one.order) for one in tried if one.makespan < first.makespan)
     fitting = (one for one in programs if (peak_activations(one) <= line.limit).all())
@@ -265,7 +265,7 @@ def program_of_style(style: Style, shape: Shape, relative: RelativeSeconds) -> P
     short = shape._replace(num_microbatches=min(m, SHORT * pp + m % pp))
     best = runs(style, short, relative)
     if short == shape:
-        return squeezed_program(style, shape, relative)
+        return justified_program(style, shape, relative)
     rows = stretched(best[0][1].rows, pp, (m - short.num_microbatches) // pp)
     if rows is not None:
         whole = _again(style, shape, relative).follow(rows)

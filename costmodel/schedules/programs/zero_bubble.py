@@ -39,7 +39,7 @@ Kinds = list[list[int]]
 """Kinds of the ops of each rank, in order; every kind walks the micro batches in turn."""
 
 
-class Taste(NamedTuple):
+class PriorityRule(NamedTuple):
     """Choices the heuristic searches over. Source: Qi et al., section 3.1."""
 
     forward_before_first_backward: bool
@@ -67,9 +67,11 @@ def handcrafted(pp: int, num_microbatches: int, depth: int) -> Kinds:
 class Greedy:
     """Places the op each rank runs next, in order of time; all times are whole numbers."""
 
-    def __init__(self, shape: Shape, limit: int, relative: RelativeSeconds, taste: Taste) -> None:
+    def __init__(
+        self, shape: Shape, limit: int, relative: RelativeSeconds, priority: PriorityRule
+    ) -> None:
         pp, self.m = shape.pp, shape.num_microbatches
-        self.limit, self.relative, self.taste = limit, relative, taste
+        self.limit, self.relative, self.priority = limit, relative, priority
         self.kinds: Kinds = [[] for _ in range(pp)]
         self.arrivals: tuple[list[list[int]], ...] = tuple([[] for _ in range(pp)] for _ in (F, B))
         """When the input of each rank's F and B arrives, as far as it has been sent."""
@@ -90,10 +92,10 @@ class Greedy:
             op, again = self._next(rank, now)
             if op is not None:
                 again = self._run(rank, now, op)
-                told = rank + 1 - 2 * op
-                if op != W and 0 <= told < pp and not waiting[told]:
-                    heappush(agenda, (max(now, self.clock[told]), told))
-                    waiting[told] = True
+                receiver = rank + 1 - 2 * op
+                if op != W and 0 <= receiver < pp and not waiting[receiver]:
+                    heappush(agenda, (max(now, self.clock[receiver]), receiver))
+                    waiting[receiver] = True
             if again < inf:
                 heappush(agenda, (again, rank))
                 waiting[rank] = True
@@ -122,7 +124,7 @@ class Greedy:
         forward = forwards[started] if started < len(forwards) else inf
         backward = backwards[sent] if sent < len(backwards) else inf
         room, ready = started - freed < self.limit, forward <= now
-        if backward <= now and not (self.taste.alternate and ready and room and self.turn[rank]):
+        if backward <= now and not (self.priority.alternate and ready and room and self.turn[rank]):
             return B, inf
         if ready and room and not (sent == 0 and self._holds(backward, now)):
             return F, inf
@@ -146,11 +148,11 @@ class Greedy:
         return max(self.clock[sender], now) + self.relative[op] + self.relative.p2p
 
     def _holds(self, backward: float, now: int) -> bool:
-        held = not self.taste.forward_before_first_backward
+        held = not self.priority.forward_before_first_backward
         return held and backward < now + self.relative.forward
 
     def _late(self, rank: int, gap: float) -> bool:
-        return self.taste.fill and self.idle[rank] + gap > max(self.idle)
+        return self.priority.fill and self.idle[rank] + gap > max(self.idle)
 
 
 def timed(kinds: Kinds, relative: RelativeSeconds) -> tuple[int, int]:
@@ -188,7 +190,7 @@ def candidates(shape: Shape, limit: int, relative: RelativeSeconds) -> Iterator[
         if depth * (shape.pp - 1) < limit:
             yield handcrafted(shape.pp, shape.num_microbatches, depth)
     for choices in product((False, True), repeat=3):
-        yield Greedy(shape, limit, relative, Taste(*choices)).order()
+        yield Greedy(shape, limit, relative, PriorityRule(*choices)).order()
 
 
 @lru_cache(maxsize=256)

@@ -135,15 +135,15 @@ def critical_paths(
     shape: tuple[int, int, int],
     seconds: StageSeconds,
     p2p: FloatColumn,
-    behind: RowRanks,
+    tails: RowRanks,
 ) -> Paths:
     """The longest path of every candidate under a schedule of shape (pp, vpp, micro batches).
 
-    It ends on the rank where the end of the last op and what follows it, `behind` (candidate,
+    It ends on the rank where the end of the last op and what follows it, `tails` (candidate,
     rank), are most. For schedules that do not adapt to durations. `p2p` is as in `op_ends`.
     Source: critical path method; of equal inputs the op before on the same rank counts.
     """
-    return _traced(schedule, shape, seconds, p2p, behind)[0]
+    return _traced(schedule, shape, seconds, p2p, tails)[0]
 
 
 LONG = 3
@@ -184,8 +184,8 @@ def run_of(
     schedule: str, shape: tuple[int, int, int], seconds: StageSeconds, p2p: FloatColumn
 ) -> Run:
     """The longest paths of every candidate, as `critical_paths` with nothing behind them."""
-    behind = np.zeros((len(p2p), shape[0]))
-    paths, rank = _traced(schedule, shape, seconds, p2p, behind)
+    tails = np.zeros((len(p2p), shape[0]))
+    paths, rank = _traced(schedule, shape, seconds, p2p, tails)
     return Run(paths, np.arange(shape[0] * shape[1]) % shape[0] == rank[:, None])
 
 
@@ -221,12 +221,12 @@ def _traced(
     shape: tuple[int, int, int],
     seconds: StageSeconds,
     p2p: FloatColumn,
-    behind: FloatMatrix,
+    tails: FloatMatrix,
 ) -> tuple[Paths, IntColumn]:
     """Longest paths, and the rank on which each has more than half of the ops in a row, or -1."""
     graph, stages = _graph(schedule, *shape), shape[0] * shape[1]
     ends = np.ascontiguousarray(op_ends(graph.waves, seconds, p2p).T)
-    rank = np.argmax(ends[graph.last] + behind.T, axis=0)
+    rank = np.argmax(ends[graph.last] + tails.T, axis=0)
     arrivals = _arrivals(graph, ends, p2p)
     begin = _begins(graph, ends, arrivals)
     row, op, parts = np.arange(len(p2p)), graph.last[rank], []

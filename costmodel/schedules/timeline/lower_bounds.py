@@ -17,8 +17,12 @@ from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.one_machine_bound import Ends, ends_of, rank_bound
-from trainplan.costmodel.schedules.timeline.release_times import FORWARD, Walk
+from trainplan.costmodel.schedules.timeline.one_machine_bound import (
+    HeadsAndTails,
+    heads_and_tails,
+    rank_bound,
+)
+from trainplan.costmodel.schedules.timeline.release_times import FORWARD, Route
 
 NO_STAGE = -1
 """Fills the row of a rank that has fewer stages than others."""
@@ -47,7 +51,7 @@ def gap_fraction(makespan: float, lower_bound: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ScheduleLimits:
     """What a schedule has to keep to."""
 
     p2p: float = 0.0
@@ -60,7 +64,7 @@ class Limits:
 
 
 def makespan_lower_bound(
-    stages: IntMatrix, seconds: StageSeconds, num_microbatches: int, limits: Limits
+    stages: IntMatrix, seconds: StageSeconds, num_microbatches: int, limits: ScheduleLimits
 ) -> float:
     """Seconds from the first op to the last that no legal schedule goes below.
 
@@ -74,13 +78,13 @@ def makespan_lower_bound(
     Raises:
         SpecError: No schedule exists under the memory limit.
     """
-    ends = ends_of(walk_of(stages, seconds, num_microbatches, limits))
+    ends = heads_and_tails(route_of(stages, seconds, num_microbatches, limits))
     return max(rank_bound([ends], rank) for rank in range(len(stages)))
 
 
-def walk_of(
-    stages: IntMatrix, seconds: StageSeconds, num_microbatches: int, limits: Limits
-) -> Walk:
+def route_of(
+    stages: IntMatrix, seconds: StageSeconds, num_microbatches: int, limits: ScheduleLimits
+) -> Route:
     """The walk of micro batches. Parameters and exception as of `makespan_lower_bound`."""
     row, chunk = np.nonzero(stages != NO_STAGE)
     rank = np.empty(len(row), dtype=np.int64)
@@ -95,7 +99,7 @@ def walk_of(
             f"rank {short[0]} may hold {memory[short[0]]} activations and no schedule runs its "
             f"{hosted[short[0]]} stages with fewer than {hosted[short[0]]}: raise memory_limit"
         )
-    return Walk(
+    return Route(
         rank,
         before=np.zeros(len(rank)),
         forward=seconds.forward[0],
@@ -121,15 +125,15 @@ def program_lower_bound(
     if memory_limit is None:
         memory_limit = int(np.ceil(peak_activations(program).max()))
     memory = None if program.copy_lanes else memory_limit * program.sequence_chunks
-    limits = Limits(p2p, memory, splits_backward=bool((program.kind == Op.WEIGHT).any()))
-    walks = [
-        ends_of(walk_of(stages, _shortest(seconds, program), passes, limits))
+    limits = ScheduleLimits(p2p, memory, splits_backward=bool((program.kind == Op.WEIGHT).any()))
+    routes = [
+        heads_and_tails(route_of(stages, _shortest(seconds, program), passes, limits))
         for stages, passes in _copies(program)
     ]
     beside = _shares(program, seconds)
     ranks = range(program.pp)
-    bound = max(rank_bound(walks, rank, float(beside[rank])) for rank in ranks)
-    return max(bound, _all_work(program, seconds, walks)) if program.sequence_chunks > 1 else bound
+    bound = max(rank_bound(routes, rank, float(beside[rank])) for rank in ranks)
+    return max(bound, _all_work(program, seconds, routes)) if program.sequence_chunks > 1 else bound
 
 
 def _copies(program: Program) -> Iterator[tuple[IntMatrix, int]]:
@@ -168,18 +172,18 @@ def _shares(program: Program, seconds: StageSeconds) -> FloatColumn:
     return np.asarray(shares * program.num_microbatches)
 
 
-def _all_work(program: Program, seconds: StageSeconds, walks: list[Ends]) -> float:
+def _all_work(program: Program, seconds: StageSeconds, routes: list[HeadsAndTails]) -> float:
     """The longest of all ranks' work, with the way to it and home."""
     work = seconds.forward[0] + seconds.backward[0]
     of_stage = work.reshape(program.num_stages, program.sequence_chunks).sum(axis=1)
     bounds = [0.0]
     for rank in range(program.pp):
         heads, tails, busy = [], [], 0.0
-        for ends in walks:
-            own = np.flatnonzero(ends.walk.rank == rank)
-            micro_batches = ends.walk.passes / program.sequence_chunks
+        for ends in routes:
+            own = np.flatnonzero(ends.route.rank == rank)
+            micro_batches = ends.route.passes / program.sequence_chunks
             busy += micro_batches * float(of_stage[own].sum())
             heads += ends.heads[FORWARD, own, 0].tolist()
-            tails += [ends.releases(int(stage))[0] for stage in own]
+            tails += [ends.freeing_tails(int(stage))[0] for stage in own]
         bounds.append(min(heads) + busy + min(tails) if heads else 0.0)
     return max(bounds)

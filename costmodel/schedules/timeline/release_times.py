@@ -23,7 +23,7 @@ BEFORE, FORWARD, BACKWARD, AFTER = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class Route:
     """The way of every micro batch through the stages and back; columns have one row a stage."""
 
     rank: IntColumn
@@ -40,7 +40,7 @@ class Walk:
     """Activations that the stage's rank may hold."""
     passes: int
 
-    def backwards(self) -> Walk:
+    def backwards(self) -> Route:
         """The walk as a film played backwards shows it."""
         return replace(
             self,
@@ -55,7 +55,7 @@ class Walk:
         return [np.flatnonzero(self.rank == rank) for rank in np.unique(self.rank)]
 
 
-class Wait(NamedTuple):
+class Arc(NamedTuple):
     """The k-th start of one op is `seconds` or more behind the (k - lag)-th start of another."""
 
     of: tuple[int, int]
@@ -64,54 +64,54 @@ class Wait(NamedTuple):
     seconds: float
 
 
-def earliest(walk: Walk) -> OpStagePasses:
+def release_times(route: Route) -> OpStagePasses:
     """Seconds before which the k-th op cannot start.
 
     Source: docs/explanation/schedules.md, "The k-th start".
     """
-    start = np.zeros((4, len(walk.rank), walk.passes))
-    chain, room, choices = _chain(walk), list[Wait](), list[list[list[Wait]]]()
-    if walk.passes * _pairs(walk) <= MOST_WAITS:
-        room = [wait for wait in _both_ways(walk) if wait.lag < walk.passes]
-    if room and walk.passes * _shares(walk) <= MOST_WAITS:
-        choices = [choice for own in walk.neighbours() for choice in _choices(walk, own)]
-    order = {node: place for place, node in enumerate(_nodes(len(walk.rank)))}
-    waits = sorted(chain + room, key=lambda wait: order[wait.of])
-    _settle(start, [wait for wait in waits if wait.lag < walk.passes], [], range(1))
-    for own in walk.neighbours():
-        _load(walk, own, start)
+    start = np.zeros((4, len(route.rank), route.passes))
+    chain, room, choices = _chain(route), list[Arc](), list[list[list[Arc]]]()
+    if route.passes * _pairs(route) <= MOST_ARCS:
+        room = [arc for arc in _both_ways(route) if arc.lag < route.passes]
+    if room and route.passes * _shares(route) <= MOST_ARCS:
+        choices = [choice for own in route.neighbours() for choice in _choices(route, own)]
+    order = {node: place for place, node in enumerate(_nodes(len(route.rank)))}
+    arcs = sorted(chain + room, key=lambda arc: order[arc.of])
+    _settle(start, [arc for arc in arcs if arc.lag < route.passes], [], range(1))
+    for own in route.neighbours():
+        _load(route, own, start)
     if room:
-        _settle(start, waits, choices, range(walk.passes))
+        _settle(start, arcs, choices, range(route.passes))
     else:
-        _settle_chain(start, waits)
+        _settle_chain(start, arcs)
     return start
 
 
-MOST_WAITS = 1_000_000
+MOST_ARCS = 1_000_000
 """Waits for memory that are followed, some seconds; a larger program is bounded without them.
 
 Source: assumed; to leave any wait out keeps a bound valid.
 """
 
 
-def _pairs(walk: Walk) -> int:
+def _pairs(route: Route) -> int:
     """About how many waits for memory each micro batch has."""
-    return 4 * sum(len(own) ** 2 for own in walk.neighbours())
+    return 4 * sum(len(own) ** 2 for own in route.neighbours())
 
 
-def _shares(walk: Walk) -> int:
+def _shares(route: Route) -> int:
     """About how many waits there are to choose from for each micro batch."""
-    ranks = [(int(walk.memory[own[0]]), len(own)) for own in walk.neighbours()]
+    ranks = [(int(route.memory[own[0]]), len(own)) for own in route.neighbours()]
     return sum(5 * (m // place + 1) for m, stages in ranks for place in range(2, stages + 1))
 
 
-def _settle_chain(start: FloatMatrix, waits: list[Wait]) -> None:
+def _settle_chain(start: FloatMatrix, arcs: list[Arc]) -> None:
     """As `_settle`, for waits on the same number, or on the op's own number before.
 
-    `waits` are sorted by the op that waits, in an order in which ops can run.
+    `arcs` are sorted by the op that waits, in an order in which ops can run.
     """
     number = np.arange(start.shape[2])
-    for (op, stage), group in groupby(waits, key=lambda wait: wait.of):
+    for (op, stage), group in groupby(arcs, key=lambda arc: arc.of):
         row, own = start[op, stage], 0.0
         for _, (other, where), lag, seconds in group:
             if lag:
@@ -133,7 +133,7 @@ def _nodes(stages: int) -> list[tuple[int, int]]:
 
 
 def _settle(
-    start: FloatMatrix, waits: list[Wait], choices: list[list[list[Wait]]], numbers: range
+    start: FloatMatrix, arcs: list[Arc], choices: list[list[list[Arc]]], numbers: range
 ) -> None:
     """Raise starts until all waits hold, and of each choice those of one way at least."""
     rows = start.tolist()
@@ -148,136 +148,138 @@ def _settle(
             )
             op, stage = ways[0][0].of
             rows[op][stage][k] = max(rows[op][stage][k], soonest)
-        for (op, stage), (other, where), lag, seconds in waits:
+        for (op, stage), (other, where), lag, seconds in arcs:
             if lag <= k and rows[other][where][k - lag] + seconds > rows[op][stage][k]:
                 rows[op][stage][k] = rows[other][where][k - lag] + seconds
     start[:] = rows
 
 
-def _chain(walk: Walk) -> list[Wait]:
+def _chain(route: Route) -> list[Arc]:
     """Waits along the way of a micro batch, and of a rank that runs one op at a time."""
-    last = len(walk.rank) - 1
-    seconds = [walk.before, walk.forward, walk.backward, walk.after]
-    waits = [
-        Wait((last_op, s), (last_op, s), 1, float(seconds[last_op][s]))
+    last = len(route.rank) - 1
+    seconds = [route.before, route.forward, route.backward, route.after]
+    arcs = [
+        Arc((last_op, s), (last_op, s), 1, float(seconds[last_op][s]))
         for last_op in range(4)
         for s in range(last + 1)
     ]
     for s in range(last + 1):
-        waits.append(Wait((FORWARD, s), (BEFORE, s), 0, float(walk.before[s])))
-        waits.append(Wait((AFTER, s), (BACKWARD, s), 0, float(walk.backward[s])))
+        arcs.append(Arc((FORWARD, s), (BEFORE, s), 0, float(route.before[s])))
+        arcs.append(Arc((AFTER, s), (BACKWARD, s), 0, float(route.backward[s])))
         if s < last:
-            hop = walk.hop[s]
-            waits.append(Wait((FORWARD, s + 1), (FORWARD, s), 0, float(walk.forward[s] + hop)))
-            down = float(walk.backward[s + 1] + hop)
-            waits.append(Wait((BACKWARD, s), (BACKWARD, s + 1), 0, down))
-    waits.append(Wait((BACKWARD, last), (FORWARD, last), 0, float(walk.forward[last])))
-    return waits
+            hop = route.hop[s]
+            arcs.append(Arc((FORWARD, s + 1), (FORWARD, s), 0, float(route.forward[s] + hop)))
+            down = float(route.backward[s + 1] + hop)
+            arcs.append(Arc((BACKWARD, s), (BACKWARD, s + 1), 0, down))
+    arcs.append(Arc((BACKWARD, last), (FORWARD, last), 0, float(route.forward[last])))
+    return arcs
 
 
-def _both_ways(walk: Walk) -> list[Wait]:
+def _both_ways(route: Route) -> list[Arc]:
     """Waits for memory, found forwards in time and backwards."""
-    seconds = [walk.before, walk.forward, walk.backward, walk.after]
-    waits = [wait for own in walk.neighbours() for wait in _room(walk, own)]
-    mirrored = walk.backwards()
+    seconds = [route.before, route.forward, route.backward, route.after]
+    arcs = [arc for own in route.neighbours() for arc in _memory_arcs(route, own)]
+    mirrored = route.backwards()
     for own in mirrored.neighbours():
-        for (op, stage), (other, where), lag, apart in _room(mirrored, own):
+        for (op, stage), (other, where), lag, apart in _memory_arcs(mirrored, own):
             gap = apart - seconds[AFTER - other][where] + seconds[AFTER - op][stage]
-            waits.append(Wait((AFTER - other, where), (AFTER - op, stage), lag, float(gap)))
-    return waits
+            arcs.append(Arc((AFTER - other, where), (AFTER - op, stage), lag, float(gap)))
+    return arcs
 
 
-def _room(walk: Walk, own: IntColumn) -> list[Wait]:
+def _memory_arcs(route: Route, own: IntColumn) -> list[Arc]:
     """Waits for memory among stages of one rank. Source: docs/explanation/schedules.md, Room."""
-    memory, last = int(walk.memory[own[0]]), len(own) - 1
-    taken = np.minimum.accumulate(walk.before[own])
-    waits = []
+    memory, last = int(route.memory[own[0]]), len(own) - 1
+    taken = np.minimum.accumulate(route.before[own])
+    arcs = []
     for place, stage in enumerate(own.tolist()):
-        waits.append(Wait((BEFORE, stage), (AFTER, stage), memory, float(walk.after[stage])))
-        whole = float(walk.after[own[0]] + taken[place])
-        waits.append(Wait((FORWARD, stage), (AFTER, int(own[0])), memory - place, whole))
+        arcs.append(Arc((BEFORE, stage), (AFTER, stage), memory, float(route.after[stage])))
+        whole = float(route.after[own[0]] + taken[place])
+        arcs.append(Arc((FORWARD, stage), (AFTER, int(own[0])), memory - place, whole))
         for other in range(last + 1):
             fewer, more = min(place, other), max(place, other)
             lag = (memory - more - 1) // (fewer + 1) + 1
             for turn in {other, last}:
-                seconds = _freed(walk, own[other : turn + 1], own)
+                seconds = _freed(route, own[other : turn + 1], own)
                 at = BACKWARD, int(own[turn])
-                new = _entering(walk, own, place, lag) if turn == last else 0.0
-                waits.append(Wait((FORWARD, stage), at, lag, seconds + float(taken[place]) + new))
+                new = _entering(route, own, place, lag) if turn == last else 0.0
+                arcs.append(Arc((FORWARD, stage), at, lag, seconds + float(taken[place]) + new))
                 if place == 0:
-                    waits.append(Wait((BEFORE, stage), at, lag, seconds))
-    return waits
+                    arcs.append(Arc((BEFORE, stage), at, lag, seconds))
+    return arcs
 
 
-def _choices(walk: Walk, own: IntColumn) -> list[list[list[Wait]]]:
+def _choices(route: Route, own: IntColumn) -> list[list[list[Arc]]]:
     """Ways to share a rank's memory when a stage starts, each a list of waits.
 
-    Many micro batches may hold little, or few much: some number `deep` does. Source: as `_room`.
+    Many micro batches may hold little, or few much: some number `deep` does.
+
+    Source: as `_memory_arcs`.
     """
-    memory, last = int(walk.memory[own[0]]), len(own) - 1
-    taken = np.minimum.accumulate(walk.before[own])
+    memory, last = int(route.memory[own[0]]), len(own) - 1
+    taken = np.minimum.accumulate(route.before[own])
     result = []
     for place in range(1, last + 1):
         left, ways = memory - place - 1, []
-        if left - left // (place + 1) * place >= walk.passes:
+        if left - left // (place + 1) * place >= route.passes:
             continue
         for deep in range(left // (place + 1) + 1):
             of = FORWARD, int(own[place])
             way = []
             for level, others in ((place, deep), (0, left - deep * place)):
                 for turn in {level, last}:
-                    seconds = _freed(walk, own[level : turn + 1], own) + float(taken[place])
-                    seconds += _entering(walk, own, place, others + 1) if turn == last else 0.0
-                    way.append(Wait(of, (BACKWARD, int(own[turn])), others + 1, seconds))
-            seconds = float(walk.after[own[0]] + taken[place])
-            way.append(Wait(of, (AFTER, int(own[0])), left - deep * place + 1, seconds))
+                    seconds = _freed(route, own[level : turn + 1], own) + float(taken[place])
+                    seconds += _entering(route, own, place, others + 1) if turn == last else 0.0
+                    way.append(Arc(of, (BACKWARD, int(own[turn])), others + 1, seconds))
+            seconds = float(route.after[own[0]] + taken[place])
+            way.append(Arc(of, (AFTER, int(own[0])), left - deep * place + 1, seconds))
             ways.append(way)
         result.append(ways)
     return result
 
 
-def _freed(walk: Walk, back: IntColumn, own: IntColumn) -> float:
+def _freed(route: Route, back: IntColumn, own: IntColumn) -> float:
     """Least seconds from a backward pass until the rank freed one more for each stage passed.
 
     Source: derived; the rank runs these backward passes and as many weight gradients in turn.
     """
-    shortest = np.sort(walk.after[own])[: len(back)]
-    return float(walk.backward[back].sum() + shortest.sum())
+    shortest = np.sort(route.after[own])[: len(back)]
+    return float(route.backward[back].sum() + shortest.sum())
 
 
-def _entering(walk: Walk, own: IntColumn, place: int, lag: int) -> float:
+def _entering(route: Route, own: IntColumn, place: int, lag: int) -> float:
     """Seconds of forward passes a rank had no room for before a backward pass `lag` numbers back.
 
     That backward pass is of its deepest stage; the forward passes precede the start at `place`.
     Source: docs/explanation/schedules.md, Room.
     """
-    room = (int(walk.memory[own[0]]) - len(own)) // np.arange(1, place + 2) + 1
+    room = (int(route.memory[own[0]]) - len(own)) // np.arange(1, place + 2) + 1
     count = np.maximum(0, lag + (np.arange(place + 1) < place) - room)
-    return float((count * walk.forward[own[: place + 1]]).sum())
+    return float((count * route.forward[own[: place + 1]]).sum())
 
 
-def _load(walk: Walk, own: IntColumn, start: FloatMatrix) -> None:
+def _load(route: Route, own: IntColumn, start: FloatMatrix) -> None:
     """Raise starts by the work that a rank has to do first."""
-    number = np.arange(walk.passes)
-    memory = int(walk.memory[own[0]])
+    number = np.arange(route.passes)
+    memory = int(route.memory[own[0]])
     begins = start[BEFORE, own, 0].min()
-    enter = walk.before[own] + walk.forward[own]
+    enter = route.before[own] + route.forward[own]
     first, turn = start[FORWARD, own[0], 0], start[BACKWARD, own[-1], 0]
-    early = most(walk.before[own], walk.passes, memory)
-    filled = most(enter, walk.passes, memory)
+    early = most(route.before[own], route.passes, memory)
+    filled = most(enter, route.passes, memory)
     base = max(begins, first - early, turn - filled)
     for place, stage in enumerate(own.tolist()):
         deeper = own[place + 1 :]
-        through = (enter[place + 1 :] + walk.backward[deeper]).sum()
+        through = (enter[place + 1 :] + route.backward[deeper]).sum()
         releases = np.maximum(0, (number + 1) * len(own) - memory)
         back = (number + 1) * (enter[: place + 1].sum() + through)
-        back = back + number * walk.backward[stage]
-        back = back + fewest(walk.after[own], number + 1, releases)
+        back = back + number * route.backward[stage]
+        back = back + fewest(route.after[own], number + 1, releases)
         start[BACKWARD, stage] = np.maximum(start[BACKWARD, stage], base + back)
         releases = np.maximum(0, (number + 1) * (place + 1) - memory)
-        leave = (walk.backward + walk.after)[own[: place + 1]]
-        there = (number + 1) * (enter[:place].sum() + walk.before[stage])
-        there = there + number * walk.forward[stage] + releases * leave.min()
+        leave = (route.backward + route.after)[own[: place + 1]]
+        there = (number + 1) * (enter[:place].sum() + route.before[stage])
+        there = there + number * route.forward[stage] + releases * leave.min()
         there = there + -(-releases // (place + 1)) * through
         held = max(begins, first - early)
         start[FORWARD, stage] = np.maximum(start[FORWARD, stage], held + there)

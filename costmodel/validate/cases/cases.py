@@ -275,9 +275,9 @@ def _recompute(run: MeasuredRun) -> dict[str, object]:
         return {}
     if kind == "selective":
         modules = stated.recompute_modules or ("core_attn",)
-        policy = RUNTIMES[_runtime(run)].recompute.policy
-        if policy:  # knows no modules
-            modules = (policy,)
+        checkpoint_policy = RUNTIMES[_runtime(run)].recompute.policy
+        if checkpoint_policy:  # knows no modules
+            modules = (checkpoint_policy,)
         unknown = set(modules) - set(RECOMPUTE_MODULES)
         if unknown:
             raise _Skip("recompute_unknown", f"recompute_modules {sorted(unknown)}")

@@ -6,7 +6,7 @@ import re
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.spec.layout import Layout, stage_specs
 from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.validate.cases.unstated import layers_by_cost, recipe_of
 
@@ -40,7 +40,7 @@ def split_into(layout: Layout, counts: tuple[int, ...], num_layers: int) -> Layo
     """
     if sum(counts) != num_layers:
         raise SpecError(f"stages hold {sum(counts)} layers, the model has {num_layers}")
-    return layout.model_copy(update={"stages": split(counts)})
+    return layout.model_copy(update={"stages": stage_specs(counts)})
 
 
 def _for_stages(counts: tuple[int, ...], stages: int, what: str) -> tuple[int, ...]:

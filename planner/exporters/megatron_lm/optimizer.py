@@ -34,7 +34,7 @@ def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
 def _gathers_in_turn(layout: Layout) -> bool:
     """Would each pipeline rank gather, if beside passes, once the first micro batch has come?
 
-    All at once, after the optimizer step, is faster. Source: `traffic.overlap.gather_hiding`.
+    All at once, after the optimizer step, is faster. Source: `traffic.overlap.gather_overlap`.
     """
     return layout.pp > 1 and layout.vpp == 1
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.measured.calibration import machine_for
-from trainplan.planner.goals.context import UntilFound
+from trainplan.planner.goals.context import UntilFeasible
 from trainplan.planner.questions.changes.variations import (
     Case,
     with_batch,
@@ -19,11 +19,11 @@ from trainplan.planner.questions.changes.variations import (
     without_choice,
     without_margin,
 )
-from trainplan.planner.search.result import Limits
+from trainplan.planner.search.result import SearchLimits
 from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import Choice, legality_rules, rules_of_grid
 from trainplan.planner.space.grid import Space
-from trainplan.planner.space.outside_grid import untried
+from trainplan.planner.space.outside_grid import values_outside_grid
 from trainplan.planner.work.budget import Budget
 
 Relaxations = tuple[tuple[str, ...], ...]
@@ -65,18 +65,18 @@ def _helping(
     case: Case, changes: Sequence[_Change], size: int, budget: Budget
 ) -> Iterator[tuple[str, ...]]:
     """Sets of one size that help."""
-    told: set[tuple[str, ...]] = set()
+    reported: set[tuple[str, ...]] = set()
     trials = 0
     for chosen in combinations(changes, size):
         kinds = tuple(change.kind for change in chosen)
-        if len(set(kinds)) < size or kinds in told:
+        if len(set(kinds)) < size or kinds in reported:
             continue
         trials += 1
         if budget.spent() or (size > 1 and trials > MOST_TRIALS):
             return
         changed = _applied(case, chosen)
         if changed and _feasible(changed, budget):
-            told.add(kinds)
+            reported.add(kinds)
             yield tuple(change.text(changed) for change in chosen)
 
 
@@ -107,7 +107,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     yield _Change(
         "sequence",
         lambda now: f"halve the sequence: --seq-length {now.job.training.seq_length}",
-        lambda asked: with_sequence(asked, asked.job.training.seq_length // 2),
+        lambda question: with_sequence(question, question.job.training.seq_length // 2),
     )
     factor = 2
     while factor <= LARGEST_GROWTH:
@@ -125,19 +125,21 @@ def _changes(case: Case) -> Iterator[_Change]:
 
 def _drop(kind: str, choice: Choice) -> _Change:
     name = choice.rule().name
-    return _Change(kind, lambda _: f"drop {name}", lambda asked: without_choice(asked, choice))
+    return _Change(
+        kind, lambda _: f"drop {name}", lambda question: without_choice(question, choice)
+    )
 
 
 def _unset(name: str, text: str) -> _Change:
-    told = f"drop --option {text}"
-    return _Change(name, lambda _: told, lambda asked: with_setting(asked, name, None))
+    reported = f"drop --option {text}"
+    return _Change(name, lambda _: reported, lambda question: with_setting(question, name, None))
 
 
 def _growth(factor: int) -> _Change:
     return _Change(
         "gpus",
         lambda now: f"use {now.job.cluster.num_gpus} GPUs ({factor} times as many)",
-        lambda asked: with_gpus(asked, asked.job.cluster.num_gpus * factor),
+        lambda question: with_gpus(question, question.job.cluster.num_gpus * factor),
     )
 
 
@@ -154,9 +156,9 @@ def _feasible(case: Case, budget: Budget) -> bool:
         machine = machine_for(job, case.measured)
     except PlanError:
         return False
-    if untried(Space(job), options.choices):
+    if values_outside_grid(Space(job), options.choices):
         return False
     rules: list[Rule] = [*rules_of_grid(options.choices), *legality_rules(job)]
-    limits = Limits(machine.memory_bytes * (1 - options.memory_margin), top=1)
+    limits = SearchLimits(machine.memory_bytes * (1 - options.memory_margin), top=1)
     search = Search(job, machine, rules, limits)
-    return search.run(UntilFound(search, budget)).finalists is not None
+    return search.run(UntilFeasible(search, budget)).finalists is not None

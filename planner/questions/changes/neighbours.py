@@ -22,7 +22,7 @@ from trainplan.planner.space.choices import broken_rules
 
 MOST_SIMULATED = 8
 """Neighbours whose schedules are run; the others have a larger bound."""
-MOST_TOLD = 3
+MOST_REPORTED = 3
 
 Values = Mapping[str, object]
 
@@ -45,7 +45,7 @@ def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     if not len(first):
         return ()
     estimates = explicit(job, machine, traits, table.take(first), memory_margin=margin)
-    order = sorted(range(len(first)), key=lambda i: estimates[i].step_time_s)[:MOST_TOLD]
+    order = sorted(range(len(first)), key=lambda i: estimates[i].step_time_s)[:MOST_REPORTED]
     return tuple(
         Candidate(rank=rank, layout=legal[first[i]], estimate=estimates[i])
         for rank, i in enumerate(order, start=1)

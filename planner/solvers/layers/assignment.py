@@ -29,7 +29,7 @@ Coefficients = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class LayerAssignment:
     """One problem. Costs and needs of a layer are not negative."""
 
     layers: tuple[int, ...]
@@ -55,7 +55,7 @@ class Filling:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class Assigned:
     """What a solver knows when it ends."""
 
     counts: Counts | None
@@ -73,7 +73,9 @@ class Filled:
 
 
 class Solver(Protocol):
-    """An exact solver of `Filling`."""
+    """An exact solver of `LayerAssignment`."""
 
-    def __call__(self, problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Filled:
+    def __call__(
+        self, problem: LayerAssignment, deadline: Deadline, cutoff: float = np.inf
+    ) -> Assigned:
         """The best answer whose value is below `cutoff`, as far as the deadline allows."""

@@ -1,23 +1,23 @@
-"""Is an answer to a `Filling` allowed? Asked by every solver of its own answers, and by tests."""
+"""Is an answer to a `LayerAssignment` feasible? Checked by every solver, and by tests."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
-from trainplan.planner.solvers.layers.assignment import Counts, Filling
+from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
 
 ROUNDING = 1e-9
 """Part of a capacity that sums of needs may miss by rounding. Source: assumed; 100 bytes of
 100 GB, and a million times the rounding of one sum."""
 
 
-def limits(problem: Filling) -> FloatColumn:
+def limits(problem: LayerAssignment) -> FloatColumn:
     """Capacities with what rounding may add; the unit of each need."""
     return problem.capacities + ROUNDING * np.abs(problem.capacities)
 
 
-def allowed(problem: Filling, counts: Counts) -> bool:
+def allowed(problem: LayerAssignment, counts: Counts) -> bool:
     """Do the counts break none of the constraints?"""
     held = counts.sum(axis=1)
     needs = np.einsum("jsw,sw->j", problem.needs, counts)
@@ -31,7 +31,7 @@ def allowed(problem: Filling, counts: Counts) -> bool:
     )
 
 
-def in_order(problem: Filling, counts: Counts) -> bool:
+def in_order(problem: LayerAssignment, counts: Counts) -> bool:
     """Do the stages, one after the other, hold the layers of the model?"""
     ways, layers = np.array(problem.kind_of_way), np.array(problem.layers, np.int64)
     ends = np.cumsum(counts.sum(axis=1))
@@ -44,7 +44,7 @@ def in_order(problem: Filling, counts: Counts) -> bool:
     return True
 
 
-def reach(problem: Filling) -> tuple[IntColumn, IntColumn]:
+def reach(problem: LayerAssignment) -> tuple[IntColumn, IntColumn]:
     """Layers before the end of each stage, the fewest and the most.
 
     No answer is allowed where the fewest are above the most.

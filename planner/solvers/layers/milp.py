@@ -17,7 +17,7 @@ from itertools import groupby
 import numpy as np
 
 from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
-from trainplan.planner.solvers.layers.assignment import Counts, Filled, Filling
+from trainplan.planner.solvers.layers.assignment import Assigned, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.feasibility import ROUNDING, allowed, limits, reach
 from trainplan.planner.solvers.linear import Program, Terms
 from trainplan.planner.work.budget import Deadline
@@ -26,7 +26,7 @@ USUAL = 1000.0
 """The objective of an ordinary answer after scaling: 1e9 times the tolerance of the solver."""
 
 
-def solve(problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Filled:
+def solve(problem: LayerAssignment, deadline: Deadline, cutoff: float = np.inf) -> Assigned:
     """The best answer whose value is below `cutoff`, as far as the deadline allows.
 
     The value is the one of the counts, not the solver's; the two agree up to `ROUNDING`.
@@ -35,7 +35,7 @@ def solve(problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Fille
     bound = problem.value(nothing)
     first, last = reach(problem)
     if (first > last).any() or len(first) == 0:
-        return Filled(None, np.inf, np.inf)
+        return Assigned(None, np.inf, np.inf)
     model: Model | None = None
     while deadline.seconds_left() > 0:
         model = model or Model(problem, cutoff)
@@ -50,22 +50,22 @@ def solve(problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Fille
     return _stopped(bound, cutoff)
 
 
-def _answer(problem: Filling, counts: Counts, bound: float, cutoff: float) -> Filled:
+def _answer(problem: LayerAssignment, counts: Counts, bound: float, cutoff: float) -> Assigned:
     value = problem.value(counts)
     if value >= cutoff:
         return _stopped(bound, cutoff)
-    return Filled(counts, value, value if bound >= value * (1 - ROUNDING) else bound)
+    return Assigned(counts, value, value if bound >= value * (1 - ROUNDING) else bound)
 
 
-def _stopped(bound: float, cutoff: float) -> Filled:
+def _stopped(bound: float, cutoff: float) -> Assigned:
     """No answer; above the cutoff, a bound says that there is none."""
-    return Filled(None, np.inf, np.inf if bound >= cutoff else bound)
+    return Assigned(None, np.inf, np.inf if bound >= cutoff else bound)
 
 
 class Model:
     """Columns and rows of one problem."""
 
-    def __init__(self, problem: Filling, cutoff: float) -> None:
+    def __init__(self, problem: LayerAssignment, cutoff: float) -> None:
         self.problem, self.program = problem, Program()
         self.scale = _scale(problem)
         layers = np.array([problem.layers.count(kind) for kind in problem.kind_of_way], np.int64)
@@ -153,7 +153,7 @@ class Model:
         return list(zip(self.counts[used].tolist(), coefficients[used].tolist(), strict=True))
 
 
-def _scale(problem: Filling) -> float:
+def _scale(problem: LayerAssignment) -> float:
     """What makes the value of layers spread evenly `USUAL`."""
     stages, ways = max(1, len(problem.least)), max(1, len(problem.kind_of_way))
     each = len(problem.layers) / (stages * ways)

@@ -19,14 +19,14 @@ from trainplan.costmodel.layouts.table import FloatColumn
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.placement_costs import (
     FloatMatrix,
-    Nodes,
+    NodeLinks,
     PlacementCosts,
     RankCosts,
     Term,
 )
 
 
-def least_seconds(costs: PlacementCosts, nodes: Nodes) -> float:
+def least_seconds(costs: PlacementCosts, nodes: NodeLinks) -> float:
     """Step time no order of the nodes is below.
 
     Source: `step.placement.placed_seconds` grows with every part, so with each part at its
@@ -55,7 +55,7 @@ class Reach:
     """Slowdown at which each node is joined to `k` nodes, itself counted, in column `k`."""
 
     @classmethod
-    def of(cls, nodes: Nodes) -> Reach:
+    def of(cls, nodes: NodeLinks) -> Reach:
         """Sort the links of every node.
 
         Source: slowdowns in rising order, the node itself left out, are those of its best link, its
@@ -143,7 +143,9 @@ def _hardest(seconds: FloatMatrix) -> float:
     return float(max(seconds.min(axis=0).max(), seconds.min(axis=1).max()))
 
 
-def _least_work(costs: PlacementCosts, nodes: Nodes, rank: RankCosts, reach: Reach) -> FloatColumn:
+def _least_work(
+    costs: PlacementCosts, nodes: NodeLinks, rank: RankCosts, reach: Reach
+) -> FloatColumn:
     """Seconds of a micro batch on a pipeline rank that has each node.
 
     Source: a rank is as slow as its slowest node, which is no faster than the one asked for; every

@@ -15,7 +15,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
 from trainplan.costmodel.step.placement import Orders, crowded_seconds, placed_seconds
-from trainplan.costmodel.step.placement_costs import Nodes, PlacementCosts
+from trainplan.costmodel.step.placement_costs import NodeLinks, PlacementCosts
 
 STARTS = 4
 """Orders that are improved, the best of those tried first."""
@@ -35,7 +35,7 @@ EQUAL = 1e-12
 """Relative; smaller differences of a step time are rounding."""
 
 
-def good_order(costs: PlacementCosts, nodes: Nodes, least_seconds: float) -> IntColumn:
+def good_order(costs: PlacementCosts, nodes: NodeLinks, least_seconds: float) -> IntColumn:
     """The best order found; the given one unless another is faster.
 
     `least_seconds` is a step time no order beats: near it the search ends.
@@ -52,13 +52,13 @@ def good_order(costs: PlacementCosts, nodes: Nodes, least_seconds: float) -> Int
     return best_of(costs, nodes, np.array(tried))
 
 
-def best_of(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> IntColumn:
+def best_of(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> IntColumn:
     """The fastest; of equally fast ones the first."""
     seconds = placed_seconds(costs, nodes, orders)
     return np.asarray(orders[np.argmax(seconds <= seconds.min() * (1 + EQUAL))])
 
 
-def _starts(nodes: Nodes) -> Iterator[IntColumn]:
+def _starts(nodes: NodeLinks) -> Iterator[IntColumn]:
     """The given order, slow nodes together, and chains of fast links from several nodes."""
     count = len(nodes.slowness)
     yield np.arange(count)
@@ -71,7 +71,7 @@ def _starts(nodes: Nodes) -> Iterator[IntColumn]:
         yield chain[::-1]
 
 
-def _chain(nodes: Nodes, first: int) -> IntColumn:
+def _chain(nodes: NodeLinks, first: int) -> IntColumn:
     """Every node after the one it reaches fastest; of equals the one most like it."""
     left = np.ones(len(nodes.slowness), dtype=bool)
     chain = [first]
@@ -86,7 +86,7 @@ def _chain(nodes: Nodes, first: int) -> IntColumn:
 
 
 def _improved(
-    costs: PlacementCosts, nodes: Nodes, order: IntColumn, least_seconds: float
+    costs: PlacementCosts, nodes: NodeLinks, order: IntColumn, least_seconds: float
 ) -> IntColumn:
     """Move nodes while that makes the step shorter, or as short and less crowded."""
     best, left = order, MOST_LOOKUPS
@@ -102,7 +102,7 @@ def _improved(
     return best
 
 
-def _fastest(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> Orders:
+def _fastest(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> Orders:
     """Those with the shortest step."""
     size = max(1, BATCH_LOOKUPS // _lookups(costs))
     parts = [orders[start : start + size] for start in range(0, len(orders), size)]
@@ -111,11 +111,11 @@ def _fastest(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> Orders:
     return np.asarray(orders[units == units.min()][:MOST_TIES])
 
 
-def _least_crowded(costs: PlacementCosts, nodes: Nodes, orders: Orders) -> IntColumn:
+def _least_crowded(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> IntColumn:
     return np.asarray(orders[np.argmin(crowded_seconds(costs, nodes, orders))])
 
 
-def _value(costs: PlacementCosts, nodes: Nodes, order: IntColumn) -> tuple[float, float]:
+def _value(costs: PlacementCosts, nodes: NodeLinks, order: IntColumn) -> tuple[float, float]:
     """Step time, rounded so that equals are equal, and crowding."""
     seconds = placed_seconds(costs, nodes, order[None])
     crowd = crowded_seconds(costs, nodes, order[None])
@@ -128,7 +128,7 @@ def _units(costs: PlacementCosts, seconds: FloatColumn | float) -> FloatColumn:
     return np.asarray(seconds / (costs.step_seconds * EQUAL))
 
 
-def _pairs(nodes: Nodes, order: IntColumn) -> Orders:
+def _pairs(nodes: NodeLinks, order: IntColumn) -> Orders:
     """Places to move: all pairs, or those with the places of the slowest links."""
     count = len(order)
     if count <= ALL_PAIRS_NODES:

@@ -19,7 +19,12 @@ import numpy as np
 from trainplan.costmodel.comm.neighbours import Pairs
 from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
 from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.costmodel.step.placement_costs import FloatMatrix, Nodes, PlacementCosts, RankCosts
+from trainplan.costmodel.step.placement_costs import (
+    FloatMatrix,
+    NodeLinks,
+    PlacementCosts,
+    RankCosts,
+)
 from trainplan.planner.solvers.nodes.orders import CLOSE, best_of
 
 if TYPE_CHECKING:
@@ -48,7 +53,7 @@ class Proved:
 
 def proved_order(
     costs: PlacementCosts,
-    nodes: Nodes,
+    nodes: NodeLinks,
     start: IntColumn,
     least_seconds: float,
     *,
@@ -79,7 +84,7 @@ class Model:
 
     model: cp_model.CpModel
     costs: PlacementCosts
-    nodes: Nodes
+    nodes: NodeLinks
     unit: float = field(init=False)
     at: list[list[cp_model.IntVar]] = field(init=False)
     """Is a node at a place? By place and node."""

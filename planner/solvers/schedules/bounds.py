@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.lower_bounds import Limits, makespan_lower_bound
+from trainplan.costmodel.schedules.timeline.lower_bounds import ScheduleLimits, makespan_lower_bound
 from trainplan.planner.solvers.schedules.instance import Instance
 
 
@@ -11,7 +11,7 @@ def lower_bound(of: Instance) -> float:
     """Seconds that no order goes below. Source: as `makespan_lower_bound`."""
     problem = of.problem
     stages = placed(of.placement, problem.pp, problem.vpp)
-    limits = Limits(problem.p2p, problem.limit)
+    limits = ScheduleLimits(problem.p2p, problem.limit)
     return makespan_lower_bound(stages, problem.seconds, problem.num_microbatches, limits)
 
 

@@ -30,7 +30,7 @@ PATIENCE = (0.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Taste:
+class PriorityRule:
     """What a rank likes."""
 
     ranking: tuple[int, int]
@@ -45,7 +45,7 @@ class Taste:
     """Activations that every rank leaves unused."""
 
 
-def tastes(limit: int, vpp: int) -> Iterator[Taste]:
+def priority_rules(limit: int, vpp: int) -> Iterator[PriorityRule]:
     """Rules of thumb, the most promising first."""
     for spare in (0, 1, 2) if vpp > 1 else (0,):
         if limit - spare < vpp:
@@ -56,10 +56,10 @@ def tastes(limit: int, vpp: int) -> Iterator[Taste]:
             (False, True) if vpp > 1 else (False,),
             ((BACKWARD, FORWARD), (FORWARD, BACKWARD)),
         ):
-            yield Taste(ranking, alternate, patience, oldest, spare)
+            yield PriorityRule(ranking, alternate, patience, oldest, spare)
 
 
-class Ready:
+class DispatchState:
     """Ops that have run, and when what is left can start; micro batches go in turn."""
 
     def __init__(self, instance: Instance) -> None:
@@ -85,7 +85,7 @@ class Ready:
             return None
         return sent[number] + self.instance.latency(stage, source[1])
 
-    def room(self, rank: int, chunk: int) -> bool:
+    def may_start(self, rank: int, chunk: int) -> bool:
         """May a rank start a forward pass through its virtual stage number `chunk`?"""
         counts = self.held[rank]
         below, deeper = sum(counts[:chunk]), len(counts) - 1 - chunk
@@ -107,7 +107,7 @@ class Ready:
             chunk = self.instance.stages[rank].index(stage)
             self.held[rank][chunk] += 1 if kind == FORWARD else -1
 
-    def touched(self, kind: int, stage: int) -> set[int]:
+    def affected_ranks(self, kind: int, stage: int) -> set[int]:
         """Ranks whose choice an op may change: its own, and that of who waits for it."""
         ranks = {self.instance.rank_of[stage]}
         if kind == FORWARD and stage + 1 < self.instance.num_stages:
@@ -121,27 +121,27 @@ Choice = tuple[float, int, int]
 """When an op can start, its kind and its stage."""
 
 
-def listed(instance: Instance, taste: Taste) -> Order:
+def list_schedule(instance: Instance, priority: PriorityRule) -> Order:
     """Order of ops by one rule of thumb."""
-    state = Ready(instance)
-    state.limit -= taste.spare
-    choices = [_choice(state, rank, taste) for rank in range(instance.pp)]
+    state = DispatchState(instance)
+    state.limit -= priority.spare
+    choices = [_choice(state, rank, priority) for rank in range(instance.pp)]
     while True:
         known = [choice for choice in choices if choice is not None]
         if not known:
             return state.order
         start, kind, stage = min(known)
         state.run(kind, stage, start)
-        for rank in state.touched(kind, stage):
-            choices[rank] = _choice(state, rank, taste)
+        for rank in state.affected_ranks(kind, stage):
+            choices[rank] = _choice(state, rank, priority)
 
 
-def _choice(state: Ready, rank: int, taste: Taste) -> Choice | None:
+def _choice(state: DispatchState, rank: int, priority: PriorityRule) -> Choice | None:
     """What the rank starts next, as far as it knows now."""
     options: list[Choice] = []
     for chunk, stage in enumerate(state.instance.stages[rank]):
         for kind in KINDS:
-            if kind == FORWARD and not state.room(rank, chunk):
+            if kind == FORWARD and not state.may_start(rank, chunk):
                 continue
             arrival = state.input_end(kind, stage)
             if arrival is not None:
@@ -149,17 +149,18 @@ def _choice(state: Ready, rank: int, taste: Taste) -> Choice | None:
     if len(options) <= 1:
         return options[0] if options else None
     first = min(options)
-    wait = first[0] + taste.patience * state.instance.durations[first[1]][first[2]]
-    liked = _liked(state, rank, taste)
+    wait = first[0] + priority.patience * state.instance.durations[first[1]][first[2]]
+    preferred = _preferred(state, rank, priority)
     return min(
-        (one for one in options if one[0] <= wait), key=lambda one: _key(one, state, taste, liked)
+        (one for one in options if one[0] <= wait),
+        key=lambda one: _key(one, state, priority, preferred),
     )
 
 
-def _liked(state: Ready, rank: int, taste: Taste) -> Sequence[int]:
+def _preferred(state: DispatchState, rank: int, priority: PriorityRule) -> Sequence[int]:
     """Kinds of op, the best first."""
     order = state.order[rank]
-    if taste.alternate and order:
+    if priority.alternate and order:
         for done in reversed(order):
             if done.kind != Op.WEIGHT:
                 return (
@@ -167,13 +168,13 @@ def _liked(state: Ready, rank: int, taste: Taste) -> Sequence[int]:
                     if done.kind == FORWARD
                     else (FORWARD, BACKWARD, WEIGHT)
                 )
-    return (*taste.ranking, WEIGHT)
+    return (*priority.ranking, WEIGHT)
 
 
 def _key(
-    choice: Choice, state: Ready, taste: Taste, liked: Sequence[int]
+    choice: Choice, state: DispatchState, priority: PriorityRule, preferred: Sequence[int]
 ) -> tuple[int, float, float, float]:
     start, kind, stage = choice
-    microbatch = len(state.ends[kind][stage]) if taste.oldest else 0
+    microbatch = len(state.ends[kind][stage]) if priority.oldest else 0
     deep = stage if kind == FORWARD else -stage
-    return liked.index(kind), microbatch, -deep if kind == FORWARD else stage, start
+    return preferred.index(kind), microbatch, -deep if kind == FORWARD else stage, start

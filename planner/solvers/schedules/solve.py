@@ -14,7 +14,7 @@ import numpy as np
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.patterns.justification import squeezed
+from trainplan.costmodel.schedules.patterns.justification import justified
 from trainplan.costmodel.schedules.patterns.stage_line import KINDS
 from trainplan.costmodel.schedules.program import Placement, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.timeline.clock import Timeline
@@ -24,7 +24,7 @@ from trainplan.planner.solvers.schedules.bounds import lower_bound
 from trainplan.planner.solvers.schedules.constraint_program import solved
 from trainplan.planner.solvers.schedules.cyclic import steady_states, unrolled
 from trainplan.planner.solvers.schedules.instance import Instance, Problem, instance
-from trainplan.planner.solvers.schedules.list_scheduling import listed, tastes
+from trainplan.planner.solvers.schedules.list_scheduling import list_schedule, priority_rules
 from trainplan.planner.solvers.schedules.units import in_positive_units, in_units
 from trainplan.planner.work.budget import Deadline
 
@@ -36,7 +36,7 @@ OPS_PER_SHARE = 1500
 MOST_OPS = 800
 """Ops beyond which the exact solver takes seconds to start. Source: measured,
 docs/decisions/0011-schedules-by-search.md."""
-SQUEEZED = 4
+JUSTIFIED = 4
 """Rough orders that are squeezed. Source: assumed."""
 MOST_LISTED = 20_000
 """Ops of a pipeline beyond which rules of thumb are tried only if no schedule of the registry fits;
@@ -72,7 +72,7 @@ class Synthesis:
 
 
 @dataclass(slots=True)
-class Best:
+class Incumbent:
     """The best order of one placement so far, and what bounds it."""
 
     instance: Instance
@@ -99,7 +99,7 @@ class Best:
         return timeline
 
 
-class Part:
+class DeadlineShare:
     """A part of the time left."""
 
     def __init__(self, deadline: Deadline, share: float) -> None:
@@ -120,28 +120,28 @@ def synthesise(problem: Problem, deadline: Deadline) -> Synthesis:
     """
     problem.checked()
     placed = [instance(problem, placement) for placement in problem.placements]
-    searches = [Best(one, lower_bound(one)) for one in placed]
+    searches = [Incumbent(one, lower_bound(one)) for one in placed]
     for number, best in enumerate(searches):
-        _by_rule_of_thumb(best, Part(deadline, RULES_SHARE / (len(searches) - number)))
+        _by_priority_rules(best, DeadlineShare(deadline, RULES_SHARE / (len(searches) - number)))
     ops = len(KINDS) * problem.pp * problem.vpp * problem.num_microbatches
     for step, share in ((_by_period, min(0.95, ops / OPS_PER_SHARE)), (_exactly, ops <= MOST_OPS)):
-        part = Part(deadline, share)
+        part = DeadlineShare(deadline, share)
         for number, best in enumerate(searches):
             if best.bound * EQUALS < min(one.makespan for one in searches):
-                step(best, Part(part, 1 / (len(searches) - number)))
+                step(best, DeadlineShare(part, 1 / (len(searches) - number)))
     for best in searches:  # the rules of thumb that the first share of the time left out
-        _by_rule_of_thumb(best, deadline)
+        _by_priority_rules(best, deadline)
     return _answer(searches)
 
 
-def _answer(searches: list[Best]) -> Synthesis:
+def _answer(searches: list[Incumbent]) -> Synthesis:
     best = min(searches, key=lambda one: one.makespan)
     assert best.timeline is not None, "the first rule of thumb always finds an order"
     timeline, bound = best.timeline, min(one.bound for one in searches)
     return Synthesis(timeline.program, timeline, bound, best.source, best.instance.placement)
 
 
-def _by_rule_of_thumb(best: Best, deadline: Deadline) -> None:
+def _by_priority_rules(best: Incumbent, deadline: Deadline) -> None:
     """Try the schedules of the registry and rules of thumb, and squeeze the best of them."""
     of, found = best.instance, []
     for program, source in _rough(of):
@@ -150,11 +150,11 @@ def _by_rule_of_thumb(best: Best, deadline: Deadline) -> None:
         timeline = best.offer(program, source)
         if timeline is not None:
             found.append(timeline)
-    for timeline in sorted(found, key=lambda one: one.makespan)[:SQUEEZED]:
+    for timeline in sorted(found, key=lambda one: one.makespan)[:JUSTIFIED]:
         if best.proved() or deadline.seconds_left() <= 0:
             return
         sequence = of.sequence(timeline)
-        best.offer(of.program(squeezed(of, sequence).order), "squeezed")
+        best.offer(of.program(justified(of, sequence).order), "squeezed")
 
 
 def _rough(of: Instance) -> Iterator[tuple[Program, str]]:
@@ -170,29 +170,29 @@ def _rough(of: Instance) -> Iterator[tuple[Program, str]]:
             yield program, name
     if fits and len(KINDS) * of.num_stages * of.num_microbatches > MOST_LISTED:
         return
-    rules = tastes(of.limit, of.problem.vpp)
-    yield of.program(listed(of, next(rules))), "greedy"
+    rules = priority_rules(of.limit, of.problem.vpp)
+    yield of.program(list_schedule(of, next(rules))), "greedy"
     for name in named[len(fixed) :]:
         program = _named(name, of, relative)
         if program is not None:
             yield program, name
-    for taste in rules:
-        yield of.program(listed(of, taste)), "greedy"
+    for priority in rules:
+        yield of.program(list_schedule(of, priority)), "greedy"
 
 
-def _by_period(best: Best, deadline: Deadline) -> None:
+def _by_period(best: Incumbent, deadline: Deadline) -> None:
     """Repeat steady states, and squeeze what comes of it."""
     of, units = best.instance, in_positive_units(best.instance)
     if best.proved() or best.timeline is None:
         return
     longest = ceil(units.timeline(best.timeline.program).makespan / of.num_microbatches) + 1
     for found in steady_states(units, longest, deadline):
-        best.offer(of.program(squeezed(of, unrolled(units, found)).order), "periodic")
+        best.offer(of.program(justified(of, unrolled(units, found)).order), "periodic")
         if best.proved():
             return
 
 
-def _exactly(best: Best, deadline: Deadline) -> None:
+def _exactly(best: Incumbent, deadline: Deadline) -> None:
     """Ask the exact solver, starting from the best order so far."""
     of, units = best.instance, in_units(best.instance)
     if best.proved() or best.timeline is None or deadline.seconds_left() <= 0:

@@ -42,7 +42,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RankLimits:
     """What a rank may use."""
 
     memory_bytes: float
@@ -75,8 +75,8 @@ class Layers:
         return cls(kind, count, len(moe) - count, kind == MOE and sorted(moe) == moe)
 
 
-def rooms(
-    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits
+def layer_capacities(
+    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: RankLimits
 ) -> KindRankRows:
     """Layers of each kind that each rank of some rows has bytes and seconds for.
 
@@ -101,28 +101,30 @@ def rooms(
     return found
 
 
-def may_fit(job: Job, room: KindRankRows) -> BoolColumn:
-    """Which rows are not refused, by the `rooms` of their ranks: is there one for all layers?
+def may_fit(job: Job, capacity: KindRankRows) -> BoolColumn:
+    """Which rows are not refused, by the `layer_capacities` of their ranks: do all layers fit?
 
     Source: all layers of a kind need ranks that have room for them, so where the rooms of all ranks
     add up to fewer, no split fits.
     """
     count = np.array([count for _, count in layer_counts(job)])
-    return np.asarray((room.sum(axis=1) >= count[:, None]).all(axis=0))
+    return np.asarray((capacity.sum(axis=1) >= count[:, None]).all(axis=0))
 
 
 def states_may_fit(
-    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: Limits
+    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: RankLimits
 ) -> BoolColumn:
     """Which of some rows are not refused even if layers kept no activations.
 
-    Source: as `rooms`, of ranks without embedding and head; spares it most rows.
+    Source: as `layer_capacities`, of ranks without embedding and head; spares it most rows.
     """
     kind, count = usual_layers(job)
-    room = _room(priced, costs, rows, np.zeros((2, 1), dtype=bool), limits.memory_bytes)[0]
+    capacity = _free_bytes(priced, costs, rows, np.zeros((2, 1), dtype=bool), limits.memory_bytes)[
+        0
+    ]
     seconds = limits.pipeline_s / priced.microbatches[rows]
-    room = room + _regrown(priced, costs, rows, np.zeros(1, dtype=np.int64))
-    held = np.floor(room / costs.state_bytes[kind, rows] + ROUNDING)
+    capacity = capacity + _regrown(priced, costs, rows, np.zeros(1, dtype=np.int64))
+    held = np.floor(capacity / costs.state_bytes[kind, rows] + ROUNDING)
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING)
     return np.asarray(np.minimum(held, run) * priced.table.pp[rows] >= count)
 
@@ -139,14 +141,14 @@ def most_layers(
     priced: Priced,
     costs: BlockCosts,
     rows: IntColumn,
-    limits: Limits,
+    limits: RankLimits,
     layers: Layers,
 ) -> RankRows:
     """How many of the layers of a kind each rank has bytes and seconds for.
 
     -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
     batches beyond those that fill it.
-    Source: as `rooms`.
+    Source: as `layer_capacities`.
     """
     table, one = priced.table, int(rows[0])
     name, kind, count = SCHEDULE_NAMES[table.schedule[one]], layers.kind, layers.count
@@ -155,20 +157,20 @@ def most_layers(
     held = held_layers(name, pp, vpp, filling, layers)
     stage_of = placed(SCHEDULES[name].placement, pp, vpp)
     ends = np.stack([(stage_of == 0).any(axis=1), (stage_of == stage_of.max()).any(axis=1)])
-    room = _room(priced, costs, rows, ends, limits.memory_bytes)
+    capacity = _free_bytes(priced, costs, rows, ends, limits.memory_bytes)
     if table.offload_modules[rows].any():
         passes = fullest_moment(name, pp, vpp, filling)
         transit = least_in_transit(layers.first, stage_of, passes)
-        room = room - transit[:, None] * priced.gathered.moe.copies.freed_bytes[rows]
+        capacity = capacity - transit[:, None] * priced.gathered.moe.copies.freed_bytes[rows]
     seconds = limits.pipeline_s / priced.microbatches[rows] - _end_seconds(costs, rows, ends)
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
     number = np.arange(int(run.max(initial=0)) + 1)[None, :, None]
     fits = number <= run[:, None]
-    room = room[:, None] + _regrown(priced, costs, rows, -(-number // vpp))
+    capacity = capacity[:, None] + _regrown(priced, costs, rows, -(-number // vpp))
     for kept, fewer in _kept_bytes(priced, costs, kind, rows):
         in_flight = held.layers[:, : number.size, None]
         used = number * costs.state_bytes[kind, rows] + in_flight * kept
-        fits &= used <= (room + (held.passes[:, None] * fewer)[:, None]) * (1 + ROUNDING)
+        fits &= used <= (capacity + (held.passes[:, None] * fewer)[:, None]) * (1 + ROUNDING)
     return np.asarray(fits.sum(axis=1) - 1.0)
 
 
@@ -205,7 +207,7 @@ def held_layers(
     return InFlight(passes.sum(axis=1), (together - others * most[:, None]).clip(0))
 
 
-def _room(
+def _free_bytes(
     priced: Priced, costs: BlockCosts, rows: IntColumn, ends: BoolColumn, memory_bytes: float
 ) -> RankRows:
     """Bytes that each rank has for its layers and their activations."""
@@ -223,7 +225,7 @@ def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntCol
     table = priced.table
     uniform = (table.recompute[rows] == FULL) & (table.recompute_method[rows] == UNIFORM)
     most = np.where(uniform, table.recompute_num_layers[rows], 0)
-    kept = costs.kept_bytes[[DENSE, MOE]][:, rows].max(axis=0)
+    kept = costs.saved_bytes[[DENSE, MOE]][:, rows].max(axis=0)
     whole = uniform * priced.memory.transients[:, rows].min(axis=0)
     return np.asarray(np.where(kept > 0, (most - np.minimum(most, longest)) * kept, whole))
 
@@ -246,7 +248,7 @@ def _layer_seconds(priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn
     """
     uniform = priced.table.recompute_method[rows] == UNIFORM
     pair = (costs.forward + costs.backward)[kind, rows]
-    return np.asarray(pair + np.where(uniform, costs.again[kind, rows], 0.0))
+    return np.asarray(pair + np.where(uniform, costs.recompute_forward[kind, rows], 0.0))
 
 
 def _kept_bytes(
@@ -262,9 +264,9 @@ def _kept_bytes(
     full = table.recompute[rows] == FULL
     uniform = full & (table.recompute_method[rows] == UNIFORM)
     number = np.maximum(1, table.recompute_num_layers[rows])
-    none, whole = np.zeros(len(rows)), costs.kept_bytes[kind, rows]
+    none, whole = np.zeros(len(rows)), costs.saved_bytes[kind, rows]
     inputs = np.minimum(costs.input_bytes[rows], whole)  # nothing where all layers are offloaded
-    dropped = (costs.kept_bytes[[DENSE, MOE]][:, rows].max(axis=0) - inputs).clip(0.0)
+    dropped = (costs.saved_bytes[[DENSE, MOE]][:, rows].max(axis=0) - inputs).clip(0.0)
     least = np.where(full, inputs / np.where(uniform, number, 1), whole)
     some = np.where(full & ~uniform, whole, least), np.where(full & ~uniform, number * dropped, 0.0)
     return [(least, none), some]

@@ -65,33 +65,33 @@ def _seeds(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Run:
     slower = (stage_of[:, :, None] == stages).any(axis=1)
     size = LONGER if vpp == 1 and num_microbatches > pp else MUCH_LONGER
     slower = np.concatenate([np.zeros((1, len(stages))), size * slower])
-    seconds = _alike(schedule, 1 + slower)
+    seconds = _equal_stages(schedule, 1 + slower)
     nothing = np.zeros(len(seconds.forward))
     return run_of(schedule, (pp, vpp, num_microbatches), seconds, nothing)
 
 
-def fairest(pipeline: Pipeline, paths: Paths, num_layers: int) -> Crossings:
+def max_min_mean(pipeline: Pipeline, paths: Paths, num_layers: int) -> Crossings:
     """The mean of some paths whose shortest split of so many equal layers takes longest."""
     schedule, pp, vpp, _ = pipeline
     stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
-    one = _alike(schedule, np.ones((1, stage_of.size)))
+    one = _equal_stages(schedule, np.ones((1, stage_of.size)))
     crossed = paths.forward * one.forward + paths.backward * one.backward
     crossed = crossed + paths.weight * one.weight
-    share = _fairest(crossed[:, stage_of], num_layers)
+    share = _max_min_weights(crossed[:, stage_of], num_layers)
     forward, backward, weight = (
         (share @ part)[:, None] for part in (paths.forward, paths.backward, paths.weight)
     )
     return Crossings(forward, backward, weight, float(share @ paths.hops), stage_of)
 
 
-def _alike(schedule: str, factor: FloatMatrix) -> StageSeconds:
+def _equal_stages(schedule: str, factor: FloatMatrix) -> StageSeconds:
     """Seconds of stages whose passes take so much of a common time."""
     backward = factor * (1 - FORWARD_SHARE)
     weight = backward / 2 if SCHEDULES[schedule].splits_backward else np.zeros_like(backward)
     return StageSeconds(factor * FORWARD_SHARE, backward, weight)
 
 
-def _fairest(crossed: FloatMatrix, num_layers: int) -> FloatColumn:
+def _max_min_weights(crossed: FloatMatrix, num_layers: int) -> FloatColumn:
     """Weights of paths that sum to one; `crossed` is (path, rank, chunk).
 
     They make the layers on the rank where the mean path is shortest, less what uneven chunks save,

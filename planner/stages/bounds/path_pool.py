@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.planner.stages.bounds.mean_paths import Crossings, Pipeline, fairest, seed_paths
+from trainplan.planner.stages.bounds.mean_paths import Crossings, Pipeline, max_min_mean, seed_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PathPool:
         if pipeline not in self.means:
             seeds = seed_paths(pipeline)
             self.paths.setdefault(pipeline, seeds)
-            self.means[pipeline] = fairest(pipeline, seeds, num_layers)
+            self.means[pipeline] = max_min_mean(pipeline, seeds, num_layers)
         return self.means[pipeline]
 
     def add(self, pipeline: Pipeline, paths: Paths) -> None:

@@ -59,8 +59,8 @@ class RankPaths:
         slope, start = self._line
         elsewhere = self._busiest.backward.copy()
         np.put_along_axis(elsewhere, self.stage_of, 0, axis=1)
-        repeated = self._busiest.backward[:, :, None] * slope * self._again
-        fixed, beyond, longer = self._ends + elsewhere @ start * self._again, [], []
+        repeated = self._busiest.backward[:, :, None] * slope * self._recomputed_layers
+        fixed, beyond, longer = self._ends + elsewhere @ start * self._recomputed_layers, [], []
         for layers in self._kinds:
             each = self._each(layers.kind)
             own = np.take_along_axis(each, self.stage_of[:, :, None], axis=1).min(axis=1)
@@ -120,14 +120,16 @@ class RankPaths:
         return [Layers.of(self.job, kind) for kind, _ in layer_counts(self.job)]
 
     @cached_property
-    def _again(self) -> FloatColumn:
+    def _recomputed_layers(self) -> FloatColumn:
         """Seconds of recomputing one layer, of whatever kind.
 
         Source: which kinds are recomputed is not known here, and none takes less than the kind that
         takes least.
         """
         return np.asarray(
-            self.costs.again[[kinds.kind for kinds in self._kinds]][:, self.rows].min(axis=0)
+            self.costs.recompute_forward[[kinds.kind for kinds in self._kinds]][:, self.rows].min(
+                axis=0
+            )
         )
 
     @cached_property
@@ -171,7 +173,7 @@ class RankPaths:
         short, long = (np.minimum(self._recomputed, base + one) for one in (0, 1))
         crossed = np.take_along_axis(self._busiest.backward, self.stage_of, axis=1).min(axis=1)
         repeated = (vpp - longer) * short + longer * long
-        return np.asarray(crossed[:, None, None] * repeated * self._again)
+        return np.asarray(crossed[:, None, None] * repeated * self._recomputed_layers)
 
     @cached_property
     def _ends(self) -> PathRows:

@@ -49,7 +49,7 @@ class Refined:
     """Seconds that no choice that fits goes below; infinite where none fits."""
     rows: IntColumn
     """Layouts that may fit."""
-    lean: LayoutTable
+    min_memory: LayoutTable
     """Those, with a choice of few layers that may fit."""
 
 
@@ -77,13 +77,13 @@ class EvenLayouts:
         rows = np.array([row for row, again in enumerate(fewest) if NEVER not in again], np.int64)
         bound = np.full(len(table), np.inf)
         bound[rows] = priced.step_seconds[rows]
-        lean = table.take(rows)
+        min_memory = table.take(rows)
         if len(rows) and len(layer_counts(self.job)) == 1:
             stages = [self._again(priced, row, fewest[row], last=True) for row in rows.tolist()]
-            least = lean.replaced(stages=objects(stages))
+            least = min_memory.replaced(stages=objects(stages))
             bound[rows] = price(self.job, self.machine, self.traits, least).step_seconds
         stages = [self._again(priced, row, fewest[row], last=False) for row in rows.tolist()]
-        return Refined(bound, rows, lean.replaced(stages=objects(stages)))
+        return Refined(bound, rows, min_memory.replaced(stages=objects(stages)))
 
     def even(self, pp: int, vpp: int) -> IntColumn:
         """Layers of every virtual stage."""
@@ -106,11 +106,11 @@ class EvenLayouts:
         the number that suffices is the fewest, at the moment the estimate of memory is of.
         """
         allocated = priced.memory.allocated[:, row]
-        room = (self.memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
+        capacity = (self.memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
         kinds = [kind for kind, _ in layer_counts(self.job)]
-        saved = float((costs.kept_bytes[kinds, row] - costs.input_bytes[row]).max())
+        saved = float((costs.saved_bytes[kinds, row] - costs.input_bytes[row]).max())
         layers, passes = self._chunks(priced, row)
-        over = allocated[: len(layers)] - room * (1 + ROUNDING)
+        over = allocated[: len(layers)] - capacity * (1 + ROUNDING)
         return np.array(
             [
                 _count(missing, saved * np.repeat(own, held))
@@ -138,9 +138,9 @@ class EvenLayouts:
         again = np.zeros_like(layers)
         for own, held, left in zip(stage_of, passes, fewest.tolist(), strict=True):
             order = np.arange(vpp)[::-1] if last else np.argsort(-held, kind="stable")
-            room = layers[own[order]]
-            before = np.cumsum(room) - room
-            again[own[order]] = np.clip(left - before, 0, room)
+            capacity = layers[own[order]]
+            before = np.cumsum(capacity) - capacity
+            again[own[order]] = np.clip(left - before, 0, capacity)
         return stages_with(layers, again)
 
 

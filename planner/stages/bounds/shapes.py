@@ -40,8 +40,13 @@ from trainplan.costmodel.step.block_costs import (
 )
 from trainplan.costmodel.step.estimate import Priced, with_overhead
 from trainplan.costmodel.traffic.data_parallel import step_traffic
-from trainplan.costmodel.traffic.overlap import gather_hiding, reduction_hiding
-from trainplan.planner.stages.bounds.layer_capacity import Limits, may_fit, rooms, states_may_fit
+from trainplan.costmodel.traffic.overlap import gather_overlap, reduction_overlap
+from trainplan.planner.stages.bounds.layer_capacity import (
+    RankLimits,
+    layer_capacities,
+    may_fit,
+    states_may_fit,
+)
 from trainplan.planner.stages.bounds.mean_paths import Crossings, Pipeline, seed_paths
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.rank_paths import RankPaths
@@ -55,7 +60,7 @@ def split_bound(
     priced: Priced,
     costs: BlockCosts,
     *,
-    limits: Limits,
+    limits: RankLimits,
     pool: PathPool,
 ) -> FloatColumn:
     """Seconds that no split of the layers of each row goes below, if that is less than a limit.
@@ -71,10 +76,10 @@ def split_bound(
     around = _around(job, machine, traits, priced, costs, most=most)
     bound = _steady_bound(job, priced, costs, around, limits)
     rows = np.flatnonzero(bound + around < seconds)
-    room = rooms(job, priced, costs, rows, limits)
-    fits = may_fit(job, room)
+    capacity = layer_capacities(job, priced, costs, rows, limits)
+    fits = may_fit(job, capacity)
     bound[rows[~fits]] = np.inf
-    rows, room = rows[fits], room[:, :, fits]
+    rows, capacity = rows[fits], capacity[:, :, fits]
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
     for number in np.unique(shape[rows]).tolist():
         own, pipeline = np.flatnonzero(shape[rows] == number), _pipeline(priced, int(first[number]))
@@ -85,7 +90,7 @@ def split_bound(
         own = own[bound[some] + around[some] < seconds]
         if len(own):
             of, stage_of = (job, priced, costs, rows[own]), path.stage_of
-            stay = RankPaths(*of, seed_paths(pipeline), stage_of, room[:, : len(stage_of), own])
+            stay = RankPaths(*of, seed_paths(pipeline), stage_of, capacity[:, : len(stage_of), own])
             bound[rows[own]] = np.maximum(bound[rows[own]], stay.seconds)
     return with_overhead(machine, bound + around)
 
@@ -97,7 +102,7 @@ def states_bound(
     priced: Priced,
     costs: BlockCosts,
     *,
-    limits: Limits,
+    limits: RankLimits,
 ) -> FloatColumn:
     """As `split_bound`, less and cheaper: layers keep no activations, ranks never wait.
 
@@ -109,7 +114,7 @@ def states_bound(
 
 
 def _steady_bound(
-    job: Job, priced: Priced, costs: BlockCosts, around: FloatColumn, limits: Limits
+    job: Job, priced: Priced, costs: BlockCosts, around: FloatColumn, limits: RankLimits
 ) -> FloatColumn:
     """Seconds of the passes at least; infinite where the states do not fit.
 
@@ -138,8 +143,8 @@ def steady_seconds(job: Job, priced: Priced, costs: BlockCosts) -> FloatColumn:
     each = costs.forward + costs.backward
     held = (*layers, (EMBEDDING, 1), (HEAD, 1), (MTP, modules))
     total = sum(count * each[kind] for kind, count in held)
-    again = sum(count * costs.again[kind] for kind, count in layers)
-    total = total + _repeats_all(priced.table) * again
+    recompute_forward = sum(count * costs.recompute_forward[kind] for kind, count in layers)
+    total = total + _repeats_all(priced.table) * recompute_forward
     return np.asarray(total * priced.microbatches / priced.table.pp)
 
 
@@ -174,12 +179,12 @@ def _mean_seconds(
         total = total + count * _crossing(costs, path, kind, rows)[stage]
     others = model.num_hidden_layers - usual_layers(job)[1]
     slope, start = _again(priced, rows, most + others, path.stage_of)
-    cheapest = costs.again[[kind for kind, _ in layers]][:, rows].min(axis=0)
+    cheapest = costs.recompute_forward[[kind for kind, _ in layers]][:, rows].min(axis=0)
     total = total + (path.backward * start).sum(axis=0) * cheapest
     whole = (slope == 1).all(axis=0)
     passes = []
     for kind, _ in layers:
-        repeated = np.where(whole, costs.again[kind, rows], cheapest)
+        repeated = np.where(whole, costs.recompute_forward[kind, rows], cheapest)
         passes.append(_crossing(costs, path, kind, rows) + path.backward * slope * repeated)
     least = np.min(passes, axis=0)  # of any kind, for a chunk may hold layers of one kind alone
     for one, (_, count) in zip(passes, layers, strict=True):
@@ -253,8 +258,8 @@ def _least_traffic(
     shared = (costs.params.shared[kind] * fewest)[None, :]
     held = RankParams(shared, expert, costs.params.has_experts)
     found = step_traffic(machine, traits, priced.table, held)
-    reduce = found.reduce * reduction_hiding(machine, traits, priced.table).least
-    gather = found.gather * gather_hiding(machine, traits, priced.table).least
+    reduce = found.reduce * reduction_overlap(machine, traits, priced.table).least
+    gather = found.gather * gather_overlap(machine, traits, priced.table).least
     return np.asarray(np.broadcast_to(reduce + gather, (1, len(fewest)))[0])
 
 

@@ -48,11 +48,11 @@ from trainplan.costmodel.step.block_costs import (
 )
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead, without_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
-from trainplan.planner.stages.bounds.layer_capacity import Layers, Limits, most_layers
+from trainplan.planner.stages.bounds.layer_capacity import Layers, RankLimits, most_layers
 
 
 @dataclass(frozen=True, slots=True)
-class InGroups:
+class Grouped:
     """Layouts on the machine of each node group."""
 
     job: Job
@@ -63,7 +63,7 @@ class InGroups:
     costs: tuple[BlockCosts, ...]
 
     @classmethod
-    def of(cls, job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> InGroups:
+    def of(cls, job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Grouped:
         """Price the blocks of each row on the machine of each group."""
         pairs = list(zip(group_jobs(job), machine.groups, strict=True))
         priced = tuple(price(one, own, traits, table) for one, own in pairs)
@@ -105,20 +105,24 @@ class InGroups:
         table = self.table
         return ranks_in_order(self.job, int(table.tp[row] * table.cp[row] * table.dp[row]), order)
 
-    def pair(self, rows: IntColumn, again: FloatColumn) -> GroupKindRows:
+    def pair(self, rows: IntColumn, recomputed: FloatColumn) -> GroupKindRows:
         """Both passes of a block, a share of it recomputed."""
-        repeated = [again * self.repeated(c, again) for c in self.costs]
+        repeated = [recomputed * self.repeated(c, recomputed) for c in self.costs]
         pairs = zip(self.costs, repeated, strict=True)
         return np.stack([(c.forward + c.backward + more)[:, rows] for c, more in pairs])
 
-    def repeated(self, costs: BlockCosts, again: FloatColumn) -> FloatColumn:
+    def repeated(self, costs: BlockCosts, recomputed: FloatColumn) -> FloatColumn:
         """Seconds that repeating a layer adds: where not all are repeated, maybe cheaper ones."""
         kinds = [kind for kind, _ in layer_counts(self.job)]
-        repeated = np.zeros_like(costs.again)
-        repeated[kinds] = np.where(again < 1, costs.again[kinds].min(axis=0), costs.again[kinds])
+        repeated = np.zeros_like(costs.recompute_forward)
+        repeated[kinds] = np.where(
+            recomputed < 1,
+            costs.recompute_forward[kinds].min(axis=0),
+            costs.recompute_forward[kinds],
+        )
         return repeated
 
-    def again(self, cutoff_s: float) -> FloatColumn:
+    def recomputed_share(self, cutoff_s: float) -> FloatColumn:
         """Share of the layers that full recomputation repeats at least in a step below the cutoff.
 
         Source: as `stages.bounds.shapes`; a stage with n of at most h layers repeats no less than
@@ -128,10 +132,10 @@ class InGroups:
         pair = np.min([(c.forward + c.backward)[usual] for c in self.costs], axis=0)
         layers = self.job.model.num_hidden_layers
         most = np.minimum(seconds / (self.microbatches * pair), layers)
-        return self.again_of(np.ceil(most / self.table.vpp))
+        return self.recomputed_share_of(np.ceil(most / self.table.vpp))
 
-    def again_of(self, longest: FloatColumn) -> FloatColumn:
-        """As `again`, where no stage has more layers than `longest`."""
+    def recomputed_share_of(self, longest: FloatColumn) -> FloatColumn:
+        """As `recomputed_share`, where no stage has more layers than `longest`."""
         full = self.table.recompute == FULL
         uniform = full & (self.table.recompute_method == UNIFORM)
         stage = np.maximum(1.0, longest)
@@ -161,14 +165,14 @@ def ranks_in_order(job: Job, rank_gpus: int, order: Sequence[int]) -> IntColumn:
     return np.repeat(np.array(order), counts)
 
 
-def steady_bound(of: InGroups, order: Sequence[int], again: FloatColumn) -> FloatColumn:
+def steady_bound(of: Grouped, order: Sequence[int], recomputed: FloatColumn) -> FloatColumn:
     """Seconds no split of each row is below that repeats such a share of its layers.
 
     Source: the module.
     """
     bound, layer = np.zeros(len(of.table)), usual_layers(of.job)[0]
     for rows in of.pipelines:
-        one, pair = int(rows[0]), of.pair(rows, again)
+        one, pair = int(rows[0]), of.pair(rows, recomputed)
         schedule = SCHEDULE_NAMES[of.table.schedule[one]]
         whole = (
             not SCHEDULES[schedule].splits_backward
@@ -189,7 +193,7 @@ def steady_bound(of: InGroups, order: Sequence[int], again: FloatColumn) -> Floa
     return with_overhead(of.machine, bound)
 
 
-def throughput_bound(of: InGroups) -> FloatColumn:
+def throughput_bound(of: Grouped) -> FloatColumn:
     """Seconds no layout below a node is below: all ranks run layers from the first second on.
 
     Source: a rank runs 1 / pair layers of a micro batch a second, so all ranks together take no
@@ -203,7 +207,7 @@ def throughput_bound(of: InGroups) -> FloatColumn:
     return with_overhead(of.machine, of.microbatches * _layers(of.job, pair, layer) / speed)
 
 
-def likely_seconds(of: InGroups, order: Sequence[int], again: FloatColumn) -> FloatColumn:
+def estimated_seconds(of: Grouped, order: Sequence[int], recomputed: FloatColumn) -> FloatColumn:
     """About how long a step takes whose ranks all have equally much to do; no bound.
 
     Neighbours in 1F1B wait for one another twice in two micro batches, so each of them takes one
@@ -213,7 +217,7 @@ def likely_seconds(of: InGroups, order: Sequence[int], again: FloatColumn) -> Fl
     """
     seconds, layer = np.zeros(len(of.table)), usual_layers(of.job)[0]
     for rows in of.pipelines:
-        one, pair, m = int(rows[0]), of.pair(rows, again), of.microbatches[rows]
+        one, pair, m = int(rows[0]), of.pair(rows, recomputed), of.microbatches[rows]
         pp, vpp, group = int(of.table.pp[one]), int(of.table.vpp[one]), of.ranks(one, order)
         work = _layers(of.job, pair, layer) / (1 / pair[group, layer]).sum(axis=0)
         hop = of.messages(rows, group)[0].max(axis=1, initial=0.0)
@@ -222,7 +226,7 @@ def likely_seconds(of: InGroups, order: Sequence[int], again: FloatColumn) -> Fl
     return with_overhead(of.machine, seconds)
 
 
-def may_fit(of: InGroups, order: Sequence[int], margin: float, cutoff_s: float) -> BoolColumn:
+def may_fit(of: Grouped, order: Sequence[int], margin: float, cutoff_s: float) -> BoolColumn:
     """Rows whose ranks have bytes and seconds for all layers, as `bounds.layer_capacity.may_fit`.
 
     Each kind is asked as if no other had layers, which leaves each rank the most room for it.
@@ -230,13 +234,13 @@ def may_fit(of: InGroups, order: Sequence[int], margin: float, cutoff_s: float) 
     result = np.ones(len(of.table), dtype=bool)
     for rows in of.filled:
         for kind, layers in layer_counts(of.job):
-            most = room(of, order, margin, cutoff_s, rows=rows, kind=kind).clip(0, layers)
+            most = layer_capacity(of, order, margin, cutoff_s, rows=rows, kind=kind).clip(0, layers)
             result[rows] &= most.sum(axis=0) >= layers
     return result
 
 
-def room(
-    of: InGroups,
+def layer_capacity(
+    of: Grouped,
     order: Sequence[int],
     margin: float,
     cutoff_s: float,
@@ -249,7 +253,7 @@ def room(
     The rows have one shape. Source: `bounds.layer_capacity.most_layers`, of each rank in its group.
     """
     seconds = without_overhead(of.machine, cutoff_s)
-    limits = [Limits(one.memory_bytes * (1 - margin), seconds) for one in of.machine.groups]
+    limits = [RankLimits(one.memory_bytes * (1 - margin), seconds) for one in of.machine.groups]
     group = of.ranks(int(rows[0]), order)
     layers = Layers.of(of.job, kind)
     each = [

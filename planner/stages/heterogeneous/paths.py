@@ -21,7 +21,7 @@ paths give a valid bound, and few sets of weights serve many layouts."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnlikePath:
+class HeterogeneousPath:
     """A weighted mean of the paths of one shape; columns over virtual stages."""
 
     forward: FloatColumn
@@ -63,7 +63,9 @@ class Durations:
 
 
 @lru_cache(maxsize=4096)
-def unlike_path(schedule: str, shape: tuple[int, int, int], takes: Durations) -> UnlikePath:
+def heterogeneous_path(
+    schedule: str, shape: tuple[int, int, int], takes: Durations
+) -> HeterogeneousPath:
     """The mean path that is longest where the layers lie where it is shortest.
 
     `shape` is (pp, vpp, micro batches).
@@ -76,7 +78,7 @@ def unlike_path(schedule: str, shape: tuple[int, int, int], takes: Durations) ->
     message = np.array(takes.message)
     crossed = crossed * _of_stages(stage_of, takes)
     share = _longest(crossed, paths.crossed[:, : len(message)] @ message, stage_of, takes)
-    return UnlikePath(
+    return HeterogeneousPath(
         share @ paths.forward,
         share @ paths.backward,
         share @ paths.weight,

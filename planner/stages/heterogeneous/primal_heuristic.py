@@ -12,14 +12,14 @@ import numpy as np
 
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
-from trainplan.planner.search.memory_bounds import ends
+from trainplan.planner.search.memory_bounds import class_extremes
 from trainplan.planner.search.pool import first_of_each
-from trainplan.planner.space.grid import Sieve, policies, skeletons
+from trainplan.planner.space.grid import RuleFilter, memory_policies, skeletons
 from trainplan.planner.space.policies import with_offload
-from trainplan.planner.space.uneven import any_split
-from trainplan.planner.stages.heterogeneous.bounds import likely_seconds, steady_bound
-from trainplan.planner.stages.heterogeneous.splits import Splits
-from trainplan.planner.stages.heterogeneous.windows import Below, window_bound
+from trainplan.planner.space.uneven import recompute_allows_any_split
+from trainplan.planner.stages.heterogeneous.bounds import estimated_seconds, steady_bound
+from trainplan.planner.stages.heterogeneous.splits import HeterogeneousSplits
+from trainplan.planner.stages.heterogeneous.windows import SplitLimits, window_bound
 from trainplan.planner.work.budget import Budget
 from trainplan.planner.work.partition import parts_of
 
@@ -35,11 +35,11 @@ SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Likely:
+class Estimated:
     """One layout and about how long a step takes."""
 
     seconds: float
-    family: int
+    order_index: int
     """Order of the groups."""
     table: LayoutTable
 
@@ -50,33 +50,39 @@ class Likely:
         return tuple(int(getattr(self.table, name)[0]) for name in names)
 
 
-class Dive:
+class PrimalHeuristic:
     """One run; `run` leaves what it finds with the splits."""
 
     def __init__(
-        self, splits: Splits, rules: Sequence[Rule], sieve: Sieve, orders: Sequence[Sequence[int]]
+        self,
+        splits: HeterogeneousSplits,
+        rules: Sequence[Rule],
+        rule_filter: RuleFilter,
+        orders: Sequence[Sequence[int]],
     ) -> None:
-        self.splits, self.rules, self.sieve, self.orders = splits, rules, sieve, orders
-        self.seen: list[Likely] = []
+        self.splits, self.rules, self.rule_filter, self.orders = splits, rules, rule_filter, orders
+        self.seen: list[Estimated] = []
 
     def run(self, nodes: LayoutTable, budget: Budget) -> None:
         """Look at nodes in their order, then at every policy of those that looked best."""
         left = budget.seconds_left()
         self.budget, self.reserve = budget, left * (1 - SHARE) if np.isfinite(left) else 0.0
         start, size, nodes = 0, FIRST_NODES, nodes.take(self._promising(nodes))
-        while start < len(nodes) and not self._late:
-            self._batch(self._few(nodes.take(np.arange(start, min(start + size, len(nodes))))))
+        while start < len(nodes) and not self._out_of_time:
+            self._batch(
+                self._few_stages(nodes.take(np.arange(start, min(start + size, len(nodes)))))
+            )
             start, size = start + size, 2 * size
         for one in sorted(self.seen, key=lambda one: one.seconds)[:LEADERS]:
-            if one.seconds < self.splits.best_s and not self._late:
-                self._close(one.table, one.family)
+            if one.seconds < self.splits.incumbent_s and not self._out_of_time:
+                self._refine(one.table, one.order_index)
 
     def _promising(self, nodes: LayoutTable) -> IntColumn:
         """Nodes by what they take with no layer recomputed or all, as far as time goes.
 
         The best one of each tp, cp and pp comes before others.
         """
-        looks, none = np.full(len(nodes), np.inf), np.zeros(len(nodes), dtype=np.int64)
+        estimates, none = np.full(len(nodes), np.inf), np.zeros(len(nodes), dtype=np.int64)
         plain = nodes.replaced(zero_stage=none + max(self.splits.space.traits.sharding.zero_stages))
         full = plain.replaced(
             recompute=none + FULL, recompute_method=none + UNIFORM, recompute_num_layers=none + 1
@@ -86,20 +92,20 @@ class Dive:
             if start and self.budget.seconds_left() <= self.reserve:
                 break
             both = [table.take(some) for table in (plain, full)]
-            each = [self._looks(table, order) for table in both for order in self.orders]
-            looks[some] = np.min(each, axis=0)
-        first = _best_of_each(nodes, looks)
-        rest = np.argsort(looks, kind="stable")
+            each = [self._estimates(table, order) for table in both for order in self.orders]
+            estimates[some] = np.min(each, axis=0)
+        first = _best_of_each(nodes, estimates)
+        rest = np.argsort(estimates, kind="stable")
         return np.concatenate([first, rest[~np.isin(rest, first)]])
 
     @property
-    def _late(self) -> bool:
+    def _out_of_time(self) -> bool:
         """Has it taken its share of the time, and found something?"""
         return bool(self.splits.found) and self.budget.seconds_left() <= self.reserve
 
-    def _few(self, nodes: LayoutTable) -> LayoutTable:
+    def _few_stages(self, nodes: LayoutTable) -> LayoutTable:
         """The skeletons of nodes with the fewest virtual stages."""
-        table = skeletons(self.splits.space, self.sieve, nodes).table
+        table = skeletons(self.splits.space, self.rule_filter, nodes).table
         keep = np.zeros(len(table), dtype=bool)
         for pp in np.unique(table.pp).tolist():
             chunks = np.unique(table.vpp[table.pp == pp])[:CHUNKS_TRIED]
@@ -111,11 +117,14 @@ class Dive:
         if not len(table):
             return
         priced, found = self.splits.priced(table), []
-        for family, order in enumerate(self.orders):
-            fast = steady_bound(priced, order, priced.again(np.inf)) < self.splits.best_s
-            if fast.any() and not self._late:
-                both = LayoutTable.concat(ends(self.splits.space, table.take(fast)))
-                found += self._likely(self._with_offload(both), family, RUNS)
+        for order_index, order in enumerate(self.orders):
+            fast = (
+                steady_bound(priced, order, priced.recomputed_share(np.inf))
+                < self.splits.incumbent_s
+            )
+            if fast.any() and not self._out_of_time:
+                both = LayoutTable.concat(class_extremes(self.splits.space, table.take(fast)))
+                found += self._best_estimated(self._with_offload(both), order_index, RUNS)
         self._run(found, RUNS)
 
     def _with_offload(self, table: LayoutTable) -> LayoutTable:
@@ -126,52 +135,59 @@ class Dive:
     def _legal(self, table: LayoutTable) -> LayoutTable:
         for rule in self.rules:
             table = table.take(~rule.broken(self.splits.job, table))
-        return table.take(any_split(self.splits.space.traits, table))
+        return table.take(recompute_allows_any_split(self.splits.space.traits, table))
 
-    def _likely(self, table: LayoutTable, family: int, most: int) -> list[Likely]:
+    def _best_estimated(self, table: LayoutTable, order_index: int, most: int) -> list[Estimated]:
         """The layouts that look fastest, one of each tp, cp, pp and vpp."""
-        parts = [self._looks(part, self.orders[family]) for part in parts_of(table)]
-        looks = np.concatenate([np.zeros(0), *parts])
-        rows = np.flatnonzero(looks < self.splits.best_s)
-        first = rows[_best_of_each(table.take(rows), looks[rows])][:most]
-        return [Likely(float(looks[row]), family, table.take(np.array([row]))) for row in first]
+        parts = [self._estimates(part, self.orders[order_index]) for part in parts_of(table)]
+        estimates = np.concatenate([np.zeros(0), *parts])
+        rows = np.flatnonzero(estimates < self.splits.incumbent_s)
+        first = rows[_best_of_each(table.take(rows), estimates[rows])][:most]
+        return [
+            Estimated(float(estimates[row]), order_index, table.take(np.array([row])))
+            for row in first
+        ]
 
-    def _run(self, found: list[Likely], most: int) -> None:
+    def _run(self, found: list[Estimated], most: int) -> None:
         """Run the schedules of the likeliest of some layouts, a few more where they do not fit."""
-        likely = sorted(found, key=lambda one: one.seconds)
-        tried = {one.degrees: one for one in likely[::-1]}
+        estimated = sorted(found, key=lambda one: one.seconds)
+        tried = {one.degrees: one for one in estimated[::-1]}
         for one in sorted(tried.values(), key=lambda one: one.seconds)[: 2 * most]:
-            if most and one.seconds < self.splits.best_s and not self._late:
+            if most and one.seconds < self.splits.incumbent_s and not self._out_of_time:
                 self.seen.append(one)
-                most -= self.splits.try_balanced(one.table, self.orders[one.family])
+                most -= self.splits.try_balanced(one.table, self.orders[one.order_index])
 
-    def _looks(self, table: LayoutTable, order: Sequence[int]) -> FloatColumn:
+    def _estimates(self, table: LayoutTable, order: Sequence[int]) -> FloatColumn:
         """About the seconds of layouts that may fit; infinite for others."""
         result = np.full(len(table), np.inf)
         if not len(table):
             return result
-        best_s, priced = self.splits.best_s, self.splits.priced(table)
-        steady = steady_bound(priced, order, priced.again(best_s))
-        rows = np.flatnonzero(steady < best_s)
+        incumbent_s, priced = self.splits.incumbent_s, self.splits.priced(table)
+        steady = steady_bound(priced, order, priced.recomputed_share(incumbent_s))
+        rows = np.flatnonzero(steady < incumbent_s)
         if len(rows):
             priced = self.splits.priced(table.take(rows))
             stages = priced.table.pp * priced.table.vpp
-            again = priced.again_of(np.ceil(self.splits.job.model.num_hidden_layers / stages))
-            below = Below(self.splits.margin, best_s)
-            window = window_bound(priced, order, again, below, updates=True)
-            likely = likely_seconds(priced, order, again)
-            result[rows] = np.maximum(window, np.maximum(likely, steady[rows]))
+            recomputed = priced.recomputed_share_of(
+                np.ceil(self.splits.job.model.num_hidden_layers / stages)
+            )
+            split_limits = SplitLimits(self.splits.margin, incumbent_s)
+            window = window_bound(priced, order, recomputed, split_limits, updates=True)
+            estimated = estimated_seconds(priced, order, recomputed)
+            result[rows] = np.maximum(window, np.maximum(estimated, steady[rows]))
         return result
 
-    def _close(self, table: LayoutTable, family: int) -> None:
+    def _refine(self, table: LayoutTable, order_index: int) -> None:
         """Every policy of a leader, and every number of virtual stages."""
         names = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
         none = np.zeros(len(table), dtype=np.int64)
         plain = table.replaced(**dict.fromkeys(names, none), offload_optimizer=np.zeros(len(table)))
         node = plain.replaced(vpp=none + 1, schedule=none, zero_stage=none)
-        every, _ = policies(self.splits.space, skeletons(self.splits.space, self.sieve, node).table)
+        every, _ = memory_policies(
+            self.splits.space, skeletons(self.splits.space, self.rule_filter, node).table
+        )
         every = with_offload(every, self.splits.space.traits.offloading.optimizer_fractions)
-        self._run(self._likely(self._legal(every), family, LAST_RUNS), LAST_RUNS)
+        self._run(self._best_estimated(self._legal(every), order_index, LAST_RUNS), LAST_RUNS)
 
 
 def _best_of_each(table: LayoutTable, value: FloatColumn) -> IntColumn:

@@ -1,4 +1,4 @@
-"""One layout with its pipeline ranks in node groups, its layers not yet split: rows of a `Filling`.
+"""A layout with pipeline ranks in node groups, not yet split: rows of a `LayerAssignment`.
 
 As in `stages.problem.problem`, but a layer costs each stage what it costs on the machine of the
 group that runs it, and a message what it costs on the way it takes.
@@ -32,11 +32,11 @@ from trainplan.costmodel.spec.layout import StageSpec
 from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
-from trainplan.costmodel.step.heterogeneous import price_mixed, simulate_mixed
-from trainplan.planner.solvers.layers.assignment import Filling
+from trainplan.costmodel.step.heterogeneous import price_heterogeneous, simulate_heterogeneous
+from trainplan.planner.solvers.layers.assignment import LayerAssignment
 from trainplan.planner.stages.heterogeneous.bounds import ranks_in_order
-from trainplan.planner.stages.problem.problem import Splittable, splittables
-from trainplan.planner.stages.solve.best_split import Judged
+from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
+from trainplan.planner.stages.solve.best_split import SimulatedSplits
 from trainplan.planner.stages.solve.windows import stages_of
 
 FULL_RANK = 1e9
@@ -44,13 +44,13 @@ FULL_RANK = 1e9
 
 
 @dataclass(frozen=True)
-class MixedRow:
+class HeterogeneousProblem:
     """One layout and the node group of each of its virtual stages."""
 
     job: Job
     machine: Machine
     traits: RuntimeTraits
-    parts: tuple[Splittable, ...]
+    parts: tuple[StageProblem, ...]
     """The layout on the machine of each group, with the memory its GPUs may use."""
     group: IntColumn
     """Of every virtual stage."""
@@ -61,7 +61,7 @@ class MixedRow:
         return layers_per_stage(self.job.model.num_hidden_layers, self.one.num_stages)
 
     @property
-    def one(self) -> Splittable:
+    def one(self) -> StageProblem:
         """The layout itself, whatever the machine."""
         return self.parts[0]
 
@@ -111,7 +111,7 @@ class MixedRow:
         """
         one, stage_of = self.one, self.one.stage_of
         pair = self.of_stages("forward") + self.of_stages("backward")
-        pair = pair + one.recomputes_all * self.of_stages("again")
+        pair = pair + one.recomputes_all * self.of_stages("recompute_forward")
         layer = pair[stage_of[:, 0], MOE if self.job.model.moe_layers[-1] else DENSE]
         work = (one.ends * pair).sum(axis=1)[stage_of].sum(axis=1)
         ends = np.isin(stage_of, (0, one.num_stages - 1)).sum(axis=1)
@@ -124,47 +124,47 @@ class MixedRow:
             work[rank] += layer[rank]
         return stages_of(one, total[None, :])[:1]
 
-    def judge(self, layers: IntSplitStages) -> Judged:
+    def simulate(self, layers: IntSplitStages) -> SimulatedSplits:
         """Run the schedules of some splits; `layers` has shape (split, stage)."""
         table = self.one.table.take(np.zeros(len(layers), dtype=np.int64))
         stages = (self.stages(tuple(split)) for split in layers.tolist())
         table = table.replaced(stages=objects(stages))
-        mixed = price_mixed(self.job, self.machine, self.traits, table)
-        simulated, priced, ran = simulate_mixed(mixed), mixed.whole, mixed.pipelines[0]
+        mixed = price_heterogeneous(self.job, self.machine, self.traits, table)
+        simulated, priced, ran = simulate_heterogeneous(mixed), mixed.whole, mixed.pipelines[0]
         whole = simulated.with_messages + simulated.dp_comm + priced.update
         limits = np.array([part.memory_bytes for part in self.parts])[mixed.group]
         used = priced.memory.reserved + priced.memory.outside_bytes
         behind = priced.traffic.T
         paths = critical_paths(self.one.schedule, self.one.shape, ran.seconds, ran.p2p, behind)
-        return Judged(
+        return SimulatedSplits(
             with_overhead(self.machine, whole), np.asarray((used <= limits).all(axis=0)), paths
         )
 
-    def filling(self, paths: Paths) -> Filling:
+    def assignment(self, paths: Paths) -> LayerAssignment:
         """All splits, as far as some paths tell them apart."""
         costs, constants = self._paths(paths)
         update, update_constants = self._update()
         busy = np.zeros((1, *costs.shape[1:]))
-        needs, room = self._needs()
+        needs, free_bytes = self._needs()
         model, stages = self.job.model, self.one.num_stages
         inner = np.ones(stages, dtype=np.int64)
         inner[[0, -1]] = 0
         rows = len(costs) + 1
-        return Filling(
+        return LayerAssignment(
             layers=tuple(MOE if moe else DENSE for moe in model.moe_layers),
             kind_of_way=tuple(self.ways),
             costs=np.concatenate([costs, busy, update]),
             constants=np.concatenate([constants, [self.joins_seconds], update_constants]),
             group=np.repeat([0, 1, 2], [rows, len(update) // 2, len(update) // 2]),
             needs=needs,
-            capacities=room,
+            capacities=free_bytes,
             least=inner,
             most=np.full(stages, model.num_hidden_layers),
         )
 
     def _paths(self, paths: Paths) -> tuple[FloatColumn, FloatColumn]:
         """Length of paths: seconds a layer adds (path, stage, way), and seconds without layers."""
-        again = self.of_stages("again") if self.one.recomputes_all else 0.0
+        recompute_forward = self.of_stages("recompute_forward") if self.one.recomputes_all else 0.0
         seconds = (
             (paths.forward, self.of_stages("forward")),
             (paths.backward, self.of_stages("backward")),
@@ -173,7 +173,9 @@ class MixedRow:
         ends = sum((c[:, :, None] * s * self.one.ends).sum(axis=(1, 2)) for c, s in seconds)
         layers = sum(c[:, :, None] * s[:, self.ways] for c, s in seconds)
         if self.one.recomputes_all:
-            layers = layers + paths.backward[:, :, None] * np.asarray(again)[:, self.ways]
+            layers = (
+                layers + paths.backward[:, :, None] * np.asarray(recompute_forward)[:, self.ways]
+            )
         slope, start = self._traffic
         behind = slope[paths.rank][:, None, None] * self._on_rank[paths.rank][:, :, None]
         fixed = ends + paths.crossed[:, : self.p2p.shape[1]] @ self.p2p[0] + start[paths.rank]
@@ -219,7 +221,7 @@ class MixedRow:
         return costs, -constants
 
 
-def mixed_rows(
+def heterogeneous_problems(
     job: Job,
     machine: Machine,
     traits: RuntimeTraits,
@@ -227,14 +229,14 @@ def mixed_rows(
     order: Sequence[int],
     *,
     margin: float,
-) -> list[MixedRow]:
+) -> list[HeterogeneousProblem]:
     """The layouts of a table, one by one, without their stages, the groups in an order.
 
     `margin` is the share of device memory that must stay free.
     """
     table = table.replaced(stages=objects([None] * len(table)))
     parts = [
-        splittables(one, own, traits, table, own.memory_bytes * (1 - margin))
+        stage_problems(one, own, traits, table, own.memory_bytes * (1 - margin))
         for one, own in zip(group_jobs(job), machine.groups, strict=True)
     ]
     rows = []
@@ -243,5 +245,5 @@ def mixed_rows(
         gpus = int(table.tp[row] * table.cp[row] * table.dp[row])
         group = np.empty(own[0].num_stages, dtype=np.int64)
         group[own[0].stage_of] = ranks_in_order(job, gpus, order)[:, None]
-        rows.append(MixedRow(job, machine, traits, own, group))
+        rows.append(HeterogeneousProblem(job, machine, traits, own, group))
     return rows

@@ -19,38 +19,41 @@ from trainplan.planner.solvers.layers.assignment import Counts
 from trainplan.planner.solvers.layers.feasibility import limits
 from trainplan.planner.solvers.layers.milp import solve
 from trainplan.planner.space.grid import Space
-from trainplan.planner.space.uneven import may_split
+from trainplan.planner.space.uneven import allows_any_split
 from trainplan.planner.stages.bounds.path_pool import PathPool
-from trainplan.planner.stages.heterogeneous.bounds import InGroups, room
-from trainplan.planner.stages.heterogeneous.problem import MixedRow, mixed_rows
-from trainplan.planner.stages.heterogeneous.windows import Below, Pace, update_seconds
+from trainplan.planner.stages.heterogeneous.bounds import Grouped, layer_capacity
+from trainplan.planner.stages.heterogeneous.problem import (
+    HeterogeneousProblem,
+    heterogeneous_problems,
+)
+from trainplan.planner.stages.heterogeneous.windows import Pace, SplitLimits, update_seconds
 from trainplan.planner.stages.solve.windows import stages_of
 from trainplan.planner.work.budget import Budget
 
-TRIES = 4
+MOST_PROPOSALS = 4
 """Splits of one layout that the master proposes; beyond them its bound stays in the proof."""
 MOST_STAGES = 1_000_000
 """Virtual stages of all splits of one layout that are listed together. Source: assumed."""
 ROUNDS, LISTED_AT_ONCE = 12, 8
-"""How often listed splits are run, and how many each time. Source: assumed, as `TRIES`."""
+"""How often listed splits are run, and how many each time. Source: assumed, as `MOST_PROPOSALS`."""
 CLOSE = 1e-4
 """Share of a step below which a better split is not looked for; it stays in the proof. Source:
 assumed; far less than the model knows of a step."""
 
 
 @dataclass
-class Splits:
-    """What is known of splits; `best_s` only falls."""
+class HeterogeneousSplits:
+    """What is known of splits; `incumbent_s` only falls."""
 
     space: Space
     machine: Machine
     rules: Sequence[Rule]
     margin: float
-    best_s: float
+    incumbent_s: float
     found: dict[tuple[int, ...], tuple[float, LayoutTable]] = field(default_factory=dict)
     """The best layout of each tp, cp, pp and ep, and its seconds."""
     paths: PathPool = field(default_factory=PathPool)
-    judged: int = 0
+    num_simulated: int = 0
     """Splits whose schedule was run."""
 
     @property
@@ -58,26 +61,30 @@ class Splits:
         """What is planned."""
         return self.space.job
 
-    def priced(self, table: LayoutTable) -> InGroups:
+    def priced(self, table: LayoutTable) -> Grouped:
         """Layouts on the machine of each group."""
-        return InGroups.of(self.job, self.machine, self.space.traits, table)
+        return Grouped.of(self.job, self.machine, self.space.traits, table)
 
     def split(self, table: LayoutTable, order: Sequence[int], budget: Budget) -> float:
         """The best split of one layout; seconds that none is below."""
-        row = self.rows(table, order)[0]
-        free = self.free(row)
-        self.attempt(row, self.balanced(row, order))
+        problem = self.rows(table, order)[0]
+        free = self.free(problem)
+        self.attempt(problem, self.balanced(problem, order))
         if not free:
             return np.inf
-        if not may_split(self.space.traits, table)[0]:  # no paths bound all splits
+        if not allows_any_split(self.space.traits, table)[0]:  # no paths bound all splits
             return 0.0
-        splits = self._listed(row, order)
-        return self.solve(row, budget) if splits is None else self._close(row, splits, budget)
+        splits = self._listed(problem, order)
+        return (
+            self.solve(problem, budget)
+            if splits is None
+            else self._close_gap(problem, splits, budget)
+        )
 
     def try_balanced(self, table: LayoutTable, order: Sequence[int]) -> int:
         """Run the balanced splits of some layouts; how many of them fit."""
         rows = self.rows(table, order) if len(table) else []
-        return sum(self.attempt(row, self.balanced(row, order)) for row in rows)
+        return sum(self.attempt(problem, self.balanced(problem, order)) for problem in rows)
 
     def polish(self, budget: Budget) -> None:
         """Other splits of the best layout found so far."""
@@ -85,106 +92,114 @@ class Splits:
             return
         table = min(self.found.values(), key=lambda pair: pair[0])[1]
         ranks = rank_groups(table.stages[0], int(table.schedule[0]), int(table.pp[0])).tolist()
-        row = self.rows(table, tuple(dict.fromkeys(ranks)))[0]
-        if self.free(row) and may_split(self.space.traits, table)[0]:
-            self.solve(row, budget)
+        problem = self.rows(table, tuple(dict.fromkeys(ranks)))[0]
+        if self.free(problem) and allows_any_split(self.space.traits, table)[0]:
+            self.solve(problem, budget)
 
-    def balanced(self, row: MixedRow, order: Sequence[int]) -> IntMatrix:
+    def balanced(self, problem: HeterogeneousProblem, order: Sequence[int]) -> IntMatrix:
         """A split that uses the ranks alike, or the even one where that is asked; (1, stage)."""
-        if not self.free(row):
-            return np.array([row.even])
-        priced, one = self.priced(row.one.table), np.array([0])
+        if not self.free(problem):
+            return np.array([problem.even])
+        priced, one = self.priced(problem.one.table), np.array([0])
         usual = usual_layers(self.job)[0]
-        most = room(priced, order, self.margin, np.inf, rows=one, kind=usual)
-        return row.balanced(most[:, 0])
+        most = layer_capacity(priced, order, self.margin, np.inf, rows=one, kind=usual)
+        return problem.balanced(most[:, 0])
 
-    def free(self, row: MixedRow) -> bool:
+    def free(self, problem: HeterogeneousProblem) -> bool:
         """May the layers of a layout be split unevenly?"""
-        return bool(self._allowed(row, np.array([_uneven(row.even)]))[0])
+        return bool(self._allowed(problem, np.array([_uneven(problem.even)]))[0])
 
-    def rows(self, table: LayoutTable, order: Sequence[int]) -> list[MixedRow]:
+    def rows(self, table: LayoutTable, order: Sequence[int]) -> list[HeterogeneousProblem]:
         """The layouts of a table, without their stages, the groups in an order."""
         traits = self.space.traits
-        return mixed_rows(self.job, self.machine, traits, table, order, margin=self.margin)
+        return heterogeneous_problems(
+            self.job, self.machine, traits, table, order, margin=self.margin
+        )
 
-    def solve(self, row: MixedRow, budget: Budget) -> float:
+    def solve(self, problem: HeterogeneousProblem, budget: Budget) -> float:
         """Seconds that no split of a layout is below; the best one is found on the way."""
         bound, refused = 0.0, list[Counts]()
-        for _ in range(TRIES):
+        for _ in range(MOST_PROPOSALS):
             if budget.seconds_left() <= 0:
                 return bound
-            problem = replace(row.filling(self.paths.of(row.one.pipeline)), refused=tuple(refused))
-            filled = solve(problem, budget, without_overhead(self.machine, self.best_s))
-            seconds = with_overhead(self.machine, np.array([filled.lower_bound]))
+            assignment_problem = replace(
+                problem.assignment(self.paths.of(problem.one.pipeline)), refused=tuple(refused)
+            )
+            assigned = solve(
+                assignment_problem, budget, without_overhead(self.machine, self.incumbent_s)
+            )
+            seconds = with_overhead(self.machine, np.array([assigned.lower_bound]))
             bound = max(bound, float(seconds[0]))
-            if filled.counts is None or bound * (1 + CLOSE) >= self.best_s:
+            if assigned.counts is None or bound * (1 + CLOSE) >= self.incumbent_s:
                 return bound
-            refused.append(filled.counts)
-            self.attempt(row, filled.counts.sum(axis=1)[None])
+            refused.append(assigned.counts)
+            self.attempt(problem, assigned.counts.sum(axis=1)[None])
         return bound
 
-    def _listed(self, row: MixedRow, order: Sequence[int]) -> IntMatrix | None:
+    def _listed(self, problem: HeterogeneousProblem, order: Sequence[int]) -> IntMatrix | None:
         """All splits of a layout that have room and may win; None where they are too many."""
-        if len(row.ways) > 1:
+        if len(problem.ways) > 1:
             return None
         priced, one, layers = (
-            self.priced(row.one.table),
+            self.priced(problem.one.table),
             np.array([0]),
-            len(row.job.model.moe_layers),
+            len(problem.job.model.moe_layers),
         )
-        below = Below(self.margin, self.best_s)
-        pace = Pace.of(priced, order, one, priced.again(self.best_s), below)
-        end = without_overhead(self.machine, self.best_s) - update_seconds(priced, order, one)
+        split_limits = SplitLimits(self.margin, self.incumbent_s)
+        pace = Pace.of(priced, order, one, priced.recomputed_share(self.incumbent_s), split_limits)
+        end = without_overhead(self.machine, self.incumbent_s) - update_seconds(priced, order, one)
         found = pace.windows(end)
         if not found.hold(layers)[0]:
-            return np.zeros((0, row.one.num_stages), dtype=np.int64)
-        if found.ways(layers) * row.one.num_stages > MOST_STAGES:
+            return np.zeros((0, problem.one.num_stages), dtype=np.int64)
+        if found.ways(layers) * problem.one.num_stages > MOST_STAGES:
             return None
-        return stages_of(row.one, found.totals(layers))
+        return stages_of(problem.one, found.totals(layers))
 
-    def _close(self, row: MixedRow, splits: IntMatrix, budget: Budget) -> float:
+    def _close_gap(self, problem: HeterogeneousProblem, splits: IntMatrix, budget: Budget) -> float:
         """Seconds that none of some splits is below, those run that may win."""
         for _ in range(ROUNDS):
-            seconds = self._lengths(row, splits)
+            seconds = self._lengths(problem, splits)
             some = np.argsort(seconds, kind="stable")[:LISTED_AT_ONCE]
-            some = some[seconds[some] < self.best_s]
+            some = some[seconds[some] < self.incumbent_s]
             if not len(some) or budget.seconds_left() <= 0:
                 break
-            self.attempt(row, splits[some])
+            self.attempt(problem, splits[some])
             splits = np.delete(splits, some, axis=0)
-        return float(self._lengths(row, splits).min(initial=np.inf))
+        return float(self._lengths(problem, splits).min(initial=np.inf))
 
-    def _lengths(self, row: MixedRow, splits: IntMatrix) -> FloatColumn:
+    def _lengths(self, problem: HeterogeneousProblem, splits: IntMatrix) -> FloatColumn:
         """Seconds of splits at least, by the paths known; infinite where memory refuses."""
-        problem = row.filling(self.paths.of(row.one.pipeline))
-        rows = problem.costs[:, :, 0] @ splits.T + problem.constants[:, None]
-        groups = np.unique(problem.group).tolist()
-        total = np.sum([rows[problem.group == one].max(axis=0) for one in groups], axis=0)
-        used = problem.needs[:, :, 0] @ splits.T
-        fits = (used <= limits(problem)[:, None]).all(axis=0) & (splits >= problem.least).all(
-            axis=1
+        assignment_problem = problem.assignment(self.paths.of(problem.one.pipeline))
+        rows = assignment_problem.costs[:, :, 0] @ splits.T + assignment_problem.constants[:, None]
+        groups = np.unique(assignment_problem.group).tolist()
+        total = np.sum(
+            [rows[assignment_problem.group == one].max(axis=0) for one in groups], axis=0
         )
+        used = assignment_problem.needs[:, :, 0] @ splits.T
+        fits = (used <= limits(assignment_problem)[:, None]).all(axis=0) & (
+            splits >= assignment_problem.least
+        ).all(axis=1)
         return np.where(fits, with_overhead(self.machine, total), np.inf)
 
-    def attempt(self, row: MixedRow, layers: IntMatrix) -> bool:
+    def attempt(self, problem: HeterogeneousProblem, layers: IntMatrix) -> bool:
         """Run the schedules of some splits, note their paths and the best; does it fit?"""
-        judged = row.judge(layers)
-        self.paths.add(row.one.pipeline, judged.paths)
-        self.judged += len(layers)
-        best = int(np.argmin(np.where(judged.fits, judged.step_time_s, np.inf)))
-        seconds, layers = float(judged.step_time_s[best]), layers[best][None]
-        key = tuple(int(getattr(row.one.table, name)[0]) for name in ("tp", "cp", "pp", "ep"))
+        simulated = problem.simulate(layers)
+        self.paths.add(problem.one.pipeline, simulated.paths)
+        self.num_simulated += len(layers)
+        best = int(np.argmin(np.where(simulated.fits, simulated.step_time_s, np.inf)))
+        seconds, layers = float(simulated.step_time_s[best]), layers[best][None]
+        key = tuple(int(getattr(problem.one.table, name)[0]) for name in ("tp", "cp", "pp", "ep"))
         known = self.found.get(key, (np.inf, None))[0]
-        if judged.fits[best] and seconds < known and self._allowed(row, layers)[0]:
-            stages = objects([row.stages(tuple(layers[0].tolist()))])
-            self.found[key] = seconds, row.one.table.replaced(stages=stages)
-            self.best_s = min(self.best_s, seconds)
-        return bool(judged.fits[best])
+        if simulated.fits[best] and seconds < known and self._allowed(problem, layers)[0]:
+            stages = objects([problem.stages(tuple(layers[0].tolist()))])
+            self.found[key] = seconds, problem.one.table.replaced(stages=stages)
+            self.incumbent_s = min(self.incumbent_s, seconds)
+        return bool(simulated.fits[best])
 
-    def _allowed(self, row: MixedRow, layers: IntMatrix) -> BoolColumn:
+    def _allowed(self, problem: HeterogeneousProblem, layers: IntMatrix) -> BoolColumn:
         """Does a split break no rule?"""
-        stages = objects([row.stages(tuple(split)) for split in layers.tolist()])
-        table = row.one.table.replaced(stages=stages)
+        stages = objects([problem.stages(tuple(split)) for split in layers.tolist()])
+        table = problem.one.table.replaced(stages=stages)
         return np.asarray(~np.any([rule.broken(self.job, table) for rule in self.rules], axis=0))
 
 

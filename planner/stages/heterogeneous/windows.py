@@ -31,8 +31,12 @@ from trainplan.costmodel.step.block_costs import (
     usual_layers,
 )
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
-from trainplan.planner.stages.heterogeneous.bounds import InGroups, may_fit, room
-from trainplan.planner.stages.heterogeneous.paths import Durations, UnlikePath, unlike_path
+from trainplan.planner.stages.heterogeneous.bounds import Grouped, layer_capacity, may_fit
+from trainplan.planner.stages.heterogeneous.paths import (
+    Durations,
+    HeterogeneousPath,
+    heterogeneous_path,
+)
 
 NARROWINGS = 3
 """How often the fewest layers of ranks follow from the most of the others, and these from them."""
@@ -42,7 +46,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Below:
+class SplitLimits:
     """What a split must do to be an answer."""
 
     margin: float
@@ -106,7 +110,7 @@ class Pace:
     """Of the ends of the model, and of the messages on the way to a rank and home."""
     passing: RankRows
     """That a layer of the first stage of a rank adds to the way to the ranks behind it."""
-    room: RankRows
+    capacity: RankRows
     """Layers that memory allows."""
     least: RankRows
     """Layers that each rank holds whatever the time; (rank, 1)."""
@@ -115,7 +119,12 @@ class Pace:
 
     @classmethod
     def of(
-        cls, of: InGroups, order: Sequence[int], rows: IntColumn, again: FloatColumn, asked: Below
+        cls,
+        of: Grouped,
+        order: Sequence[int],
+        rows: IntColumn,
+        again: FloatColumn,
+        limits: SplitLimits,
     ) -> Pace:
         """Of rows of one shape, a share of whose layers is repeated; the groups in an order."""
         one, (kind, layers) = int(rows[0]), usual_layers(of.job)
@@ -125,17 +134,19 @@ class Pace:
         first = np.arange(len(group)) == 0
         ends = pair[:, HEAD] + of.job.model.num_nextn_predict_layers * pair[:, MTP]
         ends = last[:, None] * ends + first[:, None] * pair[:, EMBEDDING]
-        there, home = _ways(of, one)
+        fill, drain = _counts_fill_and_drain(of, one)
         crossed = np.cumsum(of.messages(rows, group)[0][:, : len(group) - 1], axis=1).T
         way = np.zeros_like(ends)
-        way[1:] = (there + home) * crossed + _crossing(of, rows, group, EMBEDDING)[0]
+        way[1:] = (fill + drain) * crossed + _crossing(of, rows, group, EMBEDDING)[0]
         number = stage_of.shape[1] - first - last.astype(np.int64)
         alone = len(layer_counts(of.job)) == 1
         return cls(
             layer=of.microbatches[rows] * pair[:, kind],
             fixed=of.microbatches[rows] * ends + way,
             passing=_crossing(of, rows, group, kind),
-            room=room(of, order, asked.margin, asked.cutoff_s, rows=rows, kind=kind),
+            capacity=layer_capacity(
+                of, order, limits.margin, limits.cutoff_s, rows=rows, kind=kind
+            ),
             least=(number * alone).clip(0)[:, None].astype(np.float64),
             chunks=stage_of.shape[1],
             layers=layers,
@@ -148,7 +159,7 @@ class Pace:
             passed = np.cumsum(self.passing * np.floor(least / self.chunks), axis=0)
             left = seconds - self.fixed
             left[1:] -= passed[:-1]
-            most = np.minimum(self.room, np.floor(left / self.layer + ROUNDING))
+            most = np.minimum(self.capacity, np.floor(left / self.layer + ROUNDING))
             least = np.maximum(self.least, self.layers - (most.sum(axis=0) - most))
         return Windows(least, most)
 
@@ -164,7 +175,7 @@ class Length:
 
 
 def window_bound(
-    of: InGroups, order: Sequence[int], again: FloatColumn, asked: Below, *, updates: bool
+    of: Grouped, order: Sequence[int], again: FloatColumn, limits: SplitLimits, *, updates: bool
 ) -> FloatColumn:
     """Seconds no split of each row is below that fits and is below the cutoff; else infinite.
 
@@ -172,33 +183,33 @@ def window_bound(
     Source: the module; bisection.
     """
     result = np.full(len(of.table), np.inf)
-    end = without_overhead(of.machine, asked.cutoff_s)
-    fits = may_fit(of, order, asked.margin, asked.cutoff_s) if _several(of) else None
+    end = without_overhead(of.machine, limits.cutoff_s)
+    fits = may_fit(of, order, limits.margin, limits.cutoff_s) if _several(of) else None
     for rows in of.filled:
         some = rows if fits is None else rows[fits[rows]]
         if not len(some):
             continue
-        pace = Pace.of(of, order, some, again, asked)
+        pace = Pace.of(of, order, some, again, limits)
         update = updates * update_seconds(of, order, some)
         result[some] = update + _least_seconds(pace, end - update, ())
     return with_overhead(of.machine, result)
 
 
 def path_bound(
-    of: InGroups, order: Sequence[int], again: FloatColumn, asked: Below, *, updates: bool
+    of: Grouped, order: Sequence[int], again: FloatColumn, limits: SplitLimits, *, updates: bool
 ) -> FloatColumn:
     """As `window_bound`, by a mean of paths that are there for every split besides.
 
     Source: as `stages.bounds.shapes`, with the weights for the speeds and windows of the ranks.
     """
-    result = window_bound(of, order, again, asked, updates=updates)
-    end = without_overhead(of.machine, asked.cutoff_s)
+    result = window_bound(of, order, again, limits, updates=updates)
+    end = without_overhead(of.machine, limits.cutoff_s)
     for rows in of.shapes:
         some = rows[np.isfinite(result[rows])]
         name = SCHEDULE_NAMES[of.table.schedule[rows[0]]]
         if not len(some) or SCHEDULES[name].adapts or name in of.traits.pipeline.unsynchronised:
             continue
-        pace = Pace.of(of, order, some, again, asked)
+        pace = Pace.of(of, order, some, again, limits)
         update = updates * update_seconds(of, order, some)
         path = _chosen(of, order, some, again, pace.windows(end - update))
         length = _along(of, order, path, some, again)
@@ -207,7 +218,7 @@ def path_bound(
     return result
 
 
-def update_seconds(of: InGroups, order: Sequence[int], rows: IntColumn) -> FloatColumn:
+def update_seconds(of: Grouped, order: Sequence[int], rows: IntColumn) -> FloatColumn:
     """Seconds of the optimizer step at least, offload included, however the layers lie.
 
     Source: derived; ranks that need x seconds a layer do all layers in no less than the layers over
@@ -222,25 +233,25 @@ def update_seconds(of: InGroups, order: Sequence[int], rows: IntColumn) -> Float
     return total
 
 
-def _several(of: InGroups) -> bool:
+def _several(of: Grouped) -> bool:
     """Has the model several kinds of decoder layer?"""
     return len(layer_counts(of.job)) > 1
 
 
-def _ways(of: InGroups, row: int) -> tuple[bool, bool]:
+def _counts_fill_and_drain(of: Grouped, row: int) -> tuple[bool, bool]:
     """Does a step of a row count the way to a rank, and all of the way home?
 
-    Source: as `costmodel.step.node_bound.ways`.
+    Source: as `costmodel.step.node_bound.counts_fill_and_drain`.
     """
     name = SCHEDULE_NAMES[of.table.schedule[row]]
-    there = name not in of.traits.pipeline.unsynchronised
-    return there, there and not SCHEDULES[name].splits_backward
+    fill = name not in of.traits.pipeline.unsynchronised
+    return fill, fill and not SCHEDULES[name].splits_backward
 
 
-def _crossing(of: InGroups, rows: IntColumn, group: IntColumn, kind: int) -> RankRows:
+def _crossing(of: Grouped, rows: IntColumn, group: IntColumn, kind: int) -> RankRows:
     """Seconds of one block on the way past each rank, and home."""
-    there, home = _ways(of, int(rows[0]))
-    passes = [there * c.forward[kind, rows] + home * c.backward[kind, rows] for c in of.costs]
+    fill, drain = _counts_fill_and_drain(of, int(rows[0]))
+    passes = [fill * c.forward[kind, rows] + drain * c.backward[kind, rows] for c in of.costs]
     return np.asarray(np.stack(passes)[group])
 
 
@@ -273,8 +284,8 @@ def _longest(pace: Pace, paths: Sequence[Length]) -> FloatColumn:
 
 
 def _chosen(
-    of: InGroups, order: Sequence[int], rows: IntColumn, again: FloatColumn, windows: Windows
-) -> UnlikePath:
+    of: Grouped, order: Sequence[int], rows: IntColumn, again: FloatColumn, windows: Windows
+) -> HeterogeneousPath:
     """Weights of paths that suit the first of some rows; they hold for all."""
     one, (kind, layers) = int(rows[0]), usual_layers(of.job)
     group = of.ranks(one, order)
@@ -282,11 +293,11 @@ def _chosen(
     window = windows.least[:, 0], windows.most[:, 0]
     takes = Durations.of(pair, message[0], layers, window)
     shape = int(of.table.pp[one]), int(of.table.vpp[one]), int(of.microbatches[one])
-    return unlike_path(SCHEDULE_NAMES[of.table.schedule[one]], shape, takes)
+    return heterogeneous_path(SCHEDULE_NAMES[of.table.schedule[one]], shape, takes)
 
 
 def _along(
-    of: InGroups, order: Sequence[int], path: UnlikePath, rows: IntColumn, share: FloatColumn
+    of: Grouped, order: Sequence[int], path: HeterogeneousPath, rows: IntColumn, share: FloatColumn
 ) -> Length:
     """Of a mean path. Source: as `path_bound`; a layer counts in the cheapest stage of its rank."""
     group = of.ranks(int(rows[0]), order)

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
-from trainplan.planner.stages.problem.problem import Splittable
+from trainplan.planner.stages.problem.problem import StageProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class Kinds:
     most_start: FloatColumn
 
     @classmethod
-    def of(cls, row: Splittable, low: IntColumn, high: IntColumn) -> Kinds:
+    def of(cls, problem: StageProblem, low: IntColumn, high: IntColumn) -> Kinds:
         """From the fewest and most layers of every rank."""
-        if len(row.kinds) == 1:
-            nothing = np.zeros(row.num_stages)
+        if len(problem.kinds) == 1:
+            nothing = np.zeros(problem.num_stages)
             return cls(nothing, nothing, nothing, nothing)
-        stages = np.empty((2, row.num_stages), dtype=np.int64)
-        stages[0, row.stage_of] = (low // row.shape[1])[:, None]
-        stages[1, row.stage_of] = -(-high // row.shape[1])[:, None]
-        moe = row.job.model.moe_layers
+        stages = np.empty((2, problem.num_stages), dtype=np.int64)
+        stages[0, problem.stage_of] = (low // problem.shape[1])[:, None]
+        stages[1, problem.stage_of] = -(-high // problem.shape[1])[:, None]
+        moe = problem.job.model.moe_layers
         first, last = np.minimum(np.cumsum(stages, axis=1) - stages, len(moe))
         bounds = [
             _linear_bounds(moe, a, b, n)

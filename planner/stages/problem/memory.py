@@ -12,10 +12,10 @@ from trainplan.costmodel.schedules.memory import held_moments
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix
 from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.step.block_costs import MTP
-from trainplan.planner.stages.problem.problem import ROUNDING, Splittable, Sums
+from trainplan.planner.stages.problem.problem import ROUNDING, StageProblem, Sums
 
 
-def needs_at_every_moment(row: Splittable) -> Sums:
+def needs_at_every_moment(problem: StageProblem) -> Sums:
     """Bytes of every rank beyond what it may allocate, at every moment when it may be fullest.
 
     Ways are the kinds of layer kept whole, then the same recomputed in full. With stages that
@@ -24,28 +24,30 @@ def needs_at_every_moment(row: Splittable) -> Sums:
     Source: as `costmodel.memory.rank`: states, transients, and of each pass in flight what a layer
     keeps, or its input.
     """
-    one, kinds = row.costs, list(row.kinds)
-    room = (row.memory_bytes - row.outside_bytes) / RESERVE_FACTOR * ROUNDING
+    one, kinds = problem.costs, list(problem.kinds)
+    free_bytes = (problem.memory_bytes - problem.outside_bytes) / RESERVE_FACTOR * ROUNDING
     state = one.state_bytes[:, 0]
     held = np.tile(state[kinds], 2)
     inputs = np.full(len(kinds), float(one.input_bytes[0]))
-    kept = np.concatenate([one.kept_bytes[kinds, 0], inputs])
+    kept = np.concatenate([one.saved_bytes[kinds, 0], inputs])
     needs, over = [], []
-    for rank, moments in enumerate(_moments(row)):
-        ends, here = row.ends_of(rank), row.of_rank(rank)[:, None]
-        fixed = float(ends @ state + row.transients[rank]) - room
-        modules = float(ends[MTP] * one.kept_bytes[MTP, 0])
+    for rank, moments in enumerate(_moments(problem)):
+        ends, here = problem.ends_of(rank), problem.of_rank(rank)[:, None]
+        fixed = float(ends @ state + problem.transients[rank]) - free_bytes
+        modules = float(ends[MTP] * one.saved_bytes[MTP, 0])
         for passes in moments:
-            in_flight = np.zeros(row.num_stages)
-            in_flight[row.stage_of[rank]] = passes
+            in_flight = np.zeros(problem.num_stages)
+            in_flight[problem.stage_of[rank]] = passes
             needs.append(here * held + in_flight[:, None] * kept)
             over.append(fixed + modules * float(passes[-1]))
     return Sums(np.array(needs), np.array(over))
 
 
-def _moments(row: Splittable) -> tuple[IntMatrix, ...]:
-    pp, vpp, microbatches = row.shape
-    return moments_of(row.schedule, pp, vpp, that_matter(row.schedule, pp, vpp, microbatches))
+def _moments(problem: StageProblem) -> tuple[IntMatrix, ...]:
+    pp, vpp, microbatches = problem.shape
+    return moments_of(
+        problem.schedule, pp, vpp, that_matter(problem.schedule, pp, vpp, microbatches)
+    )
 
 
 def that_matter(schedule: str, pp: int, vpp: int, num_microbatches: int) -> int:

@@ -44,7 +44,7 @@ from trainplan.costmodel.step.block_costs import (
 )
 from trainplan.costmodel.step.estimate import Priced, price
 from trainplan.planner.stages.problem.in_transit import first_layers, least_in_transit
-from trainplan.planner.stages.problem.traffic import ends_held, least_behind, traffic_seconds
+from trainplan.planner.stages.problem.traffic import ends_held, least_tails, traffic_seconds
 
 ROUNDING = 1 + 1e-12
 """Of a sum of bytes; rounding alone must refuse nothing."""
@@ -60,7 +60,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Splittable:
+class StageProblem:
     """One layout, with all that no split of its layers changes."""
 
     job: Job
@@ -78,8 +78,8 @@ class Splittable:
     transients: FloatColumn
     """Bytes that live for a moment on each rank."""
     outside_bytes: float
-    behind: FloatColumn
-    """Seconds at least behind its last pass, of each rank: `problem.traffic.least_behind`."""
+    tails: FloatColumn
+    """Seconds at least behind its last pass, of each rank: `problem.traffic.least_tails`."""
     even_too: bool = True
     """May the layers be split evenly as well?"""
 
@@ -169,7 +169,7 @@ class Splittable:
     def least_seconds(self) -> tuple[RankLayers, RankLayers]:
         """Least traffic and update seconds of each rank with 0, 1, ... layers."""
         held = ends_held(self.stage_of)
-        return self.behind[0, held], self.behind[1, held]
+        return self.tails[0, held], self.tails[1, held]
 
     @cached_property
     def memory_needs(self) -> Sums:
@@ -178,14 +178,14 @@ class Splittable:
         A rank without layers is not refused: its transients are not those of a rank with some.
         """
         one = self.costs
-        room = (self.memory_bytes - self.outside_bytes) / RESERVE_FACTOR * ROUNDING
+        free_bytes = (self.memory_bytes - self.outside_bytes) / RESERVE_FACTOR * ROUNDING
         state = one.state_bytes[:, 0]
         needs, over, activations = [], [], list(self._activations())
         for rank, passes in enumerate(self._in_flight):
             ends, here = self.ends_of(rank), self.of_rank(rank)[:, None]
-            fixed = float(ends @ state + self.transients[rank]) - self._regrown(rank) - room
+            fixed = float(ends @ state + self.transients[rank]) - self._regrown(rank) - free_bytes
             predicting = float(
-                ends[MTP] * (passes[-1] if len(passes) == 1 else 0) * one.kept_bytes[MTP, 0]
+                ends[MTP] * (passes[-1] if len(passes) == 1 else 0) * one.saved_bytes[MTP, 0]
             )
             in_flight = np.zeros(self.num_stages)
             in_flight[self.stage_of[rank]] = passes
@@ -205,7 +205,7 @@ class Splittable:
             return 0.0
         held = self.may_be_empty[rank] < len(self.stage_of[rank])
         groups = int(self.table.recompute_num_layers[0]) - held
-        kept = float(self.costs.kept_bytes[list(self.kinds), 0].max())
+        kept = float(self.costs.saved_bytes[list(self.kinds), 0].max())
         return max(0, groups) * kept if kept else float(self.transients[rank])
 
     @cached_property
@@ -220,7 +220,7 @@ class Splittable:
         Of several rows each is a lower bound. Where a rank has several stages it is fullest when it
         holds most layers, of whatever kind.
         """
-        kept = self.costs.kept_bytes[list(self.kinds), 0]
+        kept = self.costs.saved_bytes[list(self.kinds), 0]
         if len(self.stage_of[0]) > 1:
             kept = np.full_like(kept, kept.min())
         layer_input = float(min(self.costs.input_bytes[0], kept.min()))  # 0 where all are offloaded
@@ -250,15 +250,15 @@ def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> I
     return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
 
 
-def splittables(
+def stage_problems(
     job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, memory_bytes: float
-) -> list[Splittable]:
+) -> list[StageProblem]:
     """The layouts of a table, one by one."""
     priced = price(job, machine, traits, table, merged=False)
     costs = block_costs(job, machine, traits, priced)
-    behind = least_behind(job, machine, traits, priced.table, costs)
+    tails = least_tails(job, machine, traits, priced.table, costs)
     return [
-        Splittable(
+        StageProblem(
             job,
             machine,
             traits,
@@ -269,7 +269,7 @@ def splittables(
             p2p=float(priced.seconds.p2p[row]),
             transients=_transients(job, priced, row),
             outside_bytes=priced.memory.outside_bytes,
-            behind=behind[..., row],
+            tails=tails[..., row],
         )
         for row in range(len(table))
     ]

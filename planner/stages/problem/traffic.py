@@ -54,7 +54,7 @@ def traffic_seconds(
     return np.asarray(own + copied * table_sum_seconds(job, machine, traits, table))
 
 
-def least_behind(
+def least_tails(
     job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, costs: BlockCosts
 ) -> FloatColumn:
     """Least traffic and least update seconds of a rank; shape (2, ends held, layers, row).
@@ -69,7 +69,7 @@ def least_behind(
     layers = np.tile(total, len(blocks) // len(total))
     blocks[:, DENSE] = np.tile(dense, len(blocks) // len(total))
     blocks[:, MOE] = layers - blocks[:, DENSE]
-    backward = blocks @ costs.backward + layers[:, None] * costs.again.max(axis=0)
+    backward = blocks @ costs.backward + layers[:, None] * costs.recompute_forward.max(axis=0)
     passes = blocks @ costs.forward, backward
     traffic = traffic_seconds(job, (machine, traits, table), costs, blocks, passes)
     every = np.stack([traffic, blocks @ (costs.optimizer + costs.offload)])

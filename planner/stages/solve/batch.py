@@ -20,14 +20,14 @@ from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import DENSE, KINDS, MOE
 from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.planner.stages.problem.problem import Splittable
+from trainplan.planner.stages.problem.problem import StageProblem
 
 
 @dataclass(frozen=True)
 class ManySplits:
     """Splits of a layout as rows; the same sums over blocks as an estimate of each."""
 
-    row: Splittable
+    problem: StageProblem
     layers: IntSplitStages
     """Layers of every virtual stage."""
 
@@ -36,26 +36,26 @@ class ManySplits:
 
     def take(self, splits: IntColumn | BoolColumn) -> ManySplits:
         """Some of them."""
-        return ManySplits(self.row, self.layers[splits])
+        return ManySplits(self.problem, self.layers[splits])
 
     @cached_property
     def blocks(self) -> SplitStageKinds:
         """Blocks of every stage by kind."""
-        row = self.row
+        problem = self.problem
         ends = np.cumsum(self.layers, axis=1)
-        moe_before = np.concatenate([[0], np.cumsum(row.job.model.moe_layers)])
+        moe_before = np.concatenate([[0], np.cumsum(problem.job.model.moe_layers)])
         moe = moe_before[ends] - moe_before[ends - self.layers]
-        blocks = np.tile(row.ends.astype(np.float64), (len(self), 1, 1))
+        blocks = np.tile(problem.ends.astype(np.float64), (len(self), 1, 1))
         blocks[:, :, DENSE], blocks[:, :, MOE] = self.layers - moe, moe
         return blocks
 
     @cached_property
-    def again(self) -> SplitStageKinds:
+    def recompute_forward(self) -> SplitStageKinds:
         """Layers of every stage that are recomputed in full, by kind."""
         again = np.zeros_like(self.blocks)
-        covered = np.minimum(self.row.recomputed, self.layers)
+        covered = np.minimum(self.problem.recomputed, self.layers)
         start = np.cumsum(self.layers, axis=1) - self.layers
-        moe_before = np.concatenate([[0], np.cumsum(self.row.job.model.moe_layers)])
+        moe_before = np.concatenate([[0], np.cumsum(self.problem.job.model.moe_layers)])
         again[:, :, MOE] = moe_before[start + covered] - moe_before[start]
         again[:, :, DENSE] = covered - again[:, :, MOE]
         return again
@@ -67,8 +67,10 @@ class ManySplits:
         Source: blocks of a stage follow one another, so its seconds are the number of its blocks of
         each kind times the seconds of one.
         """
-        one = self.row.costs
-        repeated = self.again @ one.again[:, 0] if self.row.recomputed else 0.0
+        one = self.problem.costs
+        repeated = (
+            self.recompute_forward @ one.recompute_forward[:, 0] if self.problem.recomputed else 0.0
+        )
         return StageSeconds(
             self.blocks @ one.forward[:, 0],
             self.blocks @ one.backward[:, 0] + repeated,
@@ -77,7 +79,7 @@ class ManySplits:
 
     def of_ranks(self, stages: FloatColumn) -> FloatColumn:
         """Sums over the virtual stages of every rank; shape (split, rank, ...)."""
-        return np.asarray(stages[:, self.row.stage_of].sum(axis=2))
+        return np.asarray(stages[:, self.problem.stage_of].sum(axis=2))
 
     @cached_property
     def _rank_blocks(self) -> RankKinds:
@@ -89,13 +91,13 @@ class ManySplits:
         """Seconds by which the traffic of every rank outlasts its passes."""
         forward = self.of_ranks(self.seconds.forward).ravel()
         backward = self.of_ranks(self.seconds.backward).ravel()
-        found = self.row.traffic(self._rank_blocks, forward, backward)
+        found = self.problem.traffic(self._rank_blocks, forward, backward)
         return found.reshape(len(self), -1)
 
     @cached_property
     def update(self) -> FloatColumn:
         """Seconds of the optimizer step and of its offload. Source: as in an estimate."""
-        one, shape = self.row.costs, (len(self), -1)
+        one, shape = self.problem.costs, (len(self), -1)
         optimizer, offload = (
             (self._rank_blocks @ seconds[:, 0]).reshape(shape).max(axis=1)
             for seconds in (one.optimizer, one.offload)
@@ -108,13 +110,13 @@ class ManySplits:
         Source: these paths are there in every split, and the longest of some paths is no longer
         than the longest of all, which is the makespan; traffic and update follow.
         """
-        ends = paths.seconds(self.seconds, np.full(len(self), self.row.p2p))
+        ends = paths.seconds(self.seconds, np.full(len(self), self.problem.p2p))
         pipeline = (ends + self.traffic[:, paths.rank]).max(axis=1)
-        return with_overhead(self.row.machine, pipeline + self.update)
+        return with_overhead(self.problem.machine, pipeline + self.update)
 
     def may_fit(self) -> BoolColumn:
         """Which splits the necessary conditions of memory do not refuse."""
-        needs = self.row.memory_needs
-        layers = self.blocks[:, :, list(self.row.kinds)].reshape(len(self), -1)
+        needs = self.problem.memory_needs
+        layers = self.blocks[:, :, list(self.problem.kinds)].reshape(len(self), -1)
         over = layers @ needs.costs.reshape(len(needs.costs), -1).T + needs.constants
         return np.asarray((over <= np.abs(needs.constants) * 1e-12).all(axis=1))

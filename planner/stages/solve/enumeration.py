@@ -10,32 +10,32 @@ import numpy as np
 from trainplan.costmodel.layouts.table import FloatColumn, IntSplitRanks, IntSplitStages
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.planner.stages.problem.problem import Splittable
+from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds, Windows, spread
 
 
 def shorter_splits(
-    row: Splittable, paths: Paths, value_s: float, window: Windows
+    problem: StageProblem, paths: Paths, value_s: float, window: Windows
 ) -> IntSplitStages:
     """Layers of every virtual stage in the splits whose paths may all be below a time.
 
     Shape (split, stage). Source: derived; a beginning of a split is dropped where some path is too
     long however the layers that are left are spread over the ranks behind it.
     """
-    one = _Sums(row, paths, window, longer_first=True).below(value_s)
-    if row.shape[1] == 1:
+    one = _Sums(problem, paths, window, longer_first=True).below(value_s)
+    if problem.shape[1] == 1:
         return one
-    other = _Sums(row, paths, window, longer_first=False).below(value_s)
-    totals = other[:, row.stage_of].sum(axis=2)
-    again = (spread(row, totals, longer_first=True) == other).all(axis=1)
-    return np.concatenate([one, other[~again]])
+    other = _Sums(problem, paths, window, longer_first=False).below(value_s)
+    totals = other[:, problem.stage_of].sum(axis=2)
+    recompute_forward = (spread(problem, totals, longer_first=True) == other).all(axis=1)
+    return np.concatenate([one, other[~recompute_forward]])
 
 
 @dataclass(frozen=True)
 class _Sums:
     """Seconds of paths as sums over ranks, each with its fewest layers and 0, 1, ... more."""
 
-    row: Splittable
+    problem: StageProblem
     paths: Paths
     window: Windows
     longer_first: bool
@@ -43,15 +43,15 @@ class _Sums:
     def below(self, value_s: float) -> IntSplitStages:
         """Splits with no path above a time."""
         totals = self._totals(value_s * (1 + ROUNDING) - self._fixed)
-        return spread(self.row, totals, longer_first=self.longer_first)
+        return spread(self.problem, totals, longer_first=self.longer_first)
 
     def _totals(self, most_s: FloatColumn) -> IntSplitRanks:
         """Layers of every rank, rank after rank."""
-        left = np.array([self.row.job.model.num_hidden_layers - int(self.window.least.sum())])
+        left = np.array([self.problem.job.model.num_hidden_layers - int(self.window.least.sum())])
         chosen, seconds = np.zeros((1, 0), dtype=np.int64), np.zeros((1, len(most_s)))
         rests = self._rests(int(left[0]))
-        for rank, room in enumerate(self.window.most - self.window.least):
-            at, more = np.nonzero(left[:, None] >= np.arange(room + 1))
+        for rank, width in enumerate(self.window.most - self.window.least):
+            at, more = np.nonzero(left[:, None] >= np.arange(width + 1))
             rest = left[at] - more
             longer = seconds[at] + self._seconds[:, rank, more].T
             wins = (longer + rests[rank + 1][:, rest].T <= most_s).all(axis=1)
@@ -83,18 +83,20 @@ class _Sums:
     @cached_property
     def _seconds(self) -> FloatColumn:
         """What the layers of each rank add to every path; (path, rank, way)."""
-        row, paths = self.row, self.paths
-        kinds = [row.kinds[0], row.kinds[-1]]
-        again = row.costs.again[kinds, 0]
-        repeated = np.minimum(row.recomputed, self._stages.T) * again.min()
+        problem, paths = self.problem, self.paths
+        kinds = [problem.kinds[0], problem.kinds[-1]]
+        recompute_forward = problem.costs.recompute_forward[kinds, 0]
+        repeated = np.minimum(problem.recomputed, self._stages.T) * recompute_forward.min()
         each = (
             self._of.layers
-            + paths.backward[:, :, None] * (again - again.min()) * row.recomputes_all
+            + paths.backward[:, :, None]
+            * (recompute_forward - recompute_forward.min())
+            * problem.recomputes_all
         )
         seconds = self._by_kind(each) + paths.backward[:, :, None] * repeated
-        ranks = seconds[:, row.stage_of].sum(axis=2)
+        ranks = seconds[:, problem.stage_of].sum(axis=2)
         own = np.arange(len(paths.rank)), paths.rank
-        ranks[own] += row.least_seconds[0][paths.rank[:, None], self._clipped[paths.rank]]
+        ranks[own] += problem.least_seconds[0][paths.rank[:, None], self._clipped[paths.rank]]
         ranks[:, self._numbers > self.window.most[:, None]] = np.inf
         return np.asarray(ranks)
 
@@ -106,7 +108,7 @@ class _Sums:
         """
         number, more = self._stages.T, each[..., 1] - each[..., 0]
         least = each[..., :1] * number
-        if len(self.row.kinds) == 1:
+        if len(self.problem.kinds) == 1:
             return least
         fewest, most = self._experts
         return np.asarray(least + np.where(more[..., None] > 0, fewest, most) * more[..., None])
@@ -114,10 +116,10 @@ class _Sums:
     @cached_property
     def _experts(self) -> tuple[IntMatrix, IntMatrix]:
         """Fewest and most mixture-of-experts layers in each stage; (stage, way)."""
-        moe = np.concatenate([[0], np.cumsum(self.row.job.model.moe_layers)])
+        moe = np.concatenate([[0], np.cumsum(self.problem.job.model.moe_layers)])
         last, layers = len(moe) - 1, self._stages
         ends = np.stack([self.window.least, self.window.most])
-        few, many = spread(self.row, ends, longer_first=self.longer_first)
+        few, many = spread(self.problem, ends, longer_first=self.longer_first)
         begins = np.arange(last + 1)[:, None, None]
         may = (begins >= (np.cumsum(few) - few)) & (begins <= (np.cumsum(many) - many))
         may = may & (begins + layers <= last)
@@ -128,7 +130,7 @@ class _Sums:
     @cached_property
     def _stages(self) -> IntMatrix:
         """Layers of every virtual stage; (way, stage)."""
-        return spread(self.row, self._numbers.T, longer_first=self.longer_first)
+        return spread(self.problem, self._numbers.T, longer_first=self.longer_first)
 
     @cached_property
     def _clipped(self) -> IntMatrix:
@@ -136,11 +138,11 @@ class _Sums:
 
     @cached_property
     def _of(self) -> PathSeconds:
-        return PathSeconds(self.row, self.paths)
+        return PathSeconds(self.problem, self.paths)
 
     @cached_property
     def _fixed(self) -> FloatColumn:
         """Embedding, head and messages on every path, and the optimizer step at least."""
-        row = self.row
-        update = np.take_along_axis(row.least_seconds[1], self._clipped, axis=1)
-        return np.asarray(self._of.ends + self.paths.hops * row.p2p + update.min(axis=1).max())
+        problem = self.problem
+        update = np.take_along_axis(problem.least_seconds[1], self._clipped, axis=1)
+        return np.asarray(self._of.ends + self.paths.hops * problem.p2p + update.min(axis=1).max())

@@ -1,4 +1,4 @@
-"""One layout, its layers not yet split: what every split costs, as rows of a `Filling`.
+"""One layout, its layers not yet split: what every split costs, as rows of a `LayerAssignment`.
 
 A split changes the seconds of stages, the bytes of ranks and the parameters they update; all are
 sums over blocks (`costmodel.step.block_costs`). What is no sum is bounded from below by one:
@@ -28,17 +28,17 @@ from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE
 from trainplan.costmodel.traffic.data_parallel import step_traffic
-from trainplan.costmodel.traffic.overlap import gather_hiding, reduction_hiding
-from trainplan.planner.solvers.layers.assignment import Filling
+from trainplan.costmodel.traffic.overlap import gather_overlap, reduction_overlap
+from trainplan.planner.solvers.layers.assignment import LayerAssignment
 from trainplan.planner.stages.problem.memory import needs_at_every_moment
-from trainplan.planner.stages.problem.problem import Splittable, Sums, chord_of_min
+from trainplan.planner.stages.problem.problem import StageProblem, Sums, chord_of_min
 
 
 @dataclass(frozen=True)
 class Master:
-    """What every split of a layout costs, as rows of a `Filling`."""
+    """What every split of a layout costs, as rows of a `LayerAssignment`."""
 
-    row: Splittable
+    problem: StageProblem
     by_stage: bool = False
     """Has every stage its own number of recomputed layers? Ways are the kinds of layer kept whole,
     then the same recomputed in full; else the kinds alone."""
@@ -46,12 +46,12 @@ class Master:
     @property
     def ways(self) -> tuple[int, ...]:
         """The kind of layer of each way."""
-        return self.row.kinds * (2 if self.by_stage else 1)
+        return self.problem.kinds * (2 if self.by_stage else 1)
 
-    def filling(self, paths: Paths, least: IntColumn, most: IntColumn) -> Filling:
+    def assignment(self, paths: Paths, least: IntColumn, most: IntColumn) -> LayerAssignment:
         """All splits with so many layers in the stages, as far as some paths tell them apart."""
         layers, fixed = self._paths(paths, least, most)
-        traffic = [self._traffic(rank, least, most) for rank in range(self.row.shape[0])]
+        traffic = [self._traffic(rank, least, most) for rank in range(self.problem.shape[0])]
         behind = [traffic[rank] for rank in paths.rank.tolist()]
         terms = [
             Sums(
@@ -64,9 +64,9 @@ class Master:
             ),
             *self._update(),
         ]
-        needs = needs_at_every_moment(self.row) if self.by_stage else self.row.memory_needs
-        return Filling(
-            layers=tuple(MOE if moe else DENSE for moe in self.row.job.model.moe_layers),
+        needs = needs_at_every_moment(self.problem) if self.by_stage else self.problem.memory_needs
+        return LayerAssignment(
+            layers=tuple(MOE if moe else DENSE for moe in self.problem.job.model.moe_layers),
             kind_of_way=self.ways,
             costs=np.concatenate([term.costs for term in terms]),
             constants=np.concatenate([term.constants for term in terms]),
@@ -81,16 +81,16 @@ class Master:
         self, paths: Paths, least: IntColumn, most: IntColumn
     ) -> tuple[FloatMatrix, FloatColumn]:
         """Length of paths: seconds a layer adds (path, stage, way), and seconds without layers."""
-        one, ways = self.row.costs, list(self.ways)
+        one, ways = self.problem.costs, list(self.ways)
         repeated, start = self._repeated(least, most)
         passes = (paths.forward, paths.backward, paths.weight)
         seconds = (one.forward[:, 0], one.backward[:, 0], one.weight[:, 0])
         layers = sum(c[:, :, None] * s[ways] for c, s in zip(passes, seconds, strict=True))
         layers = layers + paths.backward[:, :, None] * repeated
         ends = sum(
-            (c @ self.row.ends * s).sum(axis=1) for c, s in zip(passes, seconds, strict=True)
+            (c @ self.problem.ends * s).sum(axis=1) for c, s in zip(passes, seconds, strict=True)
         )
-        hops = paths.hops * self.row.p2p
+        hops = paths.hops * self.problem.p2p
         return layers, np.asarray(ends + hops + (paths.backward * start).sum(axis=1))
 
     def _repeated(self, least: IntColumn, most: IntColumn) -> tuple[FloatMatrix, FloatColumn]:
@@ -98,20 +98,22 @@ class Master:
 
         Shapes (stage, way) and (stage,).
         """
-        again = self.row.costs.again[:, 0]
+        recompute_forward = self.problem.costs.recompute_forward[:, 0]
         if self.by_stage:
-            nothing = np.zeros(self.row.num_stages)
-            return nothing[:, None] + self._again, nothing
-        cheapest = again[list(self.row.kinds)].min()
-        number = np.array(self.row.recomputed)
+            nothing = np.zeros(self.problem.num_stages)
+            return nothing[:, None] + self._recomputed_layers, nothing
+        cheapest = recompute_forward[list(self.problem.kinds)].min()
+        number = np.array(self.problem.recomputed)
         slope, start = chord_of_min(number, least, most.astype(np.float64))
         return np.repeat((slope * cheapest)[:, None], len(self.ways), axis=1), start * cheapest
 
     @property
-    def _again(self) -> FloatColumn:
+    def _recomputed_layers(self) -> FloatColumn:
         """Seconds that recomputation adds to a layer of each way, where stages choose."""
-        whole = np.zeros(len(self.row.kinds))
-        return np.concatenate([whole, self.row.costs.again[list(self.row.kinds), 0]])
+        whole = np.zeros(len(self.problem.kinds))
+        return np.concatenate(
+            [whole, self.problem.costs.recompute_forward[list(self.problem.kinds), 0]]
+        )
 
     def _traffic(self, rank: int, least: IntColumn, most: IntColumn) -> Sums:
         """Lower bounds of the seconds by which a rank's traffic outlasts its passes.
@@ -120,15 +122,18 @@ class Master:
         and the sum of two maxima is the largest sum of a pair.
         """
         raw = self._raw_traffic(rank, least, most)
-        one, of_row = self.row.costs, (self.row.machine, self.row.traits, self.row.table)
-        alike = self.row.recomputes_all and not self.by_stage
-        passes = one.backward[:, 0] + alike * one.again[:, 0], one.forward[:, 0]
-        again = (self._again if self.by_stage else np.zeros(1), np.zeros(1))
-        partly = (self._partly * one.again[list(self.row.kinds), 0].max(), 0.0)
-        hiding = reduction_hiding(*of_row), gather_hiding(*of_row)
+        one, of_row = (
+            self.problem.costs,
+            (self.problem.machine, self.problem.traits, self.problem.table),
+        )
+        alike = self.problem.recomputes_all and not self.by_stage
+        passes = one.backward[:, 0] + alike * one.recompute_forward[:, 0], one.forward[:, 0]
+        recompute_forward = (self._recomputed_layers if self.by_stage else np.zeros(1), np.zeros(1))
+        partly = (self._partly * one.recompute_forward[list(self.problem.kinds), 0].max(), 0.0)
+        overlap = reduction_overlap(*of_row), gather_overlap(*of_row)
         parts = []
         for plane, seconds, own, more, hides in zip(
-            raw, passes, again, partly, hiding, strict=True
+            raw, passes, recompute_forward, partly, overlap, strict=True
         ):
             slope, start = np.resize(plane[0], len(self.ways)), plane[1]
             always, window = float(hides.least[0]), float(hides.window[0])
@@ -136,19 +141,19 @@ class Master:
             if always >= 1:
                 continue
             beside = window * (
-                float(self.row.ends_of(rank) @ seconds) + more * len(self.row.stage_of[0])
+                float(self.problem.ends_of(rank) @ seconds) + more * len(self.problem.stage_of[0])
             )
             parts[-1].append((slope - window * (seconds[list(self.ways)] + own), start - beside))
-        ends = self.row.ends_of(rank)
-        fixed = float(adds_to_a_copy(ends[EMBEDDING], ends[HEAD])) * self.row.table_sum
+        ends = self.problem.ends_of(rank)
+        fixed = float(adds_to_a_copy(ends[EMBEDDING], ends[HEAD])) * self.problem.table_sum
         sums = [(a + c, b + d + fixed) for a, b in parts[0] for c, d in parts[1]]
-        here = self.row.of_rank(rank)[:, None]
+        here = self.problem.of_rank(rank)[:, None]
         return Sums(np.array([here * slope for slope, _ in sums]), np.array([c for _, c in sums]))
 
     @property
     def _partly(self) -> int:
         """Layers of every stage recomputed in full, where not all are and stages are alike."""
-        return 0 if self.row.recomputes_all or self.by_stage else self.row.recomputed
+        return 0 if self.problem.recomputes_all or self.by_stage else self.problem.recomputed
 
     def _raw_traffic(
         self, rank: int, least: IntColumn, most: IntColumn
@@ -157,24 +162,24 @@ class Master:
 
         Source: derived; the plane through the extreme layers, lowered to lie below all of them.
         """
-        here = self.row.stage_of[rank]
+        here = self.problem.stage_of[rank]
         counts = self._mixtures(int(least[here].sum()), int(most[here].sum()))
         blocks = np.zeros((len(counts), KINDS))
-        blocks[:, list(self.row.kinds)] = counts
-        blocks += self.row.ends_of(rank)
-        params = self.row.costs.params
+        blocks[:, list(self.problem.kinds)] = counts
+        blocks += self.problem.ends_of(rank)
+        params = self.problem.costs.params
         expert = blocks @ params.expert if params.has_experts else np.zeros((len(blocks), 1))
         held = RankParams(blocks @ params.shared, expert, params.has_experts)
-        found = step_traffic(self.row.machine, self.row.traits, self.row.table, held)
+        found = step_traffic(self.problem.machine, self.problem.traits, self.problem.table, held)
         shape = held.shared.shape
         reduce, gather = (np.broadcast_to(x, shape)[:, 0] for x in (found.reduce, found.gather))
         return _plane_below(counts, reduce), _plane_below(counts, gather)
 
     def _mixtures(self, least: int, most: int) -> IntColumn:
         """Layers by kind that a rank may hold; shape (mixture, way)."""
-        if len(self.row.kinds) == 1:
+        if len(self.problem.kinds) == 1:
             return np.arange(least, most + 1)[:, None]
-        dense = min(most, self.row.job.model.num_dense_layers)
+        dense = min(most, self.problem.job.model.num_dense_layers)
         pairs = [
             (d, total - d) for d in range(dense + 1) for total in range(max(d, least), most + 1)
         ]
@@ -182,10 +187,10 @@ class Master:
 
     def _update(self) -> tuple[Sums, ...]:
         """Optimizer step of every rank, and what offloading it adds."""
-        ranks = range(self.row.shape[0])
-        here = np.array([self.row.of_rank(rank) for rank in ranks])
-        ends = np.array([self.row.ends_of(rank) for rank in ranks])
-        seconds = (self.row.costs.optimizer[:, 0], self.row.costs.offload[:, 0])
+        ranks = range(self.problem.shape[0])
+        here = np.array([self.problem.of_rank(rank) for rank in ranks])
+        ends = np.array([self.problem.ends_of(rank) for rank in ranks])
+        seconds = (self.problem.costs.optimizer[:, 0], self.problem.costs.offload[:, 0])
         return tuple(
             Sums(here[:, :, None] * one[list(self.ways)], ends @ one)
             for one in seconds

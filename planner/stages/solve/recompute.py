@@ -17,14 +17,14 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec.layout import StageSpec
 from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
-from trainplan.planner.solvers.layers.assignment import Counts, Filling
+from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
 from trainplan.planner.solvers.layers.feasibility import ROUNDING
 from trainplan.planner.solvers.layers.milp import solve
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.recompute import stages_with
 from trainplan.planner.stages.problem.memory import needs_at_every_moment
-from trainplan.planner.stages.problem.problem import Splittable
-from trainplan.planner.stages.solve.best_split import judge_stages
+from trainplan.planner.stages.problem.problem import StageProblem
+from trainplan.planner.stages.solve.best_split import simulate_stages
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
 from trainplan.planner.work.budget import Deadline
@@ -43,7 +43,7 @@ class ByStage:
     """Its step time; infinite without one."""
     lower_bound_s: float
     """No choice is faster; where none is faster than the cutoff, at least the cutoff."""
-    judged: int
+    num_simulated: int
     """Choices whose schedule was run."""
 
 
@@ -60,7 +60,7 @@ def by_stage(table: LayoutTable) -> LayoutTable:
 
 
 def best_by_stage(
-    row: Splittable,
+    problem: StageProblem,
     pool: PathPool,
     cutoff_s: float,
     deadline: Deadline,
@@ -74,88 +74,88 @@ def best_by_stage(
     refused: list[Counts] = []
     for _ in range(MOST_PROGRAMS):
         limit = min(cutoff_s, best.step_time_s)
-        value = without_overhead(row.machine, limit) / EQUALS
-        filling = _filling(row, pool, value, split)
-        if filling is None:
+        value = without_overhead(problem.machine, limit) / EQUALS
+        assignment = _assignment(problem, pool, value, split)
+        if assignment is None:
             return replace(best, lower_bound_s=limit)
-        filled = solve(replace(filling, refused=tuple(refused)), deadline, value)
-        bound = limit if filled.lower_bound >= value else _seconds(row, filled.lower_bound)
+        assigned = solve(replace(assignment, refused=tuple(refused)), deadline, value)
+        bound = limit if assigned.lower_bound >= value else _seconds(problem, assigned.lower_bound)
         best = replace(best, lower_bound_s=min(limit, max(best.lower_bound_s, bound)))
-        if filled.counts is None:
+        if assigned.counts is None:
             break
-        known = len(pool.of(row.pipeline).rank)
-        best = _tried(row, pool, filled.counts, best, limit)
-        if len(pool.of(row.pipeline).rank) == known:
-            refused.append(filled.counts)
+        known = len(pool.of(problem.pipeline).rank)
+        best = _with_simulated(problem, pool, assigned.counts, best, limit)
+        if len(pool.of(problem.pipeline).rank) == known:
+            refused.append(assigned.counts)
     return best
 
 
-def _filling(
-    row: Splittable, pool: PathPool, value: float, split: IntColumn | None
-) -> Filling | None:
+def _assignment(
+    problem: StageProblem, pool: PathPool, value: float, split: IntColumn | None
+) -> LayerAssignment | None:
     """All choices that may take less than `value` seconds, as far as paths tell them apart."""
-    paths = pool.of(row.pipeline)
+    paths = pool.of(problem.pipeline)
     if split is not None:
-        return Master(row, by_stage=True).filling(paths, split, split)
-    window = windows(_without(row), paths, value, memory=False)
-    if window is None or not window.count(row.job.model.num_hidden_layers):
+        return Master(problem, by_stage=True).assignment(paths, split, split)
+    window = windows(_without(problem), paths, value, memory=False)
+    if window is None or not window.count(problem.job.model.num_hidden_layers):
         return None
-    least, most = bounds_of_stages(row)
-    for rank, own in enumerate(row.stage_of):
-        least[own] = np.maximum(least[own], window.least[rank] // row.shape[1])
-        most[own] = np.minimum(most[own], -(-window.most[rank] // row.shape[1]))
-    return Master(row, by_stage=True).filling(paths, least, most)
+    least, most = bounds_of_stages(problem)
+    for rank, own in enumerate(problem.stage_of):
+        least[own] = np.maximum(least[own], window.least[rank] // problem.shape[1])
+        most[own] = np.minimum(most[own], -(-window.most[rank] // problem.shape[1]))
+    return Master(problem, by_stage=True).assignment(paths, least, most)
 
 
-def _without(row: Splittable) -> Splittable:
+def _without(problem: StageProblem) -> StageProblem:
     """The same without recomputation: it only adds time."""
     none = {
         "recompute": np.array([NONE]),
         "recompute_method": np.array([0]),
         "recompute_num_layers": np.array([0]),
     }
-    return replace(row, table=row.table.replaced(**none))
+    return replace(problem, table=problem.table.replaced(**none))
 
 
-def _seconds(row: Splittable, value: float) -> float:
-    return float(with_overhead(row.machine, np.array([value]))[0])
+def _seconds(problem: StageProblem, value: float) -> float:
+    return float(with_overhead(problem.machine, np.array([value]))[0])
 
 
-def _tried(
-    row: Splittable, pool: PathPool, counts: Counts, best: ByStage, limit_s: float
+def _with_simulated(
+    problem: StageProblem, pool: PathPool, counts: Counts, best: ByStage, limit_s: float
 ) -> ByStage:
     """What is known when one more choice is judged; it counts if it is faster than the limit."""
-    again = counts[:, len(row.kinds) :].sum(axis=1)
+    again = counts[:, len(problem.kinds) :].sum(axis=1)
     stages = stages_with(counts.sum(axis=1), again)
-    judged = judge_stages(row, [stages])
-    pool.add(row.pipeline, judged.paths)
-    best = replace(best, judged=best.judged + 1)
-    in_memory = judged.fits[0] and _at_every_moment(row, stages)
-    if not in_memory or judged.step_time_s[0] >= limit_s:
+    simulated = simulate_stages(problem, [stages])
+    pool.add(problem.pipeline, simulated.paths)
+    best = replace(best, num_simulated=best.num_simulated + 1)
+    in_memory = simulated.fits[0] and _at_every_moment(problem, stages)
+    if not in_memory or simulated.step_time_s[0] >= limit_s:
         return best
-    return replace(best, stages=stages, step_time_s=float(judged.step_time_s[0]))
+    return replace(best, stages=stages, step_time_s=float(simulated.step_time_s[0]))
 
 
-def fits(row: Splittable, stages: tuple[StageSpec, ...]) -> bool:
+def fits(problem: StageProblem, stages: tuple[StageSpec, ...]) -> bool:
     """Does a choice fit, as its estimate says and at every moment when a rank may be fullest?"""
-    return _at_every_moment(row, stages) and bool(judge_stages(row, [stages]).fits[0])
+    return _at_every_moment(problem, stages) and bool(simulate_stages(problem, [stages]).fits[0])
 
 
-def _at_every_moment(row: Splittable, stages: tuple[StageSpec, ...]) -> bool:
+def _at_every_moment(problem: StageProblem, stages: tuple[StageSpec, ...]) -> bool:
     """Source: `needs_at_every_moment`."""
-    needs = needs_at_every_moment(row)
-    used = np.einsum("jsw,sw->j", needs.costs, _counts(row, stages))
+    needs = needs_at_every_moment(problem)
+    used = np.einsum("jsw,sw->j", needs.costs, _counts(problem, stages))
     return bool((used + needs.constants <= ROUNDING * np.abs(needs.constants)).all())
 
 
-def _counts(row: Splittable, stages: tuple[StageSpec, ...]) -> Counts:
+def _counts(problem: StageProblem, stages: tuple[StageSpec, ...]) -> Counts:
     """Layers of every stage by way: the kinds kept whole, then recomputed."""
     held = np.array([stage.layers for stage in stages])
     again = np.array([stage.recompute_num_layers or 0 for stage in stages])
-    moe = np.concatenate([[0], np.cumsum(row.job.model.moe_layers)])
+    moe = np.concatenate([[0], np.cumsum(problem.job.model.moe_layers)])
     end = np.cumsum(held)
     among = end - held + again
     dearer = np.stack([moe[end] - moe[among], moe[among] - moe[end - held]])
     total = np.stack([held - again, again])
     parts = {DENSE: total - dearer, MOE: dearer}
-    return np.stack([parts[kind][way] for way in (0, 1) for kind in row.kinds], axis=1)
+    return np.stack([parts[kind][way] for way in (0, 1) for kind in problem.kinds], axis=1)

@@ -14,17 +14,17 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import Priced, price, without_overhead
-from trainplan.planner.search.memory_bounds import fastest
-from trainplan.planner.stages.bounds.layer_capacity import Limits
+from trainplan.planner.search.memory_bounds import time_minimal
+from trainplan.planner.stages.bounds.layer_capacity import RankLimits
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
-from trainplan.planner.stages.problem.problem import Splittable, splittables
-from trainplan.planner.stages.solve.best_split import Split, best_split
+from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
+from trainplan.planner.stages.solve.best_split import SplitResult, best_split
 from trainplan.planner.work.budget import Deadline
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SplitContext:
     """What all layouts are asked for."""
 
     job: Job
@@ -33,9 +33,9 @@ class Question:
     memory_bytes: float
     """Device memory that a rank may use."""
 
-    def rows(self, table: LayoutTable) -> list[Splittable]:
+    def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
-        return splittables(self.job, self.machine, self.traits, table, self.memory_bytes)
+        return stage_problems(self.job, self.machine, self.traits, table, self.memory_bytes)
 
     def costs(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
         """Layouts on the machine, evenly split, and their blocks."""
@@ -51,48 +51,51 @@ class Question:
         priced, costs = self.costs(table.replaced(offload_optimizer=np.full(len(table), most)))
         return priced, replace(costs, offload=np.zeros_like(costs.offload))
 
-    def of_classes(self, lean: LayoutTable) -> tuple[Priced, BlockCosts]:
+    def of_classes(self, min_memory: LayoutTable) -> tuple[Priced, BlockCosts]:
         """The least seconds and bytes of classes of policies, given by what keeps least.
 
-        Source: derived; as `memory_bounds.ends`. Of some layers recomputed together the input of
-        the first is kept, of layers recomputed one by one that of each.
+        Source: derived; as `memory_bounds.ends`.
+        Of some layers recomputed together the input of the first is kept, of layers
+        recomputed one by one that of each.
         """
-        priced, costs = self.offloaded(fastest(lean))
-        uniform = (lean.recompute == FULL) & (lean.recompute_method == UNIFORM)
-        block = (lean.recompute == FULL) & ~uniform
-        kept = np.where(block, np.minimum(costs.kept_bytes, costs.input_bytes), costs.kept_bytes)
-        partly = np.flatnonzero(lean.recompute != FULL)
+        priced, costs = self.offloaded(time_minimal(min_memory))
+        uniform = (min_memory.recompute == FULL) & (min_memory.recompute_method == UNIFORM)
+        block = (min_memory.recompute == FULL) & ~uniform
+        kept = np.where(block, np.minimum(costs.saved_bytes, costs.input_bytes), costs.saved_bytes)
+        partly = np.flatnonzero(min_memory.recompute != FULL)
         if len(partly):
-            kept[:, partly] = self.offloaded(lean.take(partly))[1].kept_bytes
-        inputs = costs.input_bytes / np.where(uniform, lean.recompute_num_layers, 1)
-        return priced, replace(costs, kept_bytes=kept, input_bytes=inputs)
+            kept[:, partly] = self.offloaded(min_memory.take(partly))[1].saved_bytes
+        inputs = costs.input_bytes / np.where(uniform, min_memory.recompute_num_layers, 1)
+        return priced, replace(costs, saved_bytes=kept, input_bytes=inputs)
 
-    def floor(self, priced: Priced, costs: BlockCosts, best_s: float) -> FloatColumn:
+    def states_only_bound(
+        self, priced: Priced, costs: BlockCosts, incumbent_s: float
+    ) -> FloatColumn:
         """Bound of every row, by the seconds of all ranks together and their states alone.
 
         What `bound` adds, waiting and activations, is never less than nothing.
         """
-        asked = self.job, self.machine, self.traits, priced, costs
-        return states_bound(*asked, limits=self._limits(best_s))
+        arguments = self.job, self.machine, self.traits, priced, costs
+        return states_bound(*arguments, limits=self._limits(incumbent_s))
 
     def bound(
-        self, priced: Priced, costs: BlockCosts, best_s: float, pool: PathPool
+        self, priced: Priced, costs: BlockCosts, incumbent_s: float, pool: PathPool
     ) -> FloatColumn:
         """Bound of every row; infinite where no split fits that is faster than the best."""
-        asked = self.job, self.machine, self.traits, priced, costs
-        return split_bound(*asked, limits=self._limits(best_s), pool=pool)
+        arguments = self.job, self.machine, self.traits, priced, costs
+        return split_bound(*arguments, limits=self._limits(incumbent_s), pool=pool)
 
-    def _limits(self, best_s: float) -> Limits:
-        return Limits(self.memory_bytes, without_overhead(self.machine, best_s))
+    def _limits(self, incumbent_s: float) -> RankLimits:
+        return RankLimits(self.memory_bytes, without_overhead(self.machine, incumbent_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound(ABC):
     """Seconds that no split of some layouts goes below, as far as it matters below the best."""
 
-    of: Question
+    of: SplitContext
     table: LayoutTable
-    best_s: float
+    incumbent_s: float
     pool: PathPool
     """What is known of pipelines."""
     fewest_rows: ClassVar[int] = 2048
@@ -100,7 +103,7 @@ class Bound(ABC):
 
     def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
         """Bound of every row, and what is known of pipelines then."""
-        return self.of.bound(*self.costs(), self.best_s, self.pool), self.pool
+        return self.of.bound(*self.costs(), self.incumbent_s, self.pool), self.pool
 
     @abstractmethod
     def costs(self) -> tuple[Priced, BlockCosts]:
@@ -112,7 +115,7 @@ class BoundSkeletons(Bound):
 
     def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
         """Bound of every row, and what was known of pipelines."""
-        return self.of.floor(*self.costs(), self.best_s), self.pool
+        return self.of.states_only_bound(*self.costs(), self.incumbent_s), self.pool
 
     def costs(self) -> tuple[Priced, BlockCosts]:
         """What the layouts take at least."""
@@ -151,18 +154,20 @@ class BoundLayouts(Bound):
 class BestSplit:
     """The fastest split of one layout that is faster than the best."""
 
-    row: Splittable
-    best_s: float
+    problem: StageProblem
+    incumbent_s: float
     pool: PathPool
     """Paths known for its pipeline."""
-    enough_s: float
+    target_bound_s: float
     """It ends early where no split is faster than that."""
 
-    def __call__(self, deadline: Deadline) -> tuple[Split, PathPool]:
+    def __call__(self, deadline: Deadline) -> tuple[SplitResult, PathPool]:
         """What is known of the split, and the paths that are known afterwards."""
         if deadline.seconds_left() <= 0:
-            return Split(None, np.inf, 0.0, 0, memory_decides=True), self.pool
-        return best_split(self.row, self.pool, self.best_s, deadline, self.enough_s), self.pool
+            return SplitResult(None, np.inf, 0.0, 0, memory_decides=True), self.pool
+        return best_split(
+            self.problem, self.pool, self.incumbent_s, deadline, self.target_bound_s
+        ), self.pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,6 @@ class BestSplits:
 
     tasks: tuple[BestSplit, ...]
 
-    def __call__(self, deadline: Deadline) -> list[tuple[Split, PathPool]]:
+    def __call__(self, deadline: Deadline) -> list[tuple[SplitResult, PathPool]]:
         """What is known of each, in order."""
         return [task(deadline) for task in self.tasks]

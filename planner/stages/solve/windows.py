@@ -24,7 +24,7 @@ from trainplan.costmodel.schedules.program import IntMatrix, placed
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import DENSE, MOE, usual_layers
 from trainplan.planner.stages.problem.layer_kinds import Kinds
-from trainplan.planner.stages.problem.problem import Splittable, chord_of_min
+from trainplan.planner.stages.problem.problem import StageProblem, chord_of_min
 
 MOST_STAGES = 4_000_000
 """Virtual stages of all splits of one layout that are listed together; of more splits than that the
@@ -55,19 +55,19 @@ class Windows:
         return int(ways[left]) if 0 <= left < len(ways) else 0
 
 
-def stages_of(row: Splittable, totals: IntSplitRanks) -> IntSplitStages:
+def stages_of(problem: StageProblem, totals: IntSplitRanks) -> IntSplitStages:
     """Layers of every virtual stage for layers of every rank, either way."""
-    vpp = row.shape[1]
+    vpp = problem.shape[1]
     if vpp == 1:
-        return totals[:, np.argsort(row.stage_of[:, 0])]
-    one, other = (spread(row, totals, longer_first=first) for first in (True, False))
+        return totals[:, np.argsort(problem.stage_of[:, 0])]
+    one, other = (spread(problem, totals, longer_first=first) for first in (True, False))
     return np.concatenate([one, other[(one != other).any(axis=1)]])
 
 
-def spread(row: Splittable, totals: IntSplitRanks, *, longer_first: bool) -> IntSplitStages:
+def spread(problem: StageProblem, totals: IntSplitRanks, *, longer_first: bool) -> IntSplitStages:
     """The layers of each rank over its chunks, as evenly as can be."""
-    rank, place = _turns(row.schedule, *row.shape[:2], longer_first=longer_first)
-    base, extra = np.divmod(totals, row.shape[1])
+    rank, place = _turns(problem.schedule, *problem.shape[:2], longer_first=longer_first)
+    base, extra = np.divmod(totals, problem.shape[1])
     return np.asarray(base[:, rank] + (place < extra[:, rank]))
 
 
@@ -84,33 +84,33 @@ def _turns(schedule: str, pp: int, vpp: int, *, longer_first: bool) -> tuple[Int
     return rank, place
 
 
-def balanced(row: Splittable) -> IntMatrix:
+def balanced(problem: StageProblem) -> IntMatrix:
     """Layers of every rank that make the work of the busiest rank least; (1, rank).
 
     Each layer goes to the rank with least work so far, those at the front first: for layers that
     are alike no other order ends lower. All layers count as much as the last one.
     """
-    pair = (row.costs.forward + row.costs.backward)[:, 0]
-    total = np.maximum(0, row.shape[1] - row.may_be_empty)
-    work = np.array([row.ends[own].sum(axis=0) @ pair for own in row.stage_of])
-    layer = pair[MOE if row.job.model.moe_layers[-1] else DENSE]
+    pair = (problem.costs.forward + problem.costs.backward)[:, 0]
+    total = np.maximum(0, problem.shape[1] - problem.may_be_empty)
+    work = np.array([problem.ends[own].sum(axis=0) @ pair for own in problem.stage_of])
+    layer = pair[MOE if problem.job.model.moe_layers[-1] else DENSE]
     work = work + total * layer
-    for _ in range(row.job.model.num_hidden_layers - int(total.sum())):
+    for _ in range(problem.job.model.num_hidden_layers - int(total.sum())):
         rank = int(np.argmin(work))
         total[rank] += 1
         work[rank] += layer
     return np.asarray(total[None, :])
 
 
-def bounds_of_stages(row: Splittable) -> tuple[IntColumn, IntColumn]:
+def bounds_of_stages(problem: StageProblem) -> tuple[IntColumn, IntColumn]:
     """Fewest and most layers of every virtual stage: only the first and the last may be empty."""
-    least = np.ones(row.num_stages, dtype=np.int64)
+    least = np.ones(problem.num_stages, dtype=np.int64)
     least[[0, -1]] = 0
-    return least, row.job.model.num_hidden_layers - least.sum() + least
+    return least, problem.job.model.num_hidden_layers - least.sum() + least
 
 
 def windows(
-    row: Splittable,
+    problem: StageProblem,
     paths: Paths,
     value_s: float,
     *,
@@ -126,18 +126,18 @@ def windows(
     they lengthen it least. Narrower windows of one rank leave fewer places to the layers of others,
     so this is repeated until nothing changes.
     """
-    allowed, seconds = _by_work(row, value_s), PathSeconds(row, paths)
+    allowed, seconds = _by_work(problem, value_s), PathSeconds(problem, paths)
     if within:
         number = np.arange(allowed.shape[1])
         allowed &= (number >= within.least[:, None]) & (number <= within.most[:, None])
     while allowed.any(axis=1).all():
         low, high = _ends_of(allowed)
-        kinds, number = Kinds.of(row, low, high), _numbers(low, high)
+        kinds, number = Kinds.of(problem, low, high), _numbers(low, high)
         fits = np.ones(number.shape, dtype=bool)
         if not in_time:
             fits = _least_steps(seconds, kinds, low, high) < value_s
         if memory:
-            needs = _needs(row, kinds)
+            needs = _needs(problem, kinds)
             fits &= (needs.alone(number) <= needs.rounding[:, None, None]).all(axis=0)
         narrower = np.zeros_like(allowed)
         narrower[np.nonzero(fits)[0], number[fits]] = True
@@ -152,14 +152,14 @@ def _least_steps(of: PathSeconds, kinds: Kinds, low: IntColumn, high: IntColumn)
 
     Source: the longest path and what follows it; more layers may hide more traffic.
     """
-    row, paths = of.row, of.paths
+    problem, paths = of.problem, of.paths
     rank, number = np.arange(len(low))[:, None], _numbers(low, high)
-    behind, update = row.least_seconds
+    behind, update = problem.least_seconds
     beyond = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
     least = beyond[paths.rank, low[paths.rank]][:, None, None]
     tail = np.where(paths.rank[:, None, None] == rank, behind[rank, number], least)
     rates = of.rates(kinds, high)
-    layers = row.job.model.num_hidden_layers
+    layers = problem.job.model.num_hidden_layers
     seconds = (rates.with_others(low, high, layers) + tail).max(axis=0)
     return np.asarray(seconds + update[rank, number])
 
@@ -170,18 +170,18 @@ def _numbers(low: IntColumn, high: IntColumn) -> IntMatrix:
     return np.asarray(np.minimum(low[:, None] + more, high[:, None]))
 
 
-def _by_work(row: Splittable, value_s: float) -> BoolColumn:
+def _by_work(problem: StageProblem, value_s: float) -> BoolColumn:
     """Numbers of layers that each rank can run in time, if the others run the rest; (rank, n)."""
-    layers, vpp = row.job.model.num_hidden_layers, row.shape[1]
-    if row.num_stages == 1:
+    layers, vpp = problem.job.model.num_hidden_layers, problem.shape[1]
+    if problem.num_stages == 1:
         return np.asarray(np.arange(layers + 1)[None, :] == layers)
-    pair = (row.costs.forward + row.costs.backward)[:, 0]
-    ends = row.ends[row.stage_of].sum(axis=1) @ pair
-    seconds = value_s / row.num_microbatches - ends
-    kind, count = usual_layers(row.job)
+    pair = (problem.costs.forward + problem.costs.backward)[:, 0]
+    ends = problem.ends[problem.stage_of].sum(axis=1) @ pair
+    seconds = value_s / problem.num_microbatches - ends
+    kind, count = usual_layers(problem.job)
     usual = np.floor(np.maximum(seconds / pair[kind] * (1 + ROUNDING), -1))
     most = np.minimum(usual + (layers - count), layers).astype(np.int64)
-    least = np.maximum(np.maximum(0, vpp - row.may_be_empty), layers - (most.sum() - most))
+    least = np.maximum(np.maximum(0, vpp - problem.may_be_empty), layers - (most.sum() - most))
     number = np.arange(layers + 1)
     return np.asarray((number >= least[:, None]) & (number <= most[:, None]))
 
@@ -201,15 +201,17 @@ class _Rows:
     rounding: FloatColumn
 
     @classmethod
-    def of(cls, row: Splittable, kinds: Kinds, costs: FloatColumn, fixed: FloatColumn) -> _Rows:
+    def of(
+        cls, problem: StageProblem, kinds: Kinds, costs: FloatColumn, fixed: FloatColumn
+    ) -> _Rows:
         """From costs of shape (row, stage, kind).
 
         The chunks of a rank differ by one layer, and the shorter ones may be the dearer ones.
         """
         slope, start = kinds.least(costs)
-        chunks = slope[:, row.stage_of]
+        chunks = slope[:, problem.stage_of]
         mean = chunks.mean(axis=2)
-        uneven = (row.shape[1] - 1) * (mean - chunks.min(axis=2))
+        uneven = (problem.shape[1] - 1) * (mean - chunks.min(axis=2))
         total = fixed + start.sum(axis=1) - uneven.sum(axis=1)
         return cls(mean, total, np.abs(fixed) * ROUNDING)
 
@@ -224,16 +226,16 @@ class _Rows:
         they take as much as with it, or as with that rank full, less what is on it: whichever is
         more.
         """
-        room, left = high - low, layers - _numbers(low, high) - (low.sum() - low)[:, None]
+        width, left = high - low, layers - _numbers(low, high) - (low.sum() - low)[:, None]
         order = np.argsort(self.slope, axis=1, kind="stable")
         slope = np.take_along_axis(self.slope, order, axis=1)
-        each = np.repeat(slope.ravel(), room[order].ravel()).reshape(len(slope), -1)
+        each = np.repeat(slope.ravel(), width[order].ravel()).reshape(len(slope), -1)
         filled = np.concatenate([np.zeros((len(each), 1)), np.cumsum(each, axis=1)], axis=1)
-        most = int(room.sum())
-        full = filled[:, (left + room[:, None]).clip(0, most)] - (self.slope * room)[:, :, None]
+        most = int(width.sum())
+        full = filled[:, (left + width[:, None]).clip(0, most)] - (self.slope * width)[:, :, None]
         others = np.maximum(filled[:, left.clip(0, most)], full) + (self.slope @ low)[:, None, None]
         own = self.slope[:, :, None] * (_numbers(low, high) - low[:, None])
-        possible = (left >= 0) & (left <= (most - room)[:, None])
+        possible = (left >= 0) & (left <= (most - width)[:, None])
         return np.where(possible, self.fixed[:, None, None] + own + others, np.inf)
 
 
@@ -245,7 +247,7 @@ ROUNDING = 1e-12
 class PathSeconds:
     """Seconds of paths, as far as no window changes them."""
 
-    row: Splittable
+    problem: StageProblem
     paths: Paths
 
     def rates(self, kinds: Kinds, most: IntColumn) -> _Rows:
@@ -255,16 +257,24 @@ class PathSeconds:
         Source: the seconds of a path are linear in the layers of its stages, and `chord_of_min` is
         linear and below what is recomputed up to the most layers of a stage.
         """
-        row, paths, costs, fixed = self.row, self.paths, self.layers, self.ends
-        if row.recomputed:
-            stage = np.empty(row.num_stages)
-            stage[row.stage_of] = np.maximum(1, -(-most // row.shape[1]))[:, None]
-            slope, start = chord_of_min(np.array(row.recomputed), bounds_of_stages(row)[0], stage)
-            again = row.costs.again[[row.kinds[0], row.kinds[-1]], 0]
-            each = again if row.recomputes_all else np.full_like(again, again.min())
+        problem, paths, costs, fixed = self.problem, self.paths, self.layers, self.ends
+        if problem.recomputed:
+            stage = np.empty(problem.num_stages)
+            stage[problem.stage_of] = np.maximum(1, -(-most // problem.shape[1]))[:, None]
+            slope, start = chord_of_min(
+                np.array(problem.recomputed), bounds_of_stages(problem)[0], stage
+            )
+            recompute_forward = problem.costs.recompute_forward[
+                [problem.kinds[0], problem.kinds[-1]], 0
+            ]
+            each = (
+                recompute_forward
+                if problem.recomputes_all
+                else np.full_like(recompute_forward, recompute_forward.min())
+            )
             costs = costs + (paths.backward * slope)[:, :, None] * each
-            fixed = fixed + (paths.backward * start).sum(axis=1) * again.min()
-        return _Rows.of(row, kinds, costs, fixed + paths.hops * row.p2p)
+            fixed = fixed + (paths.backward * start).sum(axis=1) * recompute_forward.min()
+        return _Rows.of(problem, kinds, costs, fixed + paths.hops * problem.p2p)
 
     @cached_property
     def layers(self) -> PathStageKinds:
@@ -273,18 +283,18 @@ class PathSeconds:
         Source: one more layer on a stage adds the seconds of a pass as often as the path crosses
         the stage in it.
         """
-        ways = [self.row.kinds[0], self.row.kinds[-1]]
+        ways = [self.problem.kinds[0], self.problem.kinds[-1]]
         return np.asarray(sum(c[:, :, None] * s[ways] for c, s in self._passes))
 
     @cached_property
     def ends(self) -> FloatColumn:
         """Embedding, head and MTP modules; of each path. Source: as `layers`."""
-        return np.asarray(sum((c @ self.row.ends * s).sum(axis=1) for c, s in self._passes))
+        return np.asarray(sum((c @ self.problem.ends * s).sum(axis=1) for c, s in self._passes))
 
     @property
     def _passes(self) -> list[tuple[IntMatrix, FloatColumn]]:
         """How often paths cross each stage, and the seconds of one block by kind."""
-        one, paths = self.row.costs, self.paths
+        one, paths = self.problem.costs, self.paths
         return [
             (paths.forward, one.forward[:, 0]),
             (paths.backward, one.backward[:, 0]),
@@ -292,7 +302,7 @@ class PathSeconds:
         ]
 
 
-def _needs(row: Splittable, kinds: Kinds) -> _Rows:
+def _needs(problem: StageProblem, kinds: Kinds) -> _Rows:
     """Bytes of ranks beyond what they may allocate."""
-    needs = row.memory_needs
-    return _Rows.of(row, kinds, needs.costs[:, :, [0, -1]], needs.constants)
+    needs = problem.memory_needs
+    return _Rows.of(problem, kinds, needs.costs[:, :, [0, -1]], needs.constants)

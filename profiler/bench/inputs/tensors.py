@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainplan.costmodel.spec.evidence.profile import Point, Timing
 from trainplan.costmodel.spec.training import FULL_WIDTH, Precision
-from trainplan.profiler.task import Clock, Place, Request, Task
+from trainplan.profiler.task import Clock, MeasurementTask, Place, Request
 
 if TYPE_CHECKING:
     import torch
@@ -162,7 +162,7 @@ def difference(whole: Timing, part: Timing) -> Timing:
 
 def task(
     place: Place, key: str, measure: Callable[[Clock], Iterable[Point]], *, together: bool = False
-) -> Task:
+) -> MeasurementTask:
     """A task that gives its memory back, also where it fails."""
 
     def measured(clock: Clock) -> Iterable[Point]:
@@ -174,4 +174,4 @@ def task(
 
                 torch.cuda.empty_cache()
 
-    return Task(key, measured, together)
+    return MeasurementTask(key, measured, together)

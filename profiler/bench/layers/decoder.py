@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.spec.model import MlaSpec, ModelSpec
 from trainplan.profiler.bench.inputs.tensors import Tensors
 from trainplan.profiler.bench.layers.experts import Experts
-from trainplan.profiler.bench.layers.modules import Cut, Linear, Mlp, Norm, Weights, hidden_norm
+from trainplan.profiler.bench.layers.modules import (
+    Linear,
+    Mlp,
+    Norm,
+    Sharding,
+    Weights,
+    hidden_norm,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,7 +115,9 @@ class LatentAttention:
 class Layer:
     """One layer, its norms before each half, after it, or both."""
 
-    def __init__(self, tensors: Tensors, model: ModelSpec, cut: Cut, *, moe: bool) -> None:
+    def __init__(
+        self, tensors: Tensors, model: ModelSpec, sharding: Sharding, *, moe: bool
+    ) -> None:
         weights = Weights(tensors, [])
         self.parameters: list[Tensor] = weights.made
         self.position, self.parallel = model.norm_position, model.parallel_residual
@@ -116,14 +125,14 @@ class Layer:
         self.norms = [hidden_norm(weights, model) for _ in range(count)]
         self.attention: Callable[[Tensor, Tensor | None], Tensor]
         if model.mla:
-            self.attention = LatentAttention(weights, model, model.mla, cut.tp)
+            self.attention = LatentAttention(weights, model, model.mla, sharding.tp)
         else:
-            self.attention = Attention(weights, model, cut.tp)
+            self.attention = Attention(weights, model, sharding.tp)
         self.mlp: Callable[[Tensor], Tensor]
         if moe and model.moe:
-            self.mlp = Experts(weights, model, model.moe, cut)
+            self.mlp = Experts(weights, model, model.moe, sharding)
         else:
-            width = max(1, model.intermediate_size // cut.tp)
+            width = max(1, model.intermediate_size // sharding.tp)
             self.mlp = Mlp(weights, model, width, bias=model.mlp_bias)
 
     def __call__(self, x: Tensor, table: Tensor | None) -> Tensor:

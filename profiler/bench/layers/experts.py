@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 from trainplan.profiler.bench.gemm import grouped_product
-from trainplan.profiler.bench.layers.modules import Cut, Linear, Mlp, Weights, activate
+from trainplan.profiler.bench.layers.modules import Linear, Mlp, Sharding, Weights, activate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,15 +23,17 @@ class Experts:
     parallelism.
     """
 
-    def __init__(self, weights: Weights, model: ModelSpec, moe: MoeSpec, cut: Cut) -> None:
+    def __init__(
+        self, weights: Weights, model: ModelSpec, moe: MoeSpec, sharding: Sharding
+    ) -> None:
         h, width = model.hidden_size, moe.moe_intermediate_size
         self.chosen, self.activation = moe.num_experts_per_tok, model.activation
-        self.local = max(1, moe.num_experts // cut.ep)
+        self.local = max(1, moe.num_experts // sharding.ep)
         self.router = Linear(weights, h, moe.num_experts)
         ups = 2 if model.gated_mlp else 1
         self.ups = [weights.matrix(self.local, h, width) for _ in range(ups)]
         self.down = weights.matrix(self.local, width, h)
-        size = moe.shared_expert_intermediate_size // cut.tp
+        size = moe.shared_expert_intermediate_size // sharding.tp
         self.shared = Mlp(weights, model, size, bias=moe.expert_bias) if size else None
 
     def __call__(self, x: Tensor) -> Tensor:

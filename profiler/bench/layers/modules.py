@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Sharding:
     """Over how many ranks a layer is cut."""
 
     tp: int = 1

@@ -1,4 +1,4 @@
-"""What the layers that are left cost at least: bounds for a `Filling` that is filled in part.
+"""What the layers that are left cost at least: bounds for a partial `LayerAssignment`.
 
 A price for each layer of each stage and way makes the rest a shortest path over the places where
 stages end, solved for every place at once. With the price of one row that is the least this row
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.layouts.table import FloatColumn
-from trainplan.planner.solvers.layers.assignment import Coefficients, Counts, Filling
+from trainplan.planner.solvers.layers.assignment import Coefficients, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.feasibility import limits, reach
 from trainplan.planner.work.budget import Deadline
 
@@ -30,7 +30,7 @@ change of the logarithm of a weight. Source: assumed."""
 class Path:
     """The stages of a problem, and the layers each may begin and end with."""
 
-    def __init__(self, problem: Filling) -> None:
+    def __init__(self, problem: LayerAssignment) -> None:
         self.problem = problem
         self.kinds = tuple(sorted(set(problem.layers)))
         layers = np.array(problem.layers, np.int64)
@@ -98,7 +98,7 @@ def weighed(path: Path, rows: FloatColumn, needs: FloatColumn) -> Weights:
     return Weights(rows, needs, tails, bound)
 
 
-def prices(problem: Filling, rows: FloatColumn, needs: FloatColumn) -> Coefficients:
+def prices(problem: LayerAssignment, rows: FloatColumn, needs: FloatColumn) -> Coefficients:
     """What a layer adds to the weighed rows and needs; shape (1, stage, way)."""
     weighed_costs = np.tensordot(rows, problem.costs, 1) + np.tensordot(needs, problem.needs, 1)
     return np.asarray(weighed_costs, np.float64)[None]

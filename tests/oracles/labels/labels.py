@@ -17,10 +17,10 @@ from itertools import combinations, islice, pairwise
 import numpy as np
 
 from tests.oracles.labels.completions import Path, best_weights, even
-from tests.oracles.labels.pareto import SAME, undominated
+from tests.oracles.labels.pareto import SAME, nondominated
 from tests.oracles.labels.partial import Grown, Labels, Respects, joined, most_promising
 from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
-from trainplan.planner.solvers.layers.assignment import Counts, Filled, Filling
+from trainplan.planner.solvers.layers.assignment import Assigned, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.feasibility import allowed, limits
 from trainplan.planner.work.budget import Deadline
 
@@ -36,13 +36,13 @@ WAYS_AT_ONCE = 20_000
 """Ways to fill a stage made at once, between two looks at the clock. Source: assumed; 50 ms."""
 
 
-def solve(problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Filled:
+def solve(problem: LayerAssignment, deadline: Deadline, cutoff: float = np.inf) -> Assigned:
     """The best answer whose value is below `cutoff`, as far as the deadline allows."""
     path = Path(problem)
     if not path.possible:
-        return Filled(None, np.inf, np.inf)
+        return Assigned(None, np.inf, np.inf)
     nothing = np.zeros((len(problem.least), len(problem.kind_of_way)), np.int64)
-    best = Filled(None, np.inf, problem.value(nothing))
+    best = Assigned(None, np.inf, problem.value(nothing))
     if deadline.seconds_left() > 0:
         search, width = Search(path, deadline), NARROWEST
         best = search.sweep(best, cutoff, width)
@@ -54,7 +54,7 @@ def solve(problem: Filling, deadline: Deadline, cutoff: float = np.inf) -> Fille
     return replace(best, lower_bound=best.value) if _ended(best, cutoff) else best
 
 
-def _ended(best: Filled, cutoff: float) -> bool:
+def _ended(best: Assigned, cutoff: float) -> bool:
     """Does the bound say that there is nothing better?"""
     return best.lower_bound >= _improved(min(best.value, cutoff))
 
@@ -90,7 +90,7 @@ class Search:
         met = bool((self.need_tails[:, 0, 0] <= self.limits).all())
         return root.take(np.array([met]))
 
-    def sweep(self, best: Filled, cutoff: float, width: int) -> Filled:
+    def sweep(self, best: Assigned, cutoff: float, width: int) -> Assigned:
         """Go over the stages once, with no more labels in front of a stage than the width."""
         known, labels, left = min(best.value, cutoff), self.root, np.inf
         trail: list[Labels] = []
@@ -185,10 +185,10 @@ class Search:
             most = mine.needs.max(axis=0, initial=0.0) + self.most_tails[here.needs, s, place]
             tight = (most > self.limits[here.needs])[here.needs_compared]
             points = [mine.rows[:, here.rows_compared], mine.needs[:, here.needs_compared[tight]]]
-            parts.append(mine.take(undominated(np.hstack([*points, mine.refused]))))
+            parts.append(mine.take(nondominated(np.hstack([*points, mine.refused]))))
         return joined(parts)
 
-    def _answer(self, trail: list[Labels], best: Filled, cutoff: float) -> Filled:
+    def _answer(self, trail: list[Labels], best: Assigned, cutoff: float) -> Assigned:
         """The best of the last labels, if it is better than what is known."""
         last = trail[-1]
         for number in np.argsort(last.bound, kind="stable").tolist():

@@ -17,7 +17,7 @@ BLOCK = 256
 """Points compared with each other at a time. Source: assumed."""
 
 
-def undominated(points: Points) -> IntColumn:
+def nondominated(points: Points) -> IntColumn:
     """Points to keep; of points that are the same, one. Their numbers are in the order of sums."""
     if len(points) < 2 or points.shape[1] == 0:
         return np.arange(min(1, len(points)) if points.shape[1] == 0 else len(points))
@@ -28,12 +28,12 @@ def undominated(points: Points) -> IntColumn:
     kept = np.zeros(0, np.int64)
     for start in range(0, len(points), BLOCK):
         block = points[start : start + BLOCK]
-        new = np.flatnonzero(~_beaten(block, points[kept]))
+        new = np.flatnonzero(~_dominated(block, points[kept]))
         kept = np.concatenate([kept, start + new[_first(block[new])]])
     return order[kept]
 
 
-def _beaten(points: Points, others: Points) -> NDArray[np.bool_]:
+def _dominated(points: Points, others: Points) -> NDArray[np.bool_]:
     """Is one of the others as good in every respect?"""
     beaten = np.zeros(len(points), np.bool_)
     for start in range(0, len(others), 8 * BLOCK):

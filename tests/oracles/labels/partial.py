@@ -1,4 +1,4 @@
-"""Answers to a `Filling` in part: labels, and what they are compared by."""
+"""Answers to a `LayerAssignment` in part: labels, and what they are compared by."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
-from trainplan.planner.solvers.layers.assignment import Coefficients, Counts, Filling
+from trainplan.planner.solvers.layers.assignment import Coefficients, Counts, LayerAssignment
 
 Grown = NDArray[np.float64]
 """What rows or needs have grown to; shape (label, row or need)."""
@@ -62,7 +62,7 @@ def most_promising(labels: Labels, width: int) -> tuple[Labels, float]:
 class Respects:
     """What labels in front of one stage are compared by."""
 
-    def __init__(self, problem: Filling, stage: int) -> None:
+    def __init__(self, problem: LayerAssignment, stage: int) -> None:
         classes: dict[tuple[int, bytes], list[int]] = {}
         for i, group in enumerate(problem.group.tolist()):
             classes.setdefault((group, problem.costs[i, stage:].tobytes()), []).append(i)

@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.cli.render.parts.differences import SAME, change_text, gain, signed
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.spec.layout import Layout, stage_specs
 
 DENSE = preset("llama3-8b")
 
@@ -29,7 +29,7 @@ def test_seconds_that_differ_carry_their_sign():
         ({"tp": 2, "dp": 4}, "tp 2, dp 4"),
         ({"schedule": "gpipe"}, "gpipe"),
         ({"pp": 2, "vpp": 2, "dp": 4, "schedule": "interleaved"}, "pp 2, vpp 2, dp 4"),
-        ({"pp": 2, "dp": 4, "stages": split((15, 17))}, "pp 2, dp 4, stages 15+17"),
+        ({"pp": 2, "dp": 4, "stages": stage_specs((15, 17))}, "pp 2, dp 4, stages 15+17"),
         ({"micro_batch_size": 4, "zero_stage": 3}, "mbs 4, ZeRO-3"),
     ],
 )

@@ -122,7 +122,7 @@ def test_work_of_processes_that_died_is_done_here():
 
 def test_work_beside_tasks_is_done_by_a_process_of_its_own(forking):
     known = [1, 2]
-    result = forking.beside(lambda: (sum(known), os.getpid()))
+    result = forking.in_background(lambda: (sum(known), os.getpid()))
     known.append(3)
     where = {where for _, where in forking.run([Half(1), Half(2)], Steps())}
     number, beside = result()
@@ -131,27 +131,27 @@ def test_work_beside_tasks_is_done_by_a_process_of_its_own(forking):
 
 
 def test_work_beside_tasks_shares_its_own_tasks_with_nobody(forking):
-    homes = forking.beside(
+    homes = forking.in_background(
         lambda: {os.getpid(), *(where for _, where in forking.run([Half(1), Half(2)], Steps()))}
     )
     assert len(homes()) == 1
 
 
 def test_an_error_of_work_beside_tasks_is_raised_where_its_result_is_asked_for(forking):
-    result = forking.beside(lambda: 1 // 0)
+    result = forking.in_background(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         result()
 
 
 def test_work_beside_tasks_is_done_here_if_its_process_dies(forking):
     home = os.getpid()
-    assert forking.beside(lambda: Dies(home)(Steps()))() == "survived"
+    assert forking.in_background(lambda: Dies(home)(Steps()))() == "survived"
 
 
 def test_work_beside_tasks_waits_for_its_turn_where_there_is_one_processor():
     with Processes(1) as processes:
         known = [1, 2]
-        result = processes.beside(lambda: (sum(known), os.getpid()))
+        result = processes.in_background(lambda: (sum(known), os.getpid()))
         known.append(3)
         assert result() == (6, os.getpid())
 
@@ -202,7 +202,7 @@ from tests.unit.cli.terminal.test_processes import Sleeps, wait_for
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 with Processes(2, alone_s=0.0) as processes:
     wait_for(processes)
-    processes.beside(lambda: time.sleep(60.0))
+    processes.in_background(lambda: time.sleep(60.0))
     print("working", flush=True)
     list(processes.run([Sleeps(60.0)] * 4, Steps()))
 """

@@ -18,7 +18,7 @@ from trainplan.costmodel.spec.evidence.profile import (
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.planner.questions.search import estimate
 from trainplan.profiler.fit.points import fitted
-from trainplan.profiler.importers import Asked, import_profile
+from trainplan.profiler.importers import ImportRequest, import_profile
 
 SIMUMAX = Path(__file__).parents[3] / "replay" / "simumax_b200.json"
 EXPERTS = Layout(dp=8, ep=8, zero_stage=1)
@@ -123,7 +123,7 @@ def test_an_exchange_among_experts_starts_twice():
 
 def test_simumax_kernels_are_known_by_our_names_and_counts():
     text = SIMUMAX.read_text()
-    found = import_profile("simumax", {SIMUMAX.name: text}, Asked("b200")).points
+    found = import_profile("simumax", {SIMUMAX.name: text}, ImportRequest("b200")).points
     streams = [point for point in found if isinstance(point, StreamPoint)]
     assert {one.name for one in streams} >= {"permute", "permute_backward", "loss"}
     largest = max((one for one in streams if one.name == "loss"), key=lambda one: one.moved_bytes)

@@ -63,7 +63,7 @@ def test_runtimes_with_functions_of_their_own_repeat_whole_layers(name):
 
 def test_the_down_projection_alone_does_not_run_again():
     dense = row_blocks(*given()).kinds.dense
-    left_out = dense.forward - dense.again
+    left_out = dense.forward - dense.recompute_forward
     assert 0.15 < left_out.gemm[0] / dense.forward.gemm[0] < 0.4
     assert left_out.total[0] == left_out.gemm[0]
 
@@ -71,7 +71,7 @@ def test_the_down_projection_alone_does_not_run_again():
 @pytest.mark.parametrize("how", [{"dropout": True}, {"model": "olmo2-7b"}, {"model": "gemma2-9b"}])
 def test_what_a_mask_or_a_norm_behind_the_layer_needs_runs_again(how):
     dense = row_blocks(*given(**how)).kinds.dense
-    assert (dense.forward - dense.again).total[0] == 0.0
+    assert (dense.forward - dense.recompute_forward).total[0] == 0.0
 
 
 @pytest.mark.parametrize(("sequence_parallel", "share"), [(True, 1 / 4), (False, 1 / 2)])
@@ -80,5 +80,5 @@ def test_of_two_exchanges_of_a_layer_the_last_does_not_run_again(sequence_parall
     scatter, for what the second gather brings is read backward."""
     layout = FULL | {"tp": 2, "dp": 4, "sequence_parallel": sequence_parallel}
     dense = row_blocks(*given(layout=layout)).kinds.dense
-    left_out = dense.forward - dense.again
+    left_out = dense.forward - dense.recompute_forward
     assert left_out.tp_comm / dense.forward.tp_comm == pytest.approx(share, rel=1e-6)

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.spec.layout import Layout, stage_specs
 from trainplan.planner.plan.plan import Plan
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space.choices import broken_rules
@@ -59,7 +59,7 @@ def test_every_kth_layer_is_as_many_on_every_virtual_stage(make_job):
 
 
 def test_every_kth_layer_goes_with_stages_of_one_length(make_job):
-    uneven = {"pp": 2, "dp": 4, "stages": split([15, 17])}
+    uneven = {"pp": 2, "dp": 4, "stages": stage_specs([15, 17])}
     assert "runtime_recomputes_stages" in broken(make_job, "torchtitan", "block", 8, **uneven)
     assert not broken(make_job, "torchtitan", "uniform", 1, **uneven)
 

@@ -19,7 +19,7 @@ from trainplan.planner.plan.layout_document import layout_from_json, layout_json
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space.choices import allowed, broken_rules, parse_choice
 from trainplan.planner.space.grid import Space
-from trainplan.planner.space.outside_grid import untried
+from trainplan.planner.space.outside_grid import values_outside_grid
 
 ATTENTION = ("core_attn", "attn_proj")
 HIDDEN, TOKENS, HEADS, KEYS, HEAD_DIM = 1024, 2048, 16, 4, 64
@@ -56,7 +56,7 @@ def test_a_dense_layer_copies_what_its_modules_keep(job, modules, copied, freed)
     plain = priced(job, Layout()).gathered
     assert one.dense.copies.copied_bytes[0] == copied
     assert one.dense.copies.freed_bytes[0] == freed
-    assert plain.dense.kept_bytes[0] - one.dense.kept_bytes[0] == freed
+    assert plain.dense.saved_bytes[0] - one.dense.saved_bytes[0] == freed
 
 
 def test_the_layers_of_experts_copy_the_rows_of_their_tokens(make_job):
@@ -195,9 +195,9 @@ def test_a_search_offloads_modules_only_where_the_job_allows_it(job):
         asked = parse_choice(f"offload_modules={text}", excluded=False)
         space = Space(allowed(job, [asked]))
         assert "core_attn+attn_proj" in space.axis_values()["offload_modules"]
-        assert not untried(space, [asked])
+        assert not values_outside_grid(space, [asked])
     some = parse_choice("offload_modules=core_attn", excluded=False)
-    (told,) = untried(Space(allowed(job, [some])), [some])
+    (told,) = values_outside_grid(Space(allowed(job, [some])), [some])
     assert "the search tries none, core_attn+attn_proj, qkv_linear+core_attn+attn_proj" in told
     none = parse_choice("offload_modules=none", excluded=False)
     assert not allowed(job, [none]).may_offload_activations

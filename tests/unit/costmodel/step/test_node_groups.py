@@ -10,12 +10,12 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layouts.table import LayoutTable, evenly
 from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.measured.calibration import machine_for
-from trainplan.costmodel.pipeline.node_groups import in_groups, unlike
+from trainplan.costmodel.pipeline.node_groups import in_groups, is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.spec.codecs import stages_text
-from trainplan.costmodel.spec.layout import Layout, StageSpec, split
-from trainplan.costmodel.step.group_links import join_seconds
+from trainplan.costmodel.spec.layout import Layout, StageSpec, stage_specs
+from trainplan.costmodel.step.group_links import group_link_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan.plan import layout_from_json, layout_json
 from trainplan.planner.questions.search import estimate
@@ -45,7 +45,7 @@ def on(make_job):
 
 def test_two_equal_groups_price_as_one_group(on):
     one, two = on("4x8:h100-sxm"), on(ALIKE)
-    whole = estimate(one, layout().model_copy(update={"stages": split((2, 1, 1, 2))}))
+    whole = estimate(one, layout().model_copy(update={"stages": stage_specs((2, 1, 1, 2))}))
     parts = estimate(two, layout())
     assert parts.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
     assert parts.lower_bound_s == pytest.approx(whole.lower_bound_s, rel=1e-9)
@@ -101,8 +101,8 @@ def test_a_node_shares_its_adapter_among_the_gpus_that_send(on):
     machine, traits = machine_for(job), traits_of(job)
     rows = LayoutTable.of([layout(), layout(dp=2, pp=8, layers=(1,) * 6 + (0, 0), groups=(0,) * 8)])
     half = LayoutTable.of([layout(tp=1, dp=4, pp=8, layers=(0,) * 8, groups=(0,) * 8)])
-    _, wire = join_seconds(job, machine, traits, rows, (0, 1))
-    _, less = join_seconds(job, machine, traits, half, (0, 1))
+    _, wire = group_link_seconds(job, machine, traits, rows, (0, 1))
+    _, less = group_link_seconds(job, machine, traits, half, (0, 1))
     assert wire[1] == pytest.approx(wire[0] / 2)
     assert less[0] == pytest.approx(wire[0])
 
@@ -112,8 +112,8 @@ def test_a_straddling_collective_counts_the_join():
     thin = free.model_copy(update={"between_groups": ETHERNET})
     assert machine_of(thin, "bf16").nic_bytes_per_second == pytest.approx(3.125e9 / 8)
     assert machine_of(free, "bf16").nic_bytes_per_second > 10e9
-    assert unlike(thin)
-    assert not unlike(free)
+    assert is_heterogeneous(thin)
+    assert not is_heterogeneous(free)
 
 
 def test_a_table_of_both_kinds_prices_like_its_rows(on):

@@ -13,7 +13,7 @@ from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
-from trainplan.costmodel.traffic.overlap import reduction_hiding
+from trainplan.costmodel.traffic.overlap import reduction_overlap
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_virtual_stages_hide_what_fits_between_two_of_them(job_of, pp, vpp):
     chunk, job = 0.5, job_of()
     layout = Layout(pp=pp, vpp=vpp, dp=64 // pp, zero_stage=1, schedule="interleaved")
     machine = machine_of(job.cluster, "bf16")
-    hiding = reduction_hiding(machine, traits_of(job), LayoutTable.of([layout]))
+    hiding = reduction_overlap(machine, traits_of(job), LayoutTable.of([layout]))
     between = pp * chunk
     end = 0.0
     for stage in range(vpp):

@@ -17,7 +17,7 @@ from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.data_parallel import state_groups, step_traffic
-from trainplan.costmodel.traffic.sharded import Unit, beside, sharded_traffic
+from trainplan.costmodel.traffic.sharded import Unit, overlapped_layer, sharded_traffic
 
 RANKS = 64
 
@@ -88,9 +88,11 @@ def test_a_reduction_of_deepspeeds_zero_2_is_a_sum_that_its_backward_pass_waits_
     job, params = job_of("megatron-deepspeed"), 2e8
     found = layer_traffic(job, params, zero_stage=2)
     assert found.backward_alone == pytest.approx(seconds_of(job, "all_reduce", 2 * params))
-    assert (found.forward, found.backward, found.again) == (0, 0, 0)
+    assert (found.forward, found.backward, found.recompute_forward) == (0, 0, 0)
     layer = LayerSeconds(*(np.array([one]) for one in (1.0, 2.0, 0.5, 0.9, 0.0, 0.0, 0.0)))
-    assert beside(0.3, layer, found, layer).backward == pytest.approx(2.0 + found.backward_alone)
+    assert overlapped_layer(0.3, layer, found, layer).backward == pytest.approx(
+        2.0 + found.backward_alone
+    )
     overlapped = layer_traffic(
         job_of("megatron-deepspeed", overlap_grad_reduce=True), params, zero_stage=2
     )
@@ -141,11 +143,11 @@ def test_deepspeed_joins_the_weights_of_a_small_layer_in_one_call(job_of):
 def test_deepspeed_gathers_once_more_what_it_frees_between_recomputation_and_backward_pass(job_of):
     """Twice the parameters behind a weight lie between its uses, and 1e9 are too many."""
     job = job_of("megatron-deepspeed")
-    assert layer_traffic(job, 0.5e9, zero_stage=3).again == 0
-    again = layer_traffic(job, 1.8e9, zero_stage=3).again
-    assert again == pytest.approx(seconds_of(job, "all_gather", 2 * 1.3e9))
-    assert layer_traffic(job, 1.8e9, zero_stage=2).again == 0
-    assert layer_traffic(job_of("torchtitan"), 1.8e9, zero_stage=3).again == 0
+    assert layer_traffic(job, 0.5e9, zero_stage=3).recompute_forward == 0
+    recompute_forward = layer_traffic(job, 1.8e9, zero_stage=3).recompute_forward
+    assert recompute_forward == pytest.approx(seconds_of(job, "all_gather", 2 * 1.3e9))
+    assert layer_traffic(job, 1.8e9, zero_stage=2).recompute_forward == 0
+    assert layer_traffic(job_of("torchtitan"), 1.8e9, zero_stage=3).recompute_forward == 0
 
 
 def test_what_is_gathered_again_is_paid_where_layers_are_recomputed(job_of):
@@ -182,7 +184,7 @@ def test_nothing_runs_beside_the_root_unit_of_fsdp_and_it_is_gathered_once(job_o
             seconds_of(job, "reduce_scatter", size * params)
         )
         layer = LayerSeconds(*(np.array([one]) for one in (9.0, 9.0, 0.5, 0.9, 0.0, 0.0, 0.0)))
-        assert beside(0.3, layer, found, layer).forward == pytest.approx(9.0 + gather)
+        assert overlapped_layer(0.3, layer, found, layer).forward == pytest.approx(9.0 + gather)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.costmodel.validate.test_validate_unstated import case, run_of
 from trainplan.costmodel.measured.calibration import NOTHING
 from trainplan.costmodel.spec.evidence.measured_run import Measured, MeasuredRun
-from trainplan.costmodel.spec.layout import split
+from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.validate.cases.cases import Skipped, case_of
 from trainplan.costmodel.validate.cases.names import schedule_called, windows_called
 
@@ -80,7 +80,7 @@ def test_a_dispatcher_that_is_not_known_is_that_of_the_runtime(stated, dispatche
 @pytest.mark.parametrize("counted", [(14, 10), (15, 11)])
 def test_layers_of_stages_count_the_embedding_and_the_head_or_not(counted):
     found = case(layout={"pp": 2, "layers_per_stage": counted})
-    assert found.layout.stages == split((14, 10))
+    assert found.layout.stages == stage_specs((14, 10))
 
 
 def test_modules_that_run_again_are_selective_recomputation():

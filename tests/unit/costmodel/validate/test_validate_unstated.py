@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.layout import split
+from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.unstated import layers_by_cost
 
@@ -108,4 +108,4 @@ def test_nanotron_gives_every_rank_an_equal_share_of_the_weights_in_products():
     assert layers_by_cost(model, 2) == (14, 10)
     assert layers_by_cost(model, 4) == (7, 7, 6, 4)
     assert layers_by_cost(model, 8) == (4, 3, 3, 4, 3, 3, 4, 0)
-    assert case("nanotron", layout={"pp": 2}).layout.stages == split((14, 10))
+    assert case("nanotron", layout={"pp": 2}).layout.stages == stage_specs((14, 10))

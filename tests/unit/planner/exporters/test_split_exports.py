@@ -8,7 +8,7 @@ from trainplan.cli.options.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import Layout, StageSpec, split
+from trainplan.costmodel.spec.layout import Layout, StageSpec, stage_specs
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_arguments
 from trainplan.planner.plan.plan import Candidate, chosen_from_json, plan_json
@@ -30,7 +30,7 @@ def parsed(stages, **others):
 
 
 def four(*layers, **others):
-    return Layout(tp=1, pp=4, dp=2, stages=split(layers), **others)
+    return Layout(tp=1, pp=4, dp=2, stages=stage_specs(layers), **others)
 
 
 def layout_option(model, layout):
@@ -43,7 +43,7 @@ def layout_option(model, layout):
     [("2+1+1+2", (2, 1, 1, 2)), ("2*3+0", (2, 2, 2, 0)), ("0+3*2+0", (0, 3, 3, 0))],
 )
 def test_stages_are_read_from_a_layout(text, layers):
-    assert parsed(text).stages == split(layers)
+    assert parsed(text).stages == stage_specs(layers)
 
 
 def test_even_leaves_the_split_to_the_runtime():
@@ -108,7 +108,7 @@ def test_a_runtime_that_splits_by_itself_refuses_stages(job):
 
 
 def test_recomputation_of_single_stages_is_refused_by_name(job):
-    stages = (StageSpec(layers=2, recompute_num_layers=1), *split((1, 1, 2)))
+    stages = (StageSpec(layers=2, recompute_num_layers=1), *stage_specs((1, 1, 2)))
     layout = Layout(tp=1, pp=4, dp=2, stages=stages, **BLOCK)
     with pytest.raises(SpecError, match="runtime_recomputes_alike"):
         check(job, layout)
@@ -122,12 +122,14 @@ def test_an_uneven_split_becomes_the_layout_option_of_megatron(job):
 
 
 def test_the_stages_of_one_rank_are_exported_in_the_order_of_the_model(job):
-    layout = Layout(tp=1, pp=2, dp=4, vpp=2, schedule="interleaved", stages=split((1, 2, 1, 2)))
+    layout = Layout(
+        tp=1, pp=2, dp=4, vpp=2, schedule="interleaved", stages=stage_specs((1, 2, 1, 2))
+    )
     assert layout_option(job.model, layout) == ("Et|t*2|t|t*2L",)
 
 
 def test_a_split_of_deepseek_keeps_its_prediction_layer_with_the_loss():
-    layout = Layout(tp=1, pp=16, dp=1, stages=split(DEEPSEEK))
+    layout = Layout(tp=1, pp=16, dp=1, stages=stage_specs(DEEPSEEK))
     assert layout_option(preset("deepseek-v3"), layout) == ("Et*5|(t*4|)*14mL",)
 
 

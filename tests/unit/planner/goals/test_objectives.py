@@ -32,7 +32,7 @@ from trainplan.planner.goals.cluster_sizes import (
     part_jobs,
     scale_of,
 )
-from trainplan.planner.goals.context import Prober
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import Point, unbeaten
 from trainplan.planner.plan.plan import chosen_from_json, plan_json
 from trainplan.planner.plan.target import Target
@@ -202,10 +202,10 @@ def test_sizes_that_were_searched_below_the_best_one_have_bounds_that_hold(make_
     job = make_job("small-dense", "4x1:h100-sxm", 8, tokens=10**9)
     group = job.cluster.groups[0].model_copy(update={"memory_gib": 3})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    prober = Prober(SearchOptions(objective="energy"), NOTHING, Unlimited())
-    best = cheapest_size(prober, job, "energy")
+    context = SearchContext(SearchOptions(objective="energy"), NOTHING, Unlimited())
+    best = cheapest_size(context, job, "energy")
     alone = {
-        one.cluster.num_gpus: prober.best(prober.search(one, "energy")).value
+        one.cluster.num_gpus: context.best(context.search(one, "energy")).value
         * scale_of(one, "energy")
         for one in part_jobs(job)
     }

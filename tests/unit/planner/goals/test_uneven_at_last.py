@@ -5,11 +5,11 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.costmodel.measured.calibration import NOTHING
-from trainplan.planner.goals.context import Prober
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import faster_splits, splits_below
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.space.choices import parse_choice
-from trainplan.planner.stages.heuristics import MOST_TRIED, try_likely
+from trainplan.planner.stages.heuristics import MOST_TRIED, try_promising
 from trainplan.planner.work.budget import Unlimited
 from trainplan.planner.work.workers import Alone
 
@@ -42,37 +42,37 @@ class Ticks(Steps):
 FEW = tuple(parse_choice(text, excluded=False) for text in ("cp=1", "micro_batch_size=1", "etp=1"))
 
 
-def run(job, may_open, *, budget=None, workers=None, last=True):
+def run(job, max_expanded, *, budget=None, workers=None, last=True):
     """What uneven stages give after so much work."""
     options = SearchOptions()
-    whole = Prober(options, NOTHING, Unlimited())
+    whole = SearchContext(options, NOTHING, Unlimited())
     found = whole.search(job, top=10).run(whole.budget)
-    prober = Prober(options, NOTHING, budget or Unlimited(), workers or Alone())
-    return faster_splits(prober, job, found, may_open=may_open, one_of_many=not last)
+    context = SearchContext(options, NOTHING, budget or Unlimited(), workers or Alone())
+    return faster_splits(context, job, found, max_expanded=max_expanded, one_of_many=not last)
 
 
 def test_a_sibling_of_the_answer_is_found_after_the_work_is_done(siblings_job):
     without = run(siblings_job, 0, last=False)
-    free = run(siblings_job, 0)
-    assert free.step_time_s < without.step_time_s
+    uneven_result = run(siblings_job, 0)
+    assert uneven_result.step_time_s < without.step_time_s
     degrees = ("tp", "cp", "pp", "dp", "ep", "etp")
-    assert [getattr(free.table, name) for name in degrees] == [
+    assert [getattr(uneven_result.table, name) for name in degrees] == [
         getattr(without.table, name) for name in degrees
     ]
-    assert free.opened - without.opened <= MOST_TRIED
+    assert uneven_result.expanded - without.expanded <= MOST_TRIED
 
 
 def test_layouts_of_other_degrees_are_found_where_the_bounds_hide_them(leaders_job):
-    prober = Prober(SearchOptions(fix=FEW), NOTHING, Unlimited())
-    found = prober.search(leaders_job, top=10).run(prober.budget)
-    splits = splits_below(prober, leaders_job, found.value, roots=found.roots)
+    context = SearchContext(SearchOptions(fix=FEW), NOTHING, Unlimited())
+    found = context.search(leaders_job, top=10).run(context.budget)
+    splits = splits_below(context, leaders_job, found.value, roots=found.roots)
     splits.try_first(found.finalists)
     before = splits.run(8)
     assert before.table is None
-    free = splits.run(8, at_last=try_likely)
-    assert free.step_time_s < 0.95 * found.value
-    assert free.table.pp > 1
-    assert free.lower_bound_s == before.lower_bound_s
+    uneven_result = splits.run(8, at_last=try_promising)
+    assert uneven_result.step_time_s < 0.95 * found.value
+    assert uneven_result.table.pp > 1
+    assert uneven_result.lower_bound_s == before.lower_bound_s
 
 
 def test_what_is_tried_at_last_does_not_depend_on_the_number_of_workers(siblings_job):
@@ -83,9 +83,9 @@ def test_what_is_tried_at_last_does_not_depend_on_the_number_of_workers(siblings
 
 
 def test_a_limit_of_time_does_not_take_away_what_is_tried_at_last(siblings_job):
-    free = run(siblings_job, 0)
+    uneven_result = run(siblings_job, 0)
     late = run(siblings_job, 0, budget=Steps(8))
-    assert late.step_time_s <= free.step_time_s
+    assert late.step_time_s <= uneven_result.step_time_s
 
 
 def test_nothing_more_is_tried_after_a_proof(make_job):
@@ -93,19 +93,19 @@ def test_nothing_more_is_tried_after_a_proof(make_job):
         raise AssertionError
 
     job = make_job("small-dense", "1x8:h100-sxm", 8)
-    prober = Prober(SearchOptions(), NOTHING, Unlimited())
-    found = splits_below(prober, job, np.inf).run(at_last=fail)
+    context = SearchContext(SearchOptions(), NOTHING, Unlimited())
+    found = splits_below(context, job, np.inf).run(at_last=fail)
     assert found.lower_bound_s == found.step_time_s
 
 
 def tried_at_last(job, seconds):
     """Seconds left whenever something is tried at last, of so many, and what is known then."""
-    whole = Prober(SearchOptions(), NOTHING, Unlimited())
+    whole = SearchContext(SearchOptions(), NOTHING, Unlimited())
     found = whole.search(job, top=10).run(whole.budget)
-    prober, left = Prober(SearchOptions(), NOTHING, Ticks(seconds)), []
-    splits = splits_below(prober, job, found.value, roots=found.roots)
-    free = splits.run(at_last=lambda some: left.append(some.budget.seconds_left()))
-    assert free.lower_bound_s < free.step_time_s
+    context, left = SearchContext(SearchOptions(), NOTHING, Ticks(seconds)), []
+    splits = splits_below(context, job, found.value, roots=found.roots)
+    uneven_result = splits.run(at_last=lambda some: left.append(some.budget.seconds_left()))
+    assert uneven_result.lower_bound_s < uneven_result.step_time_s
     return left
 
 

@@ -74,24 +74,26 @@ def steps_of_small(job):
 
 
 def test_a_deadline_that_only_uneven_stages_meet_is_met(job, steps_of_small):
-    small, (free, even) = part_jobs(job)[0], steps_of_small
-    days = days_of_run(job, (free + even) / 2)
+    small, (uneven_result, even) = part_jobs(job)[0], steps_of_small
+    days = days_of_run(job, (uneven_result + even) / 2)
     plan = search(small, SearchOptions(fix=PIPELINE, deadline_days=days))
-    assert plan.best.estimate.step_time_s == pytest.approx(free)
+    assert plan.best.estimate.step_time_s == pytest.approx(uneven_result)
     with pytest.raises(SpecError, match=r"on all 4 GPUs takes [0-9.]+ hours"):
         search(small, SearchOptions(fix=EVEN, deadline_days=days))
     with pytest.raises(SpecError, match=r"the fastest on all 4 GPUs takes"):
-        search(small, SearchOptions(fix=PIPELINE, deadline_days=days_of_run(job, free * 0.99)))
+        search(
+            small, SearchOptions(fix=PIPELINE, deadline_days=days_of_run(job, uneven_result * 0.99))
+        )
 
 
 def test_uneven_stages_meet_a_deadline_that_even_ones_miss(job, steps_of_small):
-    free, even = steps_of_small
-    days = days_of_run(job, (free + even) / 2)
+    uneven_result, even = steps_of_small
+    days = days_of_run(job, (uneven_result + even) / 2)
     asked = {"objective": "gpus", "deadline_days": days}
     plan = search(job, SearchOptions(fix=PIPELINE, **asked))
     more = search(job, SearchOptions(fix=EVEN, **asked))
     assert plan.job.cluster.num_gpus == 4 < more.job.cluster.num_gpus
-    assert plan.best.estimate.step_time_s == pytest.approx(free)
+    assert plan.best.estimate.step_time_s == pytest.approx(uneven_result)
     assert plan.certificate.objective.gap_fraction == 0
     assert {one.layout.stages is None for one in plan.candidates} == {False}
 

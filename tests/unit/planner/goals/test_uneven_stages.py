@@ -10,7 +10,7 @@ from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.spec.cluster import ClusterSpec
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.planner.goals.context import Prober
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.goals.reach import reach
 from trainplan.planner.goals.uneven import faster_splits
@@ -31,15 +31,15 @@ PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"
 
 
 def test_stages_follow_the_work_where_the_head_is_heavy(job):
-    free = search(job, SearchOptions(fix=PIPELINE))
+    uneven_result = search(job, SearchOptions(fix=PIPELINE))
     even = search(job, SearchOptions(fix=(*PIPELINE, parse_choice("stages=even", excluded=False))))
-    stages = free.best.layout.stages
+    stages = uneven_result.best.layout.stages
     assert stages is not None
     assert stages[0].layers > stages[1].layers
-    assert free.best.estimate.step_time_s < even.best.estimate.step_time_s
-    proof = free.certificate.uneven_stages
+    assert uneven_result.best.estimate.step_time_s < even.best.estimate.step_time_s
+    proof = uneven_result.certificate.uneven_stages
     assert proof.even_step_time_s == pytest.approx(even.best.estimate.step_time_s)
-    assert free.certificate.lower_bound_s <= free.best.estimate.step_time_s
+    assert uneven_result.certificate.lower_bound_s <= uneven_result.best.estimate.step_time_s
     assert even.certificate.uneven_stages is None
 
 
@@ -108,7 +108,7 @@ def test_where_nothing_fits_the_space_is_walked_twice_at_most(make_job, monkeypa
 
     monkeypatch.setattr(Search, "__init__", counted)
     job = make_job("llama3.1-405b", "2x8:a100-sxm-40gb", 64, 4096)
-    found = reach(Prober(SearchOptions(), NOTHING, Steps()), job)
+    found = reach(SearchContext(SearchOptions(), NOTHING, Steps()), job)
     assert found.target is None
     assert begun == [False, True]
 
@@ -122,9 +122,9 @@ EVEN_OUT = (parse_choice("stages=even", excluded=True),)
 
 def test_free_stages_are_what_a_search_without_a_choice_gives(job):
     plan = search(job, SearchOptions(fix=PIPELINE))
-    free = search(job, SearchOptions(fix=(*PIPELINE, *held("stages=free"))))
-    assert free.best == plan.best
-    assert free.certificate == plan.certificate
+    uneven_result = search(job, SearchOptions(fix=(*PIPELINE, *held("stages=free"))))
+    assert uneven_result.best == plan.best
+    assert uneven_result.certificate == plan.certificate
 
 
 @pytest.fixture
@@ -165,9 +165,9 @@ def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job, mo
 
 
 def test_excluding_free_stages_holds_the_even_split(job):
-    free = parse_choice("stages=free", excluded=True)
+    uneven_result = parse_choice("stages=free", excluded=True)
     even = search(job, SearchOptions(fix=(*PIPELINE, *held("stages=even"))))
-    assert search(job, SearchOptions(fix=PIPELINE, exclude=(free,))).best == even.best
+    assert search(job, SearchOptions(fix=PIPELINE, exclude=(uneven_result,))).best == even.best
 
 
 def test_without_even_stages_the_best_others_are_given_though_they_take_longer(make_job):

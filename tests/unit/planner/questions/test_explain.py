@@ -6,7 +6,7 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.explain import memory_line, verdict
-from trainplan.costmodel.spec.layout import Layout, split
+from trainplan.costmodel.spec.layout import Layout, stage_specs
 from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.step.simulate import Terms
 from trainplan.planner.plan.plan import plan_json
@@ -185,7 +185,7 @@ def test_an_explanation_prices_the_plan_as_it_was_written(plan, explained):
 
 def test_unequal_stages_have_a_price_and_the_even_split_does_not_keep_them(make_job):
     job = make_job("small-dense", "1x8:h100-sxm", 32, 2048)
-    uneven = Layout(pp=4, dp=2, stages=split((1, 2, 2, 1)))
+    uneven = Layout(pp=4, dp=2, stages=stage_specs((1, 2, 2, 1)))
     step = estimate(job, uneven).step_time_s
     price = list(shadow_prices(Case(job, SearchOptions()), uneven, step, Unlimited()))[-1]
     assert price.change == "even"

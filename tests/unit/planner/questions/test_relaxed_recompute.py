@@ -18,13 +18,13 @@ from trainplan.costmodel.runtimes.executes import EQUAL_RECOMPUTE
 from trainplan.planner.plan.plan import Plan
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain
-from trainplan.planner.questions.relaxed_recompute import Lifted, recompute_rule
+from trainplan.planner.questions.relaxed_recompute import RelaxedRule, recompute_rule
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space.choices import broken_rules, legality_rules, parse_choice
-from trainplan.planner.space.grid import Sieve, Space, nodes, skeletons
+from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
-from trainplan.planner.stages.problem.problem import splittables
-from trainplan.planner.stages.solve.best_split import judge_stages
+from trainplan.planner.stages.problem.problem import stage_problems
+from trainplan.planner.stages.solve.best_split import simulate_stages
 from trainplan.planner.stages.solve.recompute import by_stage
 from trainplan.planner.work.budget import Unlimited
 
@@ -59,19 +59,19 @@ def every_choice(job, margin):
     """Step times of all layouts with even stages whose recomputation fits."""
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
     space, rules = Space(job), legality_rules(job)
-    sieve = Sieve(job, rules)
-    table = skeletons(space, sieve, nodes(space, sieve).table).table
+    rule_filter = RuleFilter(job, rules)
+    table = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
     table = by_stage(table.take(table.pp > 1))
     for fraction in traits.offloading.optimizer_fractions:
         some = table.replaced(offload_optimizer=np.full(len(table), fraction))
         for rule in rules:
             some = some.take(~rule.broken(job, some))
-        for row in splittables(job, machine, traits, some, machine.memory_bytes * (1 - margin)):
+        for row in stage_problems(job, machine, traits, some, machine.memory_bytes * (1 - margin)):
             layers = EvenLayouts(job, machine, traits, np.inf).even(*row.shape[:2])
             numbers = product(*(range(held + 1) for held in layers.tolist()))
             choices = [stages_with(layers, np.array(again)) for again in numbers]
-            judged = judge_stages(row, choices)
-            yield from judged.step_time_s[judged.fits].tolist()
+            simulated = simulate_stages(row, choices)
+            yield from simulated.step_time_s[simulated.fits].tolist()
 
 
 @pytest.mark.parametrize("margin", [0.94, 0.951, TIGHT])
@@ -117,7 +117,7 @@ def test_a_free_split_never_makes_the_price_smaller(job):
 
 
 def test_an_open_proof_is_a_range():
-    found = Lifted(plan_step_time_s=11.0, layout=None, step_time_s=11.0, lower_bound_s=10.0)
+    found = RelaxedRule(plan_step_time_s=11.0, layout=None, step_time_s=11.0, lower_bound_s=10.0)
     assert not found.proved
     assert found.cost_fraction == 0
     assert found.most_cost_fraction == pytest.approx(0.1)

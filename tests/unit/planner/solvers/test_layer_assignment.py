@@ -10,11 +10,11 @@ import pytest
 from tests.oracles.labels import labels
 from tests.properties.fillings import Deadline, Looks, pipeline
 from trainplan.planner.solvers.layers import milp
-from trainplan.planner.solvers.layers.assignment import Filling
+from trainplan.planner.solvers.layers.assignment import LayerAssignment
 from trainplan.planner.solvers.layers.feasibility import in_order
 from trainplan.planner.solvers.linear import Program
 
-BY_HAND = Filling(
+BY_HAND = LayerAssignment(
     layers=(0, 1, 1, 1, 1),
     kind_of_way=(0, 1, 1),
     costs=np.array([[[1.0, 2.0, 3.0], [0.0] * 3], [[0.0] * 3, [1.0, 2.0, 3.0]]]),
@@ -81,7 +81,7 @@ def test_the_labels_of_one_wide_stage_look_at_the_clock():
     """One stage of 90 layers in 7 ways has 9e8 fillings: no list of them all is made."""
     layers, ways = 90, 7
     rng = np.random.default_rng(0)
-    wide = Filling(
+    wide = LayerAssignment(
         layers=(0,) * layers,
         kind_of_way=(0,) * ways,
         costs=rng.random((3, 1, ways)),

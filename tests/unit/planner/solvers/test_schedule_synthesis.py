@@ -13,13 +13,13 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.schedules.dependencies import checked
 from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.patterns.justification import squeezed
+from trainplan.costmodel.schedules.patterns.justification import justified
 from trainplan.costmodel.schedules.program import Shape
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.planner.solvers.schedules.constraint_program import solved
 from trainplan.planner.solvers.schedules.cyclic import shortest_period, steady, unrolled
 from trainplan.planner.solvers.schedules.instance import instance
-from trainplan.planner.solvers.schedules.list_scheduling import listed, tastes
+from trainplan.planner.solvers.schedules.list_scheduling import list_schedule, priority_rules
 from trainplan.planner.solvers.schedules.solve import Problem, synthesise
 from trainplan.planner.solvers.schedules.units import common_unit, in_units
 
@@ -90,10 +90,10 @@ def test_without_time_there_is_a_legal_order_all_the_same(asked):
 @given(problems() | problems(positive=True))
 def test_rules_of_thumb_never_deadlock_and_squeezing_never_slows_down(asked):
     of = instance(asked, asked.placements[-1])
-    for taste in list(tastes(of.limit, asked.vpp))[::9]:
-        rough = of.program(listed(of, taste))
+    for priority in list(priority_rules(of.limit, asked.vpp))[::9]:
+        rough = of.program(list_schedule(of, priority))
         assert of.fits(checked(rough))
-        dense = checked(of.program(squeezed(of, of.sequence(of.timeline(rough))).order))
+        dense = checked(of.program(justified(of, of.sequence(of.timeline(rough))).order))
         if min(map(min, of.durations)) > 0:  # ops that take no time may change places
             assert of.fits(dense)
             assert of.timeline(dense).makespan <= of.timeline(rough).makespan * (1 + 1e-9)
@@ -141,7 +141,7 @@ def test_a_steady_state_repeats_within_the_memory():
     found = steady(of, shortest_period(of), 20.0)
     assert found.offset
     sequence = unrolled(of, found)
-    dense = of.program(squeezed(of, sequence).order)
+    dense = of.program(justified(of, sequence).order)
     assert of.fits(checked(dense))
     last = max(start + of.durations[op.kind][op.stage] for op, start in found.offset.items())
     assert of.timeline(dense).makespan <= 11 * found.period + last
@@ -213,7 +213,7 @@ def test_rounded_durations_prove_nothing_but_help():
     of = instance(asked, "v")
     units = in_units(of)
     assert not units.exact
-    rough = of.program(listed(of, next(tastes(3, 2))))
+    rough = of.program(list_schedule(of, next(priority_rules(3, 2))))
     found = solved(units.instance, rough, 0.0, Never())
     if found.order is not None:
         assert of.timeline(of.program(found.order)).makespan < of.timeline(rough).makespan * 1.1

@@ -13,7 +13,7 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space.choices import legality_rules, parse_choice
 from trainplan.planner.stages.heterogeneous import splits as mixed_splits
-from trainplan.planner.stages.heterogeneous.search import MixedSearch
+from trainplan.planner.stages.heterogeneous.search import HeterogeneousSearch
 from trainplan.planner.work.budget import Unlimited
 
 
@@ -34,7 +34,7 @@ def plan(job):
 @pytest.fixture(scope="module")
 def found(job):
     rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
-    return MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Unlimited(), 3)
+    return HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf).run(Unlimited(), 3)
 
 
 def test_a_model_of_fewer_layers_than_ranks_is_planned(job):
@@ -73,15 +73,15 @@ def test_the_search_is_no_worse_than_even_stages_in_groups(job, plan):
 
 def test_a_search_without_time_runs_one_schedule_and_keeps_a_bound(job, found):
     rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
-    late = MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(0), 3)
-    assert (late.judged, len(late.layouts), late.complete) == (1, 1, False)
+    late = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(0), 3)
+    assert (late.num_simulated, len(late.layouts), late.complete) == (1, 1, False)
     assert 0 < late.lower_bound_s <= found.lower_bound_s * (1 + 1e-9)
 
 
 def test_even_stages_in_groups_are_tried_where_stages_are_held_even(job):
     held = (parse_choice("stages=even", excluded=False), parse_choice("vpp=1", excluded=False))
     rules = [*(choice.rule() for choice in held), *legality_rules(job)]
-    search = MixedSearch(job, machine_for(job), rules, 0.05, np.inf)
+    search = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf)
     search.run(Steps(0), 3)
     assert search.splits.found, "the first layouts tried are even ones"
     for _, table in search.splits.found.values():
@@ -123,10 +123,10 @@ def test_splits_that_are_listed_are_closed_like_those_of_the_integer_program(job
     for most in (mixed_splits.MOST_STAGES, 0):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mixed_splits, "MOST_STAGES", most)
-            search = MixedSearch(job, machine_for(job), rules, 0.05, np.inf)
+            search = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf)
             bound = search.splits.split(table, (0, 1), Unlimited())
-            assert bound * (1 + mixed_splits.CLOSE) >= search.best_s
-            bests.append(search.best_s)
+            assert bound * (1 + mixed_splits.CLOSE) >= search.incumbent_s
+            bests.append(search.incumbent_s)
     assert bests[0] <= bests[1] * (1 + mixed_splits.CLOSE)
     assert bests[1] <= bests[0] * (1 + mixed_splits.CLOSE)
 
@@ -135,7 +135,7 @@ def test_a_layout_that_runs_is_never_below_the_bound_of_a_search_cut_short(job, 
     rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
     bounds = []
     for steps in (1, 3, 6):
-        cut = MixedSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(steps), 3)
+        cut = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(steps), 3)
         assert cut.lower_bound_s <= found.layouts[0][0] * (1 + 1e-9)
         assert cut.layouts[0][0] >= found.lower_bound_s * (1 - 1e-9)
         bounds.append(cut.lower_bound_s)

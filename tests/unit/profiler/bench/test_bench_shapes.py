@@ -6,7 +6,12 @@ import pytest
 
 from trainplan.costmodel.catalog.models import preset
 from trainplan.profiler.bench.inputs.shapes import Shape, caps, shapes, spread_shapes, three_passes
-from trainplan.profiler.launch.requests import TINY_LLAMA, cuts, notes, request_for
+from trainplan.profiler.launch.requests import (
+    TINY_LLAMA,
+    notes,
+    request_for,
+    tensor_parallel_degrees,
+)
 from trainplan.profiler.task import Place
 
 CPU = Place("cpu", 0, 1, 0, 1)
@@ -89,9 +94,9 @@ def test_spread_shapes_are_far_from_one_another_and_from_the_rest():
 
 
 def test_a_request_has_degrees_that_divide_the_heads():
-    assert cuts(preset("llama3-8b"), 8, quick=False) == (1, 2, 4, 8)
-    assert cuts(preset("gpt2"), 8, quick=False) == (1, 2, 4)
-    assert cuts(preset("llama3-8b"), 8, quick=True) == (1, 8)
+    assert tensor_parallel_degrees(preset("llama3-8b"), 8, quick=False) == (1, 2, 4, 8)
+    assert tensor_parallel_degrees(preset("gpt2"), 8, quick=False) == (1, 2, 4)
+    assert tensor_parallel_degrees(preset("llama3-8b"), 8, quick=True) == (1, 8)
 
 
 def test_defaults_fit_the_device():

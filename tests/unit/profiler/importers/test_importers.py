@@ -8,14 +8,14 @@ import pytest
 
 from trainplan.costmodel.base.errors import CatalogError, PlanError, SpecError
 from trainplan.costmodel.spec.evidence.profile import SCHEMA, Profile
-from trainplan.profiler.importers import IMPORTERS, Asked, import_profile
+from trainplan.profiler.importers import IMPORTERS, ImportRequest, import_profile
 from trainplan.profiler.importers.aceso import GptSize, gpt
 
 ROOT = Path(__file__).parents[4]
 REPLAY = ROOT / "tests" / "replay"
 PROFILES = ROOT / "examples" / "accuracy" / "profiles"
 MODEL = gpt("OPT-350M", GptSize(24, 1024, 16), 2048)
-ASKED = Asked("gh200-96gb", MODEL, 2048, "tf32")
+ASKED = ImportRequest("gh200-96gb", MODEL, 2048, "tf32")
 MIB = 2**20
 
 
@@ -96,12 +96,12 @@ NCCL_JSON = {
     ],
 }
 GOOD = {
-    "aceso": (ACESO, Asked("a10g")),
+    "aceso": (ACESO, ImportRequest("a10g")),
     "galvatron": (GALVATRON, ASKED),
     "metis": (METIS, ASKED),
     "nccl-tests": (NCCL, ASKED),
     "sailor": (SAILOR, ASKED),
-    "simumax": (SIMUMAX, Asked("b200")),
+    "simumax": (SIMUMAX, ImportRequest("b200")),
 }
 
 
@@ -122,16 +122,18 @@ def test_every_format_gives_a_profile_that_says_where_it_is_from(name):
 @pytest.mark.parametrize("name", IMPORTERS)
 def test_the_source_given_is_kept(name):
     texts, asked = GOOD[name]
-    named = Asked(asked.gpu, asked.model, asked.seq_length, asked.precision, source="mine (MIT)")
+    named = ImportRequest(
+        asked.gpu, asked.model, asked.seq_length, asked.precision, source="mine (MIT)"
+    )
     assert import_profile(name, texts, named).origins[0].source == "mine (MIT)"
 
 
 @pytest.mark.parametrize(
     ("file", "name", "texts", "asked"),
     [
-        ("simumax-b200.json", "simumax", SIMUMAX, Asked("b200")),
+        ("simumax-b200.json", "simumax", SIMUMAX, ImportRequest("b200")),
         ("sailor-gh200.json", "sailor", SAILOR, ASKED),
-        ("mist-a10g.json", "aceso", ACESO, Asked("a10g")),
+        ("mist-a10g.json", "aceso", ACESO, ImportRequest("a10g")),
     ],
 )
 def test_excerpts_import_as_in_the_published_profiles(file, name, texts, asked):
@@ -153,7 +155,7 @@ def test_published_profiles_name_repository_commit_and_licence(path):
 
 
 def test_simumax_products_count_two_operations_for_each_number():
-    first = of_kind(import_profile("simumax", SIMUMAX, Asked("b200")), "gemm")[0]
+    first = of_kind(import_profile("simumax", SIMUMAX, ImportRequest("b200")), "gemm")[0]
     assert (first.m, first.n, first.k, first.weight_gradient) == (4096, 10240, 8192, False)
     seconds = 2 * 4096 * 10240 * 8192 / (2250e12 * 0.6451614102335537)
     assert first.time.seconds == pytest.approx(seconds)
@@ -161,7 +163,7 @@ def test_simumax_products_count_two_operations_for_each_number():
 
 
 def test_simumax_weight_gradients_reduce_over_tokens():
-    points = of_kind(import_profile("simumax", SIMUMAX, Asked("b200")), "gemm")
+    points = of_kind(import_profile("simumax", SIMUMAX, ImportRequest("b200")), "gemm")
     single = next(p for p in points if p.weight_gradient and p.groups == 1)
     assert (single.m, single.n, single.k) == (8192, 10240, 4096)
     grouped = [(p.m, p.n, p.k, p.weight_gradient) for p in points if p.groups == 160][:3]
@@ -173,14 +175,14 @@ def test_simumax_weight_gradients_reduce_over_tokens():
 
 
 def test_simumax_attention_counts_the_whole_square():
-    first = of_kind(import_profile("simumax", SIMUMAX, Asked("b200")), "attention")[0]
+    first = of_kind(import_profile("simumax", SIMUMAX, ImportRequest("b200")), "attention")[0]
     square = 4096**2 * 64 * 256
     assert first.forward.seconds == pytest.approx(2 * square / (0.8715233665672911 * 2250e12))
     assert first.backward.seconds == pytest.approx(5 * square / (0.7294011330486614 * 2250e12))
 
 
 def test_simumax_lines_use_gibibytes_and_leave_out_what_was_not_measured():
-    profile = import_profile("simumax", SIMUMAX, Asked("b200"))
+    profile = import_profile("simumax", SIMUMAX, ImportRequest("b200"))
     points = {(p.operation, p.ranks, p.num_bytes): p for p in of_kind(profile, "collective")}
     traffic = 2 * 7 / 8 * 2**30 / (900 * 2**30 * 0.7424)
     latency = (5.5183 * 7 * 2 + 22.2316) * 1e-6
@@ -196,7 +198,7 @@ def test_simumax_lines_use_gibibytes_and_leave_out_what_was_not_measured():
 
 
 def test_aceso_layers_are_sums_of_operations_with_collectives_inside():
-    profile = import_profile("aceso", ACESO, Asked("a10g"))
+    profile = import_profile("aceso", ACESO, ImportRequest("a10g"))
     layers = {layer.tp: layer for layer in of_kind(profile, "layer")}
     rows = [line.split(",") for line in ACESO["gpt_6_7B_mbs2_tp2_algo0.csv"].splitlines()]
     enc = [row for row in rows if row[0].startswith("enc-")]
@@ -219,7 +221,7 @@ def test_aceso_gathers_are_sized_by_their_result():
         "prim_gpt_reduce_scatter_8gpus.csv": "data_size(MB),time(ms)\n1,0.551\n",
         "p2p_inter_node.csv": "1,2\n1.25,1.25\n1.25,1.35\n",
     }
-    profile = import_profile("aceso", texts, Asked("a10g"))
+    profile = import_profile("aceso", texts, ImportRequest("a10g"))
     gather, scatter, one, two = profile.points
     assert (gather.operation, gather.ranks, gather.num_bytes) == ("all_gather", 8, 8 * MIB)
     assert gather.time.seconds == pytest.approx(4.55e-3)
@@ -231,16 +233,16 @@ def test_aceso_gathers_are_sized_by_their_result():
 def test_an_aceso_file_that_ran_out_of_memory_is_a_failure_not_a_time():
     name = "gpt_6_7B_mbs2_tp2_algo0.csv"
     texts = ACESO | {name: ACESO[name].replace("849.903", "10000000.000")}
-    profile = import_profile("aceso", texts, Asked("a10g"))
+    profile = import_profile("aceso", texts, ImportRequest("a10g"))
     assert [failure.item for failure in profile.failures] == [name]
     assert [layer.tp for layer in of_kind(profile, "layer")] == [1]
 
 
 def test_aceso_tensor_sizes_must_fit_the_model():
     with pytest.raises(SpecError, match="correct --model or --seq-length"):
-        import_profile("aceso", ACESO, Asked("a10g", MODEL))
+        import_profile("aceso", ACESO, ImportRequest("a10g", MODEL))
     with pytest.raises(SpecError, match="correct --model or --seq-length"):
-        import_profile("aceso", ACESO, Asked("a10g", seq_length=4096))
+        import_profile("aceso", ACESO, ImportRequest("a10g", seq_length=4096))
 
 
 def test_sailor_layers_are_seconds_and_hold_their_collectives():
@@ -269,7 +271,7 @@ def test_sailor_bandwidths_are_sums_over_pairs_and_parabolas_in_megabytes():
 def test_sailor_layers_of_another_model_are_refused():
     model = gpt("GPT-Neo-2.7B", GptSize(32, 2560, 32), 2048)
     with pytest.raises(SpecError, match=r"26 entries, but GPT-Neo-2.7B has 32 layers"):
-        import_profile("sailor", SAILOR, Asked("gh200-96gb", model, 2048, "tf32"))
+        import_profile("sailor", SAILOR, ImportRequest("gh200-96gb", model, 2048, "tf32"))
 
 
 def test_sailor_models_are_picked_by_name():
@@ -277,7 +279,7 @@ def test_sailor_models_are_picked_by_name():
     texts = {"profiles_tmp.json": json.dumps({"OPT-350": {"GH-96": profile}, "OPT-30": {}})}
     assert len(import_profile("sailor", texts, ASKED).points) == 2
     with pytest.raises(SpecError, match="nothing of l4: give one of GH-96"):
-        import_profile("sailor", texts, Asked("l4", MODEL, 2048, "tf32"))
+        import_profile("sailor", texts, ImportRequest("l4", MODEL, 2048, "tf32"))
 
 
 def test_metis_takes_the_median_layer_between_the_ends():
@@ -358,14 +360,14 @@ def test_nccl_tests_json_keeps_repeats_where_it_has_them():
 )
 def test_a_missing_option_is_named(name, texts, option):
     with pytest.raises(SpecError, match=f"give {option}"):
-        import_profile(name, texts, Asked("a10g" if name == "aceso" else "gh200-96gb"))
+        import_profile(name, texts, ImportRequest("a10g" if name == "aceso" else "gh200-96gb"))
 
 
 def test_missing_lengths_formats_and_machines_are_named():
     with pytest.raises(SpecError, match="give --seq-length"):
-        import_profile("metis", METIS, Asked("a10g", MODEL))
+        import_profile("metis", METIS, ImportRequest("a10g", MODEL))
     with pytest.raises(SpecError, match="give --precision"):
-        import_profile("metis", METIS, Asked("a10g", MODEL, 2048))
+        import_profile("metis", METIS, ImportRequest("a10g", MODEL, 2048))
     alone = {"overlap_coefficient.json": GALVATRON["overlap_coefficient.json"]}
     with pytest.raises(SpecError, match="give --gpus-per-node"):
         import_profile("galvatron", alone, ASKED)

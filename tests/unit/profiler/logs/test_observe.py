@@ -5,9 +5,9 @@ import json
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.profiler.logs.observe import Asked, observe
+from trainplan.profiler.logs.observe import StatedRun, observe
 
-ASKED = Asked(global_batch_size=128, seq_length=8192, num_gpus=8)
+ASKED = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)
 NEW = (
     " [2025-08-01 07:19:37.123456] iteration {:8d}/    5000 | consumed samples:          128 | "
     "elapsed time per iteration (ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): 80.2 | learning "
