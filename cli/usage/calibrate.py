@@ -15,7 +15,7 @@ from trainplan.cli.terminal.lazily import call
 DEFAULT_PRECISION: Final = "bf16"
 logged_options = gathered(
     "logged",
-    "trainplan.cli.commands.calibrate:Logged",
+    "trainplan.cli.commands.calibrate:LogOptions",
     (
         click.option(
             "--log",
@@ -42,7 +42,7 @@ logged_options = gathered(
 )
 chosen_options = gathered(
     "chosen",
-    "trainplan.cli.commands.calibrate:Chosen",
+    "trainplan.cli.commands.calibrate:RunSelection",
     (
         click.option("--gpu", metavar="GPU", help="Take only runs on this GPU."),
         click.option(

@@ -75,8 +75,8 @@ NODES = (
         "  --global-batch-size 64 --seq-length 4096",
     ),
 )
-@gathered("wanted", "trainplan.cli.commands.profile:Wanted", WANTED)
-@gathered("nodes", "trainplan.cli.commands.profile:Nodes", NODES)
+@gathered("wanted", "trainplan.cli.commands.profile:MeasureOptions", WANTED)
+@gathered("nodes", "trainplan.cli.commands.profile:NodeOptions", NODES)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),

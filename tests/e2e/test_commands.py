@@ -1,7 +1,9 @@
 """Every command: help, lazy imports, width, JSON keys."""
 
+import importlib
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -255,3 +257,12 @@ def test_the_keys_of_json_are_frozen(tmp_path: Path):
         "calibrate": keys(plan("calibrate", *calibrated_run(tmp_path), "--json").json),
     }
     assert_frozen(documents, KEYS)
+
+
+def test_what_a_command_imports_when_it_answers_is_there():
+    folder = Path(__file__).parents[2] / "cli"
+    texts = [path.read_text("utf-8") for path in folder.rglob("*.py")]
+    targets = {one for text in texts for one in re.findall(r'"(trainplan\.[\w.]+:\w+)"', text)}
+    assert len(targets) > len(COMMANDS)
+    for module, _, name in (target.partition(":") for target in targets):
+        assert hasattr(importlib.import_module(module), name), f"{module}:{name}"
