@@ -14,9 +14,9 @@ from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.simulate import Estimate
 from trainplan.costmodel.validate.predict import Prediction, predict
-from trainplan.planner.search.result import SearchLimits
-from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import legality_rules, parse_choice
+from trainplan.planner.tree.branch_and_bound import Search
+from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Unlimited
 
 Test = Literal["near", "sign", "at most", "at least"]

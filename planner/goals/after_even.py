@@ -22,10 +22,10 @@ from trainplan.planner.goals.uneven import (
     wants_uneven,
 )
 from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.search.result import UnevenResult
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.search import UnevenSearch
+from trainplan.planner.tree.result import UnevenResult
 
 EXPANDED_FOR_ANY = 60
 """Layouts opened, where uneven stages are only tried, until one fits. Source: assumed; seconds."""

@@ -20,9 +20,9 @@ from trainplan.costmodel.step.money import longest_step_seconds, price_per_secon
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
 from trainplan.planner.plan.target import Name, Tried
-from trainplan.planner.search.result import SearchResult, UnevenResult
-from trainplan.planner.search.tree import Search
 from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT
+from trainplan.planner.tree.branch_and_bound import Search
+from trainplan.planner.tree.result import SearchResult, UnevenResult
 
 MOST_SIZES = 32
 """Numbers of nodes tried, about."""

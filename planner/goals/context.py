@@ -13,15 +13,15 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.search.objective import Objective, StepEnergy, StepTime
-from trainplan.planner.search.result import SearchLimits, SearchResult
-from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import (
     legality_rules,
     no_even_stages,
     ranks_straddle,
     rules_of_grid,
 )
+from trainplan.planner.tree.branch_and_bound import Search
+from trainplan.planner.tree.objective import Objective, StepEnergy, StepTime
+from trainplan.planner.tree.result import SearchLimits, SearchResult
 from trainplan.planner.work.budget import Budget, DeadlineBudget
 from trainplan.planner.work.workers import ALONE, Workers
 

@@ -30,8 +30,8 @@ from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.plan.target import Name
-from trainplan.planner.search.objective import StepEnergy
 from trainplan.planner.space.choices import allowed
+from trainplan.planner.tree.objective import StepEnergy
 from trainplan.planner.work.budget import Budget, Unlimited
 
 SCHEMA = "trainplan/pareto/v1"

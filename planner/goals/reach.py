@@ -36,9 +36,9 @@ from trainplan.planner.goals.uneven import (
 )
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.plan.target import Name, Target
-from trainplan.planner.search.result import SearchResult, UnevenResult
-from trainplan.planner.search.tree import Search
 from trainplan.planner.stages.search import TRIED_FIRST
+from trainplan.planner.tree.branch_and_bound import Search
+from trainplan.planner.tree.result import SearchResult, UnevenResult
 from trainplan.planner.work.budget import Budget, DeadlineBudget
 
 UNITS: Mapping[Name, str] = {"time": "s", "memory": "bytes", "energy": "J", "gpus": "GPUs"}

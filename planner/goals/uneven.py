@@ -13,12 +13,12 @@ from trainplan.costmodel.spec.job import Job
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
-from trainplan.planner.search.pool import Pool
-from trainplan.planner.search.result import SearchResult, UnevenResult
 from trainplan.planner.space.choices import legality_rules, rules_of_grid
 from trainplan.planner.stages.heuristics import try_near, try_promising, try_siblings
 from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
 from trainplan.planner.stages.solve.tasks import SplitContext
+from trainplan.planner.tree.pool import Pool
+from trainplan.planner.tree.result import SearchResult, UnevenResult
 from trainplan.planner.work.budget import TaskBudget
 
 

@@ -26,7 +26,6 @@ from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.uneven import splits_freely
 from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.search.pool import Pool
 from trainplan.planner.space.choices import legality_rules
 from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
 from trainplan.planner.space.policies import with_offload
@@ -35,6 +34,7 @@ from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, fits
+from trainplan.planner.tree.pool import Pool
 from trainplan.planner.work.budget import Deadline
 from trainplan.planner.work.partition import parts_of
 

@@ -29,9 +29,9 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed
 from trainplan.planner.schedules.other_schedules import other_schedules
-from trainplan.planner.search.result import SearchResult
 from trainplan.planner.space.choices import allowed, broken_rules
 from trainplan.planner.space.outside_grid import values_outside_grid
+from trainplan.planner.tree.result import SearchResult
 from trainplan.planner.work.budget import Budget, Unlimited
 from trainplan.planner.work.workers import ALONE, Workers
 

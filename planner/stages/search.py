@@ -6,7 +6,7 @@
     layout     bounded by mean paths, then by the windows of its ranks
     split      simulated
 
-Best first, as in `planner.search.tree`; a layout is opened only where its bound is below the best.
+Best first, as in `tree.branch_and_bound`; a layout is opened only where its bound is below the best.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.node_bound import node_bound_seconds
-from trainplan.planner.search.memory_bounds import MemoryFilter, class_extremes, policies_of
-from trainplan.planner.search.pool import Pool
-from trainplan.planner.search.result import UnevenResult
 from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
 from trainplan.planner.space.policies import takes_longer, with_offload
 from trainplan.planner.space.uneven import allows_any_split, recompute_allows_any_split
@@ -40,6 +37,9 @@ from trainplan.planner.stages.solve.tasks import (
     BoundSkeletons,
     SplitContext,
 )
+from trainplan.planner.tree.memory_bounds import MemoryFilter, class_extremes, policies_of
+from trainplan.planner.tree.pool import Pool
+from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work.budget import Budget, ReservingBudget
 from trainplan.planner.work.partition import AffinityPartition
 from trainplan.planner.work.workers import ALONE, Workers

@@ -13,12 +13,12 @@ from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.search.result import SearchLimits
-from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import legality_rules, parse_choice
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.stages.solve.tasks import SplitContext
+from trainplan.planner.tree.branch_and_bound import Search
+from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Unlimited
 
 ROUNDING = 1 + 1e-9

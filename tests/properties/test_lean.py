@@ -7,19 +7,19 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.estimate import price
-from trainplan.planner.search.memory_bounds import (
+from trainplan.planner.space.choices import legality_rules
+from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
+from trainplan.planner.space.policies import POLICY_COLUMNS
+from trainplan.planner.tree.memory_bounds import (
     POLICY_CLASSES,
     class_extremes,
     policies_of,
     skeleton_bytes,
     states_bytes,
 )
-from trainplan.planner.search.objective import StepTime
-from trainplan.planner.search.pool import Pool
-from trainplan.planner.search.tasks import PriceClasses, PricingContext
-from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
-from trainplan.planner.space.policies import POLICY_COLUMNS
+from trainplan.planner.tree.objective import StepTime
+from trainplan.planner.tree.pool import Pool
+from trainplan.planner.tree.tasks import PriceClasses, PricingContext
 from trainplan.planner.work.budget import Unlimited
 
 CASES = (

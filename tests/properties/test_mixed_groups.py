@@ -23,7 +23,6 @@ from trainplan.costmodel.spec.training import TrainingSpec
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous
 from trainplan.costmodel.step.simulate import explicit, step_seconds
 from trainplan.costmodel.step.timelines import rank_ends
-from trainplan.planner.search.pool import Pool
 from trainplan.planner.space.choices import broken_rules, legality_rules
 from trainplan.planner.space.grid import NODE_COLUMNS, Space
 from trainplan.planner.stages.heterogeneous.bounds import (
@@ -38,6 +37,7 @@ from trainplan.planner.stages.heterogeneous.classes import (
     classes_in_groups,
 )
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, path_bound, window_bound
+from trainplan.planner.tree.pool import Pool
 from trainplan.planner.work.budget import Unlimited
 
 RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")

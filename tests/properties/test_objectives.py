@@ -14,7 +14,7 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.goals.pareto import PAIRS, pareto
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.search.objective import StepEnergy
+from trainplan.planner.tree.objective import StepEnergy
 
 CASES = [("small-dense", "2x2:h100-sxm", 8, 80), ("small-dense", "3x2:a100-sxm-40gb", 12, 3)]
 MOE = ("small-moe", "2x1:h100-sxm", 2, 4)

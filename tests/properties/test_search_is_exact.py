@@ -19,8 +19,6 @@ from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.search.result import Limits
-from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import (
     broken_rules,
     legality_rules,
@@ -28,6 +26,8 @@ from trainplan.planner.space.choices import (
     rules_of_grid,
 )
 from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
+from trainplan.planner.tree.branch_and_bound import Search
+from trainplan.planner.tree.result import Limits
 from trainplan.planner.work.budget import Unlimited
 
 JOBS = [
@@ -293,9 +293,9 @@ def test_one_branch_after_the_other_finds_the_best_of_all_and_the_next_best(
 ):
     """By brute force, one of each combination of degrees; a batch would hide an end too early."""
     for name in ("NODES", "SKELETONS", "CLASSES", "SIMULATED"):
-        monkeypatch.setattr(f"trainplan.planner.search.tree.{name}_AT_ONCE", 1)
+        monkeypatch.setattr(f"trainplan.planner.tree.branch_and_bound.{name}_AT_ONCE", 1)
     for name in ("NODES", "CLASSES"):
-        monkeypatch.setattr(f"trainplan.planner.search.tree.MOST_{name}", 1)
+        monkeypatch.setattr(f"trainplan.planner.tree.branch_and_bound.MOST_{name}", 1)
     model, cluster, batch, memory_gib, top = case
     job = make_job(model, cluster, batch)
     machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)

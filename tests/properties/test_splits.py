@@ -13,7 +13,6 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import price, with_overhead, without_overhead
-from trainplan.planner.search.memory_bounds import class_extremes, policies_of
 from trainplan.planner.solvers.layers.feasibility import allowed
 from trainplan.planner.space.grid import Space
 from trainplan.planner.space.policies import POLICY_COLUMNS
@@ -38,6 +37,7 @@ from trainplan.planner.stages.solve.tasks import (
     SplitContext,
 )
 from trainplan.planner.stages.solve.windows import windows
+from trainplan.planner.tree.memory_bounds import class_extremes, policies_of
 from trainplan.planner.work.budget import Unlimited
 
 ROUNDING = 1 + 1e-12

@@ -19,11 +19,11 @@ from trainplan.planner.questions.changes.variations import (
     without_choice,
     without_margin,
 )
-from trainplan.planner.search.result import SearchLimits
-from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import Choice, legality_rules, rules_of_grid
 from trainplan.planner.space.grid import Space
 from trainplan.planner.space.outside_grid import values_outside_grid
+from trainplan.planner.tree.branch_and_bound import Search
+from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Budget
 
 Relaxations = tuple[tuple[str, ...], ...]

@@ -9,11 +9,11 @@ import numpy as np
 
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import FULL, LayoutTable
-from trainplan.planner.search.memory_bounds import class_extremes, most_offload
-from trainplan.planner.search.pool import Pool
 from trainplan.planner.space.grid import Space
 from trainplan.planner.stages.heterogeneous.bounds import Grouped, steady_bound
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, path_bound, window_bound
+from trainplan.planner.tree.memory_bounds import class_extremes, most_offload
+from trainplan.planner.tree.pool import Pool
 from trainplan.planner.work.budget import Deadline
 
 ROWS_AT_ONCE = 2_048
@@ -64,7 +64,7 @@ def by_order(
 def classes_in_groups(context: BoundingContext, skeletons: Pool, order: Sequence[int]) -> Pool:
     """The classes of some skeletons, each as a row of its own; the groups in an order.
 
-    Source: as `planner.search.memory_bounds.class_extremes`.
+    Source: as `planner.tree.memory_bounds.class_extremes`.
     """
     table = skeletons.table
     offload = most_offload(context.space, context.rules, table)

@@ -12,14 +12,14 @@ import numpy as np
 
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
-from trainplan.planner.search.memory_bounds import class_extremes
-from trainplan.planner.search.pool import first_of_each
 from trainplan.planner.space.grid import RuleFilter, memory_policies, skeletons
 from trainplan.planner.space.policies import with_offload
 from trainplan.planner.space.uneven import recompute_allows_any_split
 from trainplan.planner.stages.heterogeneous.bounds import estimated_seconds, steady_bound
 from trainplan.planner.stages.heterogeneous.splits import HeterogeneousSplits
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, window_bound
+from trainplan.planner.tree.memory_bounds import class_extremes
+from trainplan.planner.tree.pool import first_of_each
 from trainplan.planner.work.budget import Budget
 from trainplan.planner.work.partition import parts_of
 

@@ -6,7 +6,7 @@
     layout     bounded by the same
     split      layers of every stage: a master problem and a simulation, as in `solve.best_split`
 
-Best first, as in `planner.search.tree`; nothing is dropped but what a bound shows to be no faster.
+Best first, as in `tree.branch_and_bound`; nothing is dropped but what a bound shows to be no faster.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec.job import Job
-from trainplan.planner.search.memory_bounds import MemoryFilter, policies_of
-from trainplan.planner.search.pool import Pool
 from trainplan.planner.space.grid import Space, nodes, skeletons
 from trainplan.planner.space.policies import with_offload
 from trainplan.planner.space.uneven import recompute_allows_any_split
@@ -38,6 +36,8 @@ from trainplan.planner.stages.heterogeneous.classes import (
 from trainplan.planner.stages.heterogeneous.primal_heuristic import PrimalHeuristic
 from trainplan.planner.stages.heterogeneous.splits import HeterogeneousSplits
 from trainplan.planner.stages.heterogeneous.windows import path_bound, window_bound
+from trainplan.planner.tree.memory_bounds import MemoryFilter, policies_of
+from trainplan.planner.tree.pool import Pool
 from trainplan.planner.work.budget import Budget
 from trainplan.planner.work.partition import parts_of
 

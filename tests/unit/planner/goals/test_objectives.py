@@ -37,7 +37,7 @@ from trainplan.planner.goals.pareto import Point, unbeaten
 from trainplan.planner.plan.plan import chosen_from_json, plan_json
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.search.objective import StepEnergy
+from trainplan.planner.tree.objective import StepEnergy
 from trainplan.planner.work.budget import Unlimited
 
 

@@ -15,8 +15,8 @@ from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.goals.reach import reach
 from trainplan.planner.goals.uneven import faster_splits
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.search.tree import Search
 from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.tree.branch_and_bound import Search
 
 
 @pytest.fixture

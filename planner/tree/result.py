@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.planner.search.pool import Pool
 from trainplan.planner.space.grid import Space
+from trainplan.planner.tree.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,10 @@ from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
-from trainplan.planner.search.memory_bounds import (
+from trainplan.planner.space.choices import MEMORY
+from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
+from trainplan.planner.space.uneven import allows_any_split
+from trainplan.planner.tree.memory_bounds import (
     KNOWN_COLUMNS,
     MemoryFilter,
     class_extremes,
@@ -31,10 +34,10 @@ from trainplan.planner.search.memory_bounds import (
     most_offload,
     policies_of,
 )
-from trainplan.planner.search.objective import Objective, StepTime
-from trainplan.planner.search.pool import Pool
-from trainplan.planner.search.result import SearchLimits, SearchResult
-from trainplan.planner.search.tasks import (
+from trainplan.planner.tree.objective import Objective, StepTime
+from trainplan.planner.tree.pool import Pool
+from trainplan.planner.tree.result import SearchLimits, SearchResult
+from trainplan.planner.tree.tasks import (
     FEWEST_ROWS,
     BoolMatrix,
     PriceClasses,
@@ -43,9 +46,6 @@ from trainplan.planner.search.tasks import (
     PricingContext,
     Simulate,
 )
-from trainplan.planner.space.choices import MEMORY
-from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
-from trainplan.planner.space.uneven import allows_any_split
 from trainplan.planner.work.budget import Budget, Unlimited
 from trainplan.planner.work.partition import AffinityPartition
 from trainplan.planner.work.workers import ALONE, Workers

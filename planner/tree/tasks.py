@@ -14,7 +14,7 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.step.estimate import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.search.objective import Objective
+from trainplan.planner.tree.objective import Objective
 from trainplan.planner.work.budget import Deadline
 
 FEWEST_ROWS = 1024
