@@ -6,7 +6,7 @@
     layout     bounded by mean paths, then by the windows of its ranks
     split      simulated
 
-Best first, as in `tree.branch_and_bound`; a layout is opened only where its bound is below the best.
+Best first, as in `planner.tree`; a layout is opened only where its bound is below the best.
 """
 
 from __future__ import annotations

@@ -56,7 +56,12 @@ def _copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
     for package in (".editable", "cli", "costmodel", "planner", "profiler"):
         shutil.copytree(ROOT / package, folder / package, symlinks=True)
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/unit/test_axes.py"):
+    for name in (
+        "pyproject.toml",
+        "tests/conftest.py",
+        "tests/grids.py",
+        "tests/unit/test_axes.py",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
     for file in FILES:

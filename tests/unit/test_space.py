@@ -2,7 +2,8 @@
 
 import pytest
 
-from trainplan.planner.space.grid import Space, divisors, micro_batch_sizes
+from trainplan.costmodel.axes.grid import divisors
+from trainplan.planner.space.grid import Space
 
 
 def layers(job, count):
@@ -32,7 +33,7 @@ def test_virtual_stages_divide_the_layers_of_a_rank_or_are_all_that_may_be(
 def test_a_choice_of_degrees_has_experts_micro_batches_and_sequence_parallelism_below_it(make_job):
     """ep and etp out of 1, 2, 4, 8; micro batches of 1 to 64 or that divide 24; on or off."""
     space = Space(make_job("small-moe", "1x8:h100-sxm", 24))
-    assert micro_batch_sizes(24) == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+    assert space.micro_batches == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
     assert space.node_choices == 4 * 4 * 11 * 2
     assert Space(make_job("small-dense", "1x8:h100-sxm", 24)).node_choices == 11 * 2
 

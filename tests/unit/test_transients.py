@@ -46,7 +46,12 @@ def test_zero_2_holds_whole_gradients_of_a_layer_and_zero_3_two_gathered_layers_
     layer = params.dense_layer[0]
     held = RankParams(np.full((1, 1), 6 * layer + ends), np.zeros((1, 1)), has_experts=False)
     found = sharded_unit_bytes(
-        job, replace(traits, gradient_bytes=4), table, params, held=held, ends=ends * np.ones(1)
+        job,
+        replace(traits, gradients=replace(traits.gradients, accumulated_bytes=4)),
+        table,
+        params,
+        held=held,
+        ends=ends * np.ones(1),
     )
     gradients = 4 * layer * (zero_stage >= 2)
     weights = 2 * (2 * layer + ends) * (zero_stage == 3)
@@ -57,7 +62,7 @@ def test_a_rank_of_one_layer_gathers_no_second_one(make_job):
     job, traits, table = given(make_job, layout=Layout(dp=8, zero_stage=3))
     params = block_params(job, table)
     held = RankParams(params.dense_layer[None], np.zeros((1, 1)), has_experts=False)
-    traits = replace(traits, gradient_bytes=4)
+    traits = replace(traits, gradients=replace(traits.gradients, accumulated_bytes=4))
     found = sharded_unit_bytes(job, traits, table, params, held=held, ends=np.zeros(1))
     assert found[0, 0] == pytest.approx((4 + 2) * params.dense_layer[0])
 
@@ -75,8 +80,8 @@ def test_experts_of_a_layer_share_one_dummy_gradient(make_job, ep):
 def test_the_loss_holds_a_row_of_logits_for_every_token(make_job, tp):
     """32,000 words over tp, at so many bytes each as the runtime says, and the hidden state."""
     job, traits, table = given(make_job, layout=Layout(tp=tp, dp=8 // tp))
-    traits = replace(traits, head_bytes_per_logit=6)
-    more = replace(traits, head_bytes_per_logit=7)
+    traits = replace(traits, kernels=replace(traits.kernels, head_bytes_per_logit=6))
+    more = replace(traits, kernels=replace(traits.kernels, head_bytes_per_logit=7))
     found, other = (head_bytes(job, one, table, TOKENS) for one in (traits, more))
     assert other - found == 2048 * 32_000 / tp
     assert found >= 2048 * (6 * 32_000 / tp + 2 * 1024)

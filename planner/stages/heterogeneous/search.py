@@ -6,7 +6,7 @@
     layout     bounded by the same
     split      layers of every stage: a master problem and a simulation, as in `solve.best_split`
 
-Best first, as in `tree.branch_and_bound`; nothing is dropped but what a bound shows to be no faster.
+Best first, as in `planner.tree`; nothing is dropped but what a bound shows to be no faster.
 """
 
 from __future__ import annotations
