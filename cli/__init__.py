@@ -1,1 +1,6 @@
-"""Terminal front end: the only package that reads argv, files and the clock, and that prints."""
+"""Terminal front end: the only package that reads argv, files and the clock, and that prints.
+
+`main` picks a command; `usage` has its options and help page, `commands` what it does, `options`
+readers of option values, `files` the documents a user gives, `render` the tables, `terminal` what
+is written where.
+"""

@@ -22,7 +22,7 @@ import click
 from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
 from trainplan.cli.terminal.text import escaped
-from trainplan.costmodel.base.errors import PlanError, unknown_name
+from trainplan.costmodel.base import PlanError, unknown_name
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)

@@ -7,19 +7,15 @@ from dataclasses import dataclass
 
 from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, rules, step_time
 
-from trainplan.costmodel.base.units import MICROSECOND
+from trainplan.costmodel.base import MICROSECOND
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.validate.cases.cases import Case, case_of
 
 SC21_TFLOPS = {"1.7b": 137, "3.6b": 138, "18b": 135, "145b": 148, "310b": 155, "1t": 163}

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.step.simulate import Estimate
+from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.validate.predict import Prediction, predict
-from trainplan.planner.space.choices import legality_rules, parse_choice
+from trainplan.planner.space import legality_rules, parse_choice
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Unlimited

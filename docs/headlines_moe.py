@@ -8,20 +8,16 @@ from dataclasses import replace
 import numpy as np
 from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, rules
 
-from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.base import GB
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts.rules import Rule, rule
-from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine, machine_of
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron_lm_options import exchange_beside_compute
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout, stage_specs
-from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.step.simulate import Estimate, explicit
+from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.step import Estimate, explicit
 
 QWEN2_57B = ModelSpec(
     name="qwen2-57b-a14b",

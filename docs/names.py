@@ -17,7 +17,7 @@ from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
-from trainplan.profiler.launch.script import Kind
+from trainplan.profiler.launch.script import LauncherKind
 
 NAMES_FILE = Path(__file__).parent.parent / "cli" / "options" / "names.py"
 HEAD = '''"""Names that help pages list, and nothing that must be imported for them.
@@ -37,7 +37,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "EXPORTERS": EXPORTERS,
     "LAUNCHERS": LAUNCHERS,
     "MEASUREMENTS": ITEMS,
-    "LAUNCH_KINDS": get_args(Kind),
+    "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
 }
 

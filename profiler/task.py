@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.evidence.profile import Point, Timing
-from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.spec.training import Precision
 
 

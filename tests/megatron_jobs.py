@@ -1,10 +1,8 @@
 """Models and their exports to Megatron-LM, for the tests of what is written."""
 
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec, RopeScaling
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec.model import MlaSpec, RopeScaling
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 
 DENSE = ModelSpec(

@@ -19,13 +19,13 @@ from trainplan.cli.render.calibration import calibration_page, log_line
 from trainplan.cli.render.parts.text import gib
 from trainplan.cli.terminal.output import json_text, remark, show, write
 from trainplan.cli.usage.calibrate import DEFAULT_PRECISION
-from trainplan.costmodel.base.errors import PlanError, SpecError
+from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.catalog import gpu_names
-from trainplan.costmodel.measured.calibration import Measured
+from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate, kind_of, kinds_of
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Job
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import Precision, TrainingSpec
+from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
+from trainplan.costmodel.spec.training import Precision
 from trainplan.costmodel.validate.observations import observation_of
 from trainplan.planner.questions.search import estimate
 from trainplan.profiler.logs.observe import StatedRun, observe

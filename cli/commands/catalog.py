@@ -19,7 +19,7 @@ from trainplan.cli.render.catalog import (
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec import ClusterSpec
 
 TEMPLATE = "cluster.yaml"
 

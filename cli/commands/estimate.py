@@ -7,7 +7,7 @@ from trainplan.cli.options.stated import Question
 from trainplan.cli.render.estimate import estimate_document, estimate_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
-from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.remedies import Remedy, remedies

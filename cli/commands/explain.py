@@ -10,7 +10,7 @@ from trainplan.cli.render.explain import explain_document, explain_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.cli.terminal.processes import Processes
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain
 

@@ -12,10 +12,9 @@ from trainplan.cli.files.disk import NewFile, refuse_folder, write_folder
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import remark, section, show
-from trainplan.costmodel.base.errors import PlanError, UnsupportedError, unknown_name
+from trainplan.costmodel.base import PlanError, UnsupportedError, unknown_name
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.plan.candidates import with_candidate

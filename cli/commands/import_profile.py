@@ -12,7 +12,7 @@ from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import profile_document, profile_text
 from trainplan.cli.render.profile import profile_page
 from trainplan.cli.terminal.output import show, show_json
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog import gpu as catalog_gpu
 from trainplan.costmodel.spec.training import Precision
 from trainplan.profiler.fit.merge import spec_of

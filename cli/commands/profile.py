@@ -13,7 +13,7 @@ from trainplan.cli.files.profiles import profile_document, profile_text
 from trainplan.cli.render.profile import profile_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.evidence.profile import Origin
 from trainplan.costmodel.spec.training import Precision
 from trainplan.profiler.fit.assemble import profile_of

@@ -8,17 +8,15 @@ from pathlib import Path
 from trainplan.cli.files.profiles import cluster_of, load_measured
 from trainplan.cli.render.profile import coverage_page
 from trainplan.cli.terminal.output import show
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, ProductPoint, Profile
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.training import Precision, TrainingSpec
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.step import explicit
 from trainplan.profiler.fit.coverage import coverage
 from trainplan.profiler.launch.requests import DEFAULT_GPU_MODEL
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from trainplan.cli.files.disk import read_text
 from trainplan.cli.render.findings import Finding
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout, OffloadSpec
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.compare import flags_in_sources
 

@@ -21,7 +21,7 @@ from trainplan.cli.render.schedule import ranking_json, ranking_page, schedule_j
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import remark, show, show_json
 from trainplan.cli.terminal.text import WIDTH
-from trainplan.costmodel.base.errors import PlanError, SpecError, UnsupportedError
+from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
 from trainplan.costmodel.schedules.program import Program, Shape
 from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
 from trainplan.planner.schedules.compare import Ranking, imported, ranked, scheduled, synthesised

@@ -16,16 +16,16 @@ from trainplan.cli.render.plan import baseline_text, next_part, plan_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import json_text, remark, show, show_json, write
 from trainplan.cli.terminal.processes import Processes
-from trainplan.costmodel.base.errors import PlanError, SpecError
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import Estimate
+from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.goals.pareto import pareto as unbeaten_by_any
 from trainplan.planner.goals.pareto import pareto_json
-from trainplan.planner.plan.plan import Infeasible, Plan, plan_json
+from trainplan.planner.plan import Infeasible, Plan, plan_json
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.search import SearchOptions
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 
 NOTHING_FITS = 2
 

@@ -10,7 +10,7 @@ from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.cli.render.validate import Shown, validate_document, validate_page
 from trainplan.cli.terminal.output import remark, show, show_json
 from trainplan.cli.terminal.progress import watched
-from trainplan.costmodel.measured.calibration import Measured
+from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
 from trainplan.costmodel.validate.scores import scores

@@ -10,7 +10,7 @@ from trainplan.cli.options.written_plans import load_written, remark_change
 from trainplan.cli.render.why_not import why_not_document, why_not_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.why_not import why_not
 

@@ -1,1 +1,1 @@
-"""Room cli/files."""
+"""Files of the user, read and written here alone: strict JSON and YAML, models, profiles."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 
 LARGEST_FILE_BYTES = 10 * 1000 * 1000
 """No configuration comes near it: a larger file is a slip."""

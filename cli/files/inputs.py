@@ -7,19 +7,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainplan.cli.files.documents import Document, read_document
-from trainplan.costmodel.base.errors import (
-    CatalogError,
-    PlanError,
-    SpecError,
-    UnsupportedError,
-    unknown_name,
-)
+from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError, unknown_name
+from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.model.families.refusals import NOT_MODELLED
-from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, ClusterSpec, parse_cluster
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ClusterSpec, ModelSpec
+from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, parse_cluster
 
 CONFIG = "config.json"
 FILE_SUFFIXES = (".json", ".yaml", ".yml")

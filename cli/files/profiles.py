@@ -10,11 +10,13 @@ from pathlib import Path
 from trainplan.cli.files.calibrations import calibration_of
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.inputs import load_cluster
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.measured.calibration import Measured, agreed
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.measured.calibration import agreed
 from trainplan.costmodel.measured.profile import measured_links
+from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.cluster import ClusterSpec, NodeGroup, parse_cluster
+from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
 from trainplan.costmodel.spec.evidence.calibration import SCHEMA as CALIBRATION_SCHEMA
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import SCHEMA, Profile

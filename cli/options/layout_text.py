@@ -9,11 +9,10 @@ from pydantic import ValidationError
 
 from trainplan.cli.render.parts.text import SHORT_MODULES
 from trainplan.costmodel.axes import AXES, AXIS_OF_OPTION
-from trainplan.costmodel.base.errors import SpecError, unknown_name
+from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.layouts.table import place
-from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import ClusterSpec, Layout
 
 EXAMPLE = "tp=8,pp=4,vpp=2,micro_batch_size=1"
 NAMES = tuple(name for name in Layout.model_fields if name in AXIS_OF_OPTION)

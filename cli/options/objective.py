@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.planner.plan.options import SearchOptions
+from trainplan.costmodel.base import SpecError
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.target import Name
 
 NAMES: tuple[Name, ...] = get_args(Name)

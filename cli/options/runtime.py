@@ -7,9 +7,9 @@ from typing import get_args
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from trainplan.costmodel.base.errors import SpecError, unknown_name
+from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
-from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec import RuntimeOptions
 
 
 def listed() -> tuple[str, ...]:

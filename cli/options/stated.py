@@ -9,11 +9,10 @@ from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.terminal.output import remark
-from trainplan.costmodel.measured.calibration import Measured
+from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import Precision, TrainingSpec
+from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec.training import Precision
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.terminal.output import remark
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.planner.plan.candidates import made_otherwise
 from trainplan.planner.plan.written import Written, written
 

@@ -1,1 +1,1 @@
-"""Results as text: the only place where bytes become GiB."""
+"""Answers as text and JSON, one file a kind of answer; `parts` has what several share."""

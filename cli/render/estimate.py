@@ -12,9 +12,8 @@ from trainplan.cli.render.parts.memory_bar import memory_table
 from trainplan.cli.render.parts.remedies import remedies_json, remedies_part
 from trainplan.cli.render.parts.terms import terms_table
 from trainplan.cli.render.plan import notes_part
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import Estimate
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.compare import Side

@@ -10,8 +10,9 @@ from rich.text import Text
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.parts.text import gib, layout_line
 from trainplan.cli.render.plan import refused_part
+from trainplan.planner.plan import Infeasible
 from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.plan import Infeasible, job_json
+from trainplan.planner.plan.plan import job_json
 
 SCHEMA = "trainplan/infeasible/v1"
 NOT_TRIED = "changes not tried: time limit"

@@ -25,11 +25,12 @@ from trainplan.cli.render.parts.placement import placement_text
 from trainplan.cli.render.parts.terms import largest_cost, terms_table
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds, seconds_like
 from trainplan.cli.terminal.output import section
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import Estimate
-from trainplan.planner.plan.plan import Certificate, Plan, UnevenStages
-from trainplan.planner.space.choices import MEMORY, legality_rules, ranks_straddle
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.planner.plan import Certificate, Plan
+from trainplan.planner.plan.plan import UnevenStages
+from trainplan.planner.space import legality_rules
+from trainplan.planner.space.choices import MEMORY, ranks_straddle
 
 SHOWN_RULES = 5
 MORE_TIME = "a longer `--time-limit` proves more"

@@ -11,7 +11,7 @@ from trainplan.cli.render.parts.curve import curve
 from trainplan.cli.render.parts.grid import Column, grid
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.parts.text import DOT, NEVER, layout_line, percent, seconds
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
 

@@ -12,7 +12,7 @@ from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.parts.memory_bar import memory_table
 from trainplan.cli.render.parts.remedies import remedies_json, remedies_part
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.why_not import Overflow, WhyNot

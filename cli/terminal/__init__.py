@@ -1,1 +1,4 @@
-"""Room cli/terminal."""
+"""Streams, width, time limit, progress, and processes that share a search.
+
+Nothing is imported here, so that `plan --help` stays quick.
+"""

@@ -13,7 +13,7 @@ from typing import Self, TypeVar, cast
 
 from trainplan.cli.terminal.process import START, Process, ProcessResult, follow_search, tried
 from trainplan.planner.solvers import linear
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 from trainplan.planner.work.workers import Task
 from trainplan.profiler.host.cores import usable_cores
 

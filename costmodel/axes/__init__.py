@@ -18,7 +18,7 @@ from trainplan.costmodel.axes.offload import ACTIVATIONS, OPTIMIZER
 from trainplan.costmodel.axes.pp import PP, SCHEDULE, VPP
 from trainplan.costmodel.axes.recompute import METHOD, MODULES, NUM_LAYERS, RECOMPUTED
 from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
-from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts import Rule
 
 __all__ = [
     "AXES",

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
-from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.codecs import Codec
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.grid import expert_degrees
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.spec import Job
 
 FOLDING = "Liu et al., MoE Parallel Folding, arXiv:2504.14960, section 3"
 

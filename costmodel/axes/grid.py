@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 LARGEST_MICRO_BATCH = 64
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Apart, Axis, Memory
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.pipeline.node_groups import in_groups, misplaced
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 @rule(

@@ -45,10 +45,10 @@ from trainplan.costmodel.blocks.parts import (
     shapes,
 )
 from trainplan.costmodel.blocks.power import under_power_limit
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable, distinct
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on, with the micro batches of a step where their number changes it, and

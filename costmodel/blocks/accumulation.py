@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.layouts import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    num_microbatches,
+)
 from trainplan.costmodel.model.params import (
     attention_bias_params,
     attention_matrix_params,
@@ -19,8 +24,7 @@ from trainplan.costmodel.model.params import (
     shared_expert_params,
 )
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import Job, ModelSpec
 
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.compute import (
     Product,
     elementwise_seconds,

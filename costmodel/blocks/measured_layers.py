@@ -9,14 +9,12 @@ from typing import TypeVar
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import Module, PassSeconds
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.residuals import Residuals, residuals
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, Timing
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import ModelSpec
 
 PointT = TypeVar("PointT")
 KeyT = TypeVar("KeyT", bound=Hashable)

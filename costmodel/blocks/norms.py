@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.units import BYTES_FP8
+from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks.parts import Module, Shapes
 from trainplan.costmodel.machine.compute import elementwise_seconds
 

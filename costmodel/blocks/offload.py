@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP8
+from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks.attention.core import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.parts import Shapes, shapes
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable, offloads
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import offloads
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 @dataclass(frozen=True, slots=True)

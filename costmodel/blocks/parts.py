@@ -7,13 +7,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
-from trainplan.costmodel.comm.collectives import collective_seconds
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import elementwise_seconds
-from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 @dataclass(frozen=True, slots=True)

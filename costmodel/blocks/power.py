@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import Part, PassSeconds
-from trainplan.costmodel.layouts.table import FloatColumn
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.machine import Machine
 
 REFERENCE_DUTY = 0.75
 """Share of a pass in matrix products at which the sustained speeds of the catalog hold.

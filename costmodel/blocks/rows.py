@@ -8,17 +8,11 @@ import numpy as np
 
 from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.offload import Copies, layer_copies
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    recomputes,
-)
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, recomputes
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 @dataclass(frozen=True, slots=True)

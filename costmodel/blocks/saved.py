@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.model.params import norms_per_layer
 from trainplan.costmodel.runtimes.autograd import Autograd
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 
 def norm_extra_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:

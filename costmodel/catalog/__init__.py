@@ -13,7 +13,8 @@ from importlib import resources
 
 from pydantic import TypeAdapter
 
-from trainplan.costmodel.base.errors import CatalogError, unknown_name
+from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.constants import Constants

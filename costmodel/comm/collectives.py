@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.comm.topology import Group
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.hardware import GROUP_SIZES, OPERATIONS, stride_column
 from trainplan.costmodel.machine.residuals import Residuals
 from trainplan.costmodel.spec.evidence.constants import Constants

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.hardware import stride_column
 
 

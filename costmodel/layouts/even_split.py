@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 
 EMPTY_ENDS = 2
 """Stages that may hold no layer: the first runs the embedding, the last head and loss.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 Predicate = Callable[[Job, LayoutTable], BoolColumn]
 """True where a row breaks the rule."""

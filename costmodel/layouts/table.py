@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.spec import Layout, StageSpec
 from trainplan.costmodel.spec.codecs import Codec, Count, Flag, Modules, Names, Share, Stages, bits
 from trainplan.costmodel.spec.layout import (
     OFFLOAD_MODULES,
@@ -19,8 +20,6 @@ from trainplan.costmodel.spec.layout import (
     RECOMPUTE_METHODS,
     RECOMPUTE_MODULES,
     SCHEDULE_NAMES,
-    Layout,
-    StageSpec,
 )
 
 IntColumn = NDArray[np.int64]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP8, BYTES_FP32
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.machine.hardware import GemmRate
 from trainplan.costmodel.machine.residuals import Residuals

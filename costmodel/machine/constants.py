@@ -15,9 +15,8 @@ from typing import get_args
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.base.units import GB, GIB
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.base import GB, GIB, SpecError, UnsupportedError
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.hardware import (
     GemmRate,
     KnownCurves,
@@ -30,7 +29,8 @@ from trainplan.costmodel.machine.hardware import (
     sustained,
 )
 from trainplan.costmodel.machine.residuals import Residuals
-from trainplan.costmodel.spec.cluster import ClusterSpec, FabricTier, NodeGroup
+from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.spec.cluster import FabricTier, NodeGroup
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Profile
 from trainplan.costmodel.spec.gpu import GpuSpec

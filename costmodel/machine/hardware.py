@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.residuals import Residuals
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.profile import Profile

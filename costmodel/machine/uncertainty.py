@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 LEVEL = 0.8
 """Share of measured steps that should fall inside the interval."""

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.hardware import Provenance
 from trainplan.costmodel.measured.profile import measured_machine, profile_notes
 from trainplan.costmodel.pipeline.node_groups import group_jobs
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.evidence.calibration import Calibration, Scalars
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.evidence.profile import Profile
-from trainplan.costmodel.spec.job import Job
 
 
 @dataclass(frozen=True, slots=True)

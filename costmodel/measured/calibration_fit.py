@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine, machine_of
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.measured.scalars import (
@@ -31,6 +31,7 @@ from trainplan.costmodel.measured.scalars import (
 )
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.calibration import (
     LARGEST_FACTOR,
     LEAST_FACTOR,
@@ -41,8 +42,6 @@ from trainplan.costmodel.spec.evidence.calibration import (
     Scalars,
 )
 from trainplan.costmodel.spec.evidence.profile import Profile
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.training import Precision
 from trainplan.costmodel.step.simulate import step_seconds
 

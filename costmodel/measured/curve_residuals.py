@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
-from trainplan.costmodel.comm.collectives import bus_factor
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
+from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import Product, fused_attention_seconds, roofline_seconds
-from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.machine.hardware import (
     OPERATIONS,
     SHAPES,

@@ -13,16 +13,16 @@ from statistics import median
 from typing import TypeVar
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.base import GB
+from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.machine.compute import ADAM_STEP_BYTES
-from trainplan.costmodel.machine.constants import Machine, machine_of
 from trainplan.costmodel.machine.hardware import GemmRate
 from trainplan.costmodel.measured.curve_residuals import (
     attention_residuals,
     collective_residuals,
     product_residuals,
 )
-from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import (
     LOSSES,
@@ -40,7 +40,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.spec.job import Job
 from trainplan.costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
 from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.spec.evidence.calibration import Scalars
 
 NOISE = 0.08

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 RESERVE_FACTOR = 1.05
 """Reserved by the caching allocator over allocated at the peak.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks.rows import RowBlocks
-from trainplan.costmodel.layouts.table import ClassRows, FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
     FP8_WEIGHT_COPY_BYTES,
@@ -28,7 +29,7 @@ from trainplan.costmodel.memory.transients import (
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 @dataclass(frozen=True, slots=True)

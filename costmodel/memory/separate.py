@@ -6,9 +6,9 @@ import numpy as np
 
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> FloatColumn:

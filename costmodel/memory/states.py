@@ -6,17 +6,16 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import (
+from trainplan.costmodel.layouts import (
     BoolColumn,
-    ClassRows,
     FloatColumn,
     IntColumn,
     LayoutTable,
-    Rows,
+    num_microbatches,
 )
+from trainplan.costmodel.layouts.table import ClassRows, Rows
 from trainplan.costmodel.model.params import (
     attention_bias_params,
     attention_matrix_params,
@@ -31,9 +30,8 @@ from trainplan.costmodel.model.params import (
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
-from trainplan.costmodel.spec.model import ModelSpec
 
 FP8_WEIGHT_COPY_BYTES = 2
 """fp8 copy of a weight and its transpose, kept between micro batches.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.separate import (
     final_norm_bytes,
     head_gradient_bytes,
@@ -20,7 +20,7 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.model.params import query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 GATHERED_UNITS = 2
 """Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.

@@ -11,8 +11,7 @@ from trainplan.costmodel.model.params import (
     value_columns,
     window_span,
 )
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import Job, ModelSpec
 
 
 def matrix_params_per_token(model: ModelSpec) -> float:

@@ -6,7 +6,7 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 
 from __future__ import annotations
 
-from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 
 def norm_params(model: ModelSpec) -> int:

@@ -12,15 +12,15 @@ import numpy as np
 
 from trainplan.costmodel.blocks import Block
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
-from trainplan.costmodel.comm.collectives import collective_seconds
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rows
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import Rows
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 

@@ -7,20 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
-    ClassRows,
+from trainplan.costmodel.layouts import (
     FloatColumn,
     IntColumn,
     LayoutTable,
     distinct,
-    stage_codes,
+    num_microbatches,
 )
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, ClassRows, stage_codes
 from trainplan.costmodel.pipeline.stages import RankClasses, decoder_of, rank_classes
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 

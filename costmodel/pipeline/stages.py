@@ -13,21 +13,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
-    FloatColumn,
-    IntColumn,
-    IntRowStages,
-    LayoutTable,
-)
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, layers_per_stage
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, IntRowStages
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.memory import nondominated
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import StageSpec
+from trainplan.costmodel.spec import Job, StageSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from trainplan.costmodel.base.errors import unknown_name
+from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
@@ -21,7 +21,7 @@ from trainplan.costmodel.runtimes.nanotron import NANOTRON
 from trainplan.costmodel.runtimes.nemo import NEMO
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
     {

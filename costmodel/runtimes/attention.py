@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.runtimes.traits import AttentionKernel, attention_with
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 UNFUSED_ARCHITECTURES = frozenset({"volta", "turing"})
 """NVIDIA's before tensor cores of bf16, on which no fused core of Transformer Engine runs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.runtimes.autograd import FUSED_KERNELS, Autograd
 from trainplan.costmodel.runtimes.footprint import PLAIN, Footprint
 from trainplan.costmodel.runtimes.traits import (
@@ -20,8 +20,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
-from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 
 
 def nothing(model: ModelSpec) -> str | None:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import (
-    BLOCK,
-    BoolColumn,
-    LayoutTable,
-    evenly,
-    module_bits,
-    stage_codes,
-)
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts.table import BLOCK, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.spec.model import ModelSpec
 
 
 def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:

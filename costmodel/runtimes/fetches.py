@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn
 
 
 @dataclass(frozen=True, slots=True)

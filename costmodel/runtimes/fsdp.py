@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.footprint import Footprint
 from trainplan.costmodel.runtimes.traits import (
@@ -24,7 +23,7 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 @rule(

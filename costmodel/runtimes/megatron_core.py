@@ -12,8 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import num_microbatches, rule
-from trainplan.costmodel.layouts.table import UNIFORM, BoolColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, num_microbatches, rule
+from trainplan.costmodel.layouts.table import UNIFORM
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.footprint import Footprint
@@ -35,9 +35,8 @@ from trainplan.costmodel.runtimes.traits import (
     splits_groups,
 )
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.spec.model import ModelSpec
 
 INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 VERSION = "d98e8a64 (2026-08-22)"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.attention import attention_of
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 @rule(

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import BLOCK, BoolColumn, LayoutTable
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts.table import BLOCK
 from trainplan.costmodel.runtimes.autograd import Autograd
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fetches import Fetches
@@ -34,7 +34,7 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 
 @rule(

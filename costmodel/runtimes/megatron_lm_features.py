@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.spec.model import ModelSpec, MoeSpec, RopeScaling
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.model import RopeScaling
 
 ACTIVATIONS = frozenset({("silu", True), ("relu2", False), ("gelu", False), ("gelu_tanh", False)})
 """(activation, gated) with an option. Source: megatron/training/arguments.py, network size."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import FULL, BoolColumn, LayoutTable, recomputes
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts.table import FULL, recomputes
 from trainplan.costmodel.layouts.table import offloads as offloaded
 from trainplan.costmodel.runtimes.traits import Offload
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
-from trainplan.costmodel.spec.model import ModelSpec
 
 ATTENTION = ("core_attn", "attn_proj")
 EXPERTS = ("expert_fc1", "moe_act")

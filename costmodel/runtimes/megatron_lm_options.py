@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import FULL, NONE, BoolColumn, LayoutTable, recomputes
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts.table import FULL, NONE, recomputes
+from trainplan.costmodel.spec import Job
 
 SWITCHES = (
     "cuda_graph=full_iteration",

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.autograd import Autograd
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
@@ -29,8 +28,7 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import Job, ModelSpec
 
 
 def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.traits import Communication, Pipeline, Recipe, Recompute
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layout import Schedule
-from trainplan.costmodel.spec.model import ModelSpec
 
 SCHEDULES: tuple[Schedule, ...] = (
     "1f1b",

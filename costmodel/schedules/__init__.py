@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs import (
     bidirectional,

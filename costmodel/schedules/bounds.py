@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, ClassRows, FloatColumn, IntColumn
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import ClassRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import BoolColumn, IntColumn
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.offload import AHEAD
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program
 

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, IntRankChunks, RankChunks
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import IntRankChunks, RankChunks
 from trainplan.costmodel.schedules.program import (
     EQUAL,
     IntMatrix,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, IntColumn
+from trainplan.costmodel.layouts import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.program import Op, Program
 
 AHEAD = 1

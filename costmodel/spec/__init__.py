@@ -1,1 +1,24 @@
-"""Nouns: frozen descriptions of model, training, cluster and layout. No formulas live here."""
+"""The nouns: what a user states, frozen and validated once at the edge.
+
+A `Job` is a model, a training and a cluster on a runtime; a `Layout` is one answer to it. No
+formulas here. `evidence` has the documents that measurements come in, `sourced` a number with its
+source.
+"""
+
+from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec.training import TrainingSpec
+
+__all__ = [
+    "ClusterSpec",
+    "Job",
+    "Layout",
+    "ModelSpec",
+    "MoeSpec",
+    "RuntimeOptions",
+    "StageSpec",
+    "TrainingSpec",
+]

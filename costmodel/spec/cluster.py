@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.costmodel.spec.links import LinkSpec

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.layout import StageSpec
 
 LONGEST_NUMBER = 9

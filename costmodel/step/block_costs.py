@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import rank_memory
 from trainplan.costmodel.memory.states import RankParams, rank_params
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import (
     rank_offload_seconds,

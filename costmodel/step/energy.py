@@ -15,16 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.parts import PassSeconds
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ClusterSpec, Job, ModelSpec
 from trainplan.costmodel.step.estimate import Priced
 
 WAITING_SHARE = 0.35

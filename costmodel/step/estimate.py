@@ -16,11 +16,11 @@ import numpy as np
 from trainplan.costmodel.blocks import Blocks
 from trainplan.costmodel.blocks.offload import Copies
 from trainplan.costmodel.blocks.rows import RowBlocks, row_blocks
-from trainplan.costmodel.comm.collectives import collective_seconds, message_seconds
-from trainplan.costmodel.comm.topology import group, link_speed, pipeline_neighbour
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.comm.collectives import message_seconds
+from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, num_microbatches
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
 from trainplan.costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
 from trainplan.costmodel.pipeline.bound import (
@@ -39,7 +39,7 @@ from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.footprint import OUTSIDE_BYTES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     offload_seconds,

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.units import GB, MICROSECOND
+from trainplan.costmodel.base import GB, MICROSECOND
+from trainplan.costmodel.comm import group as links_of
 from trainplan.costmodel.comm.collectives import message_seconds
-from trainplan.costmodel.comm.topology import group as links_of
 from trainplan.costmodel.comm.topology import link_speed
-from trainplan.costmodel.layouts.table import FloatColumn, IntRowStages, LayoutTable, RowBoundaries
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import IntRowStages, RowBoundaries
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import p2p_seconds, sent_bytes
 
 

@@ -12,17 +12,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    IntRankRows,
-    LayoutTable,
-    RankRows,
-    RowBoundaries,
-    distinct,
-)
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts.table import IntRankRows, RankRows, RowBoundaries
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.memory.states import block_params, rank_params
 from trainplan.costmodel.pipeline.bound import pipeline_lower_bound
@@ -30,7 +22,7 @@ from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups, st
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
-from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import ClusterSpec, Job
 
 
 def price_per_second(cluster: ClusterSpec) -> float:

@@ -8,13 +8,11 @@ from functools import partial
 import numpy as np
 
 from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.step.estimate import p2p_seconds, with_overhead
 
 Each = Callable[

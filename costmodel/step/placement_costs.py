@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from trainplan.costmodel.blocks.attention.context import context_ways
 from trainplan.costmodel.comm.neighbours import Pairs, Paths, Places, joined
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.links import LinkSpec
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.timelines import Makespans, simulate

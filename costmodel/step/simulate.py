@@ -6,15 +6,15 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import TERA
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.base import TERA
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import Interval, step_time_interval
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,

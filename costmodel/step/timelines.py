@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    RowRanks,
-    distinct,
-    stage_codes,
-)
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
+from trainplan.costmodel.layouts.table import RowRanks, stage_codes
 from trainplan.costmodel.pipeline.stages import decoder_of, recomputed_layers, stage_layers
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds
@@ -24,7 +18,7 @@ from trainplan.costmodel.schedules.timeline.cycles import (
     relative_seconds,
     units_of,
 )
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import exposed_seconds

@@ -6,24 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.comm import group
 from trainplan.costmodel.comm.collectives import (
     Rate,
     choose,
     collective_rate,
     only,
 )
-from trainplan.costmodel.comm.topology import Group, group
-from trainplan.costmodel.layouts.table import (
-    BoolColumn,
-    ClassRows,
-    FloatColumn,
-    LayoutTable,
-    Rows,
-    distinct,
-)
+from trainplan.costmodel.comm.topology import Group
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
-from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import shard_ranks, sums_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.comm.collectives import Rate, collective_rate, only
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, LayoutTable, distinct
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import LayerSeconds
 from trainplan.costmodel.runtimes.base import RuntimeTraits

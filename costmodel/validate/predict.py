@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import Machine
-from trainplan.costmodel.measured.calibration import NOTHING, Measured, calibrated
+from trainplan.costmodel.base import GIB, PlanError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.measured.calibration import calibrated
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.measured_run import (
     MeasuredRun,
@@ -23,9 +24,8 @@ from trainplan.costmodel.spec.evidence.measured_run import (
     RunModel,
     RunTraining,
 )
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import Estimate, RankMemory, explicit
+from trainplan.costmodel.step import Estimate, explicit
+from trainplan.costmodel.step.simulate import RankMemory
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, SkipReason, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
 

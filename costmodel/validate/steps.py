@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from types import MappingProxyType
 
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.step.simulate import Estimate
+from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.predict import Prediction
 

@@ -13,11 +13,10 @@ from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
 from fit_rows import FloatColumn, Row, speed_key
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine import hardware
-from trainplan.costmodel.machine.constants import Machine, machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import Machine, hardware, machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.validate.cases.cases import Case
 

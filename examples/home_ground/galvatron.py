@@ -34,7 +34,7 @@ from galvatron_costs import (
 )
 from relaxed import Case, relaxed_value
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
 
 BIG_GIB = 20

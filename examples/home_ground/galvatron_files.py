@@ -13,7 +13,7 @@ import numpy as np
 from checkout import json_of, text_of
 from galvatron_costs import WORLD_SIZE, Ends, Line, Measured, Transfer
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.profiler.importers.reading import Entry
 
 MODEL = "galvatron/models/gpt/configs"

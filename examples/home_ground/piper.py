@@ -26,7 +26,7 @@ import numpy as np
 from checkout import json_of
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.profiler.importers.reading import Entry
 
 T = TypeVar("T")

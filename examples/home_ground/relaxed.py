@@ -9,9 +9,9 @@ from math import inf
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment, Solver
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 
 @dataclass(frozen=True, slots=True)

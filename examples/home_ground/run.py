@@ -27,7 +27,7 @@ import piper
 import sailor
 from relaxed import Best, Case, best_of
 
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.planner.solvers.layers import milp
 
 WIDTH = 100

@@ -32,8 +32,8 @@ import numpy as np
 from checkout import json_of
 from relaxed import Case
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
 from trainplan.profiler.importers.reading import Entry
 

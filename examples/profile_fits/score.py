@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, ProductPoint, Timing
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.profiler.bench.inputs.shapes import candidates, caps, places

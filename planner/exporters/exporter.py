@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import LaunchConfig
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.schedules.dependencies import LETTERS, checked, op_text, waves_of
 from trainplan.costmodel.schedules.program import LARGEST_PROGRAM, Op, Pass, Program, program_of
 

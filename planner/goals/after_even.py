@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.planner.goals.cluster_sizes import longest_step, lower_bound_of
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, step_target
@@ -21,7 +21,7 @@ from trainplan.planner.goals.uneven import (
     splits_below,
     wants_uneven,
 )
-from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.search import UnevenSearch

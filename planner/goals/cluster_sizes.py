@@ -14,15 +14,15 @@ from itertools import combinations
 
 import numpy as np
 
-from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
 from trainplan.planner.plan.target import Name, Tried
 from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT
+from trainplan.planner.tree import SearchResult
 from trainplan.planner.tree.branch_and_bound import Search
-from trainplan.planner.tree.result import SearchResult, UnevenResult
+from trainplan.planner.tree.result import UnevenResult
 
 MOST_SIZES = 32
 """Numbers of nodes tried, about."""

@@ -7,23 +7,20 @@ from typing import Literal
 
 import numpy as np
 
-from trainplan.costmodel.measured.calibration import Measured, machine_for
+from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.energy import energy_of
-from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.space.choices import (
-    legality_rules,
-    no_even_stages,
-    ranks_straddle,
-    rules_of_grid,
-)
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.space import legality_rules
+from trainplan.planner.space.choices import no_even_stages, ranks_straddle, rules_of_grid
+from trainplan.planner.tree import SearchResult
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.objective import Objective, StepEnergy, StepTime
-from trainplan.planner.tree.result import SearchLimits, SearchResult
-from trainplan.planner.work.budget import Budget, DeadlineBudget
-from trainplan.planner.work.workers import ALONE, Workers
+from trainplan.planner.tree.result import SearchLimits
+from trainplan.planner.work import ALONE, Budget, Workers
+from trainplan.planner.work.budget import DeadlineBudget
 
 Figure = Literal["time", "energy"]
 """What a single search makes small."""

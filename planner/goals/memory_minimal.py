@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.step import price
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import splits_within_memory
 

@@ -13,26 +13,26 @@ from math import inf, nextafter
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step import Estimate, explicit
 from trainplan.costmodel.step.energy import energy_of
-from trainplan.costmodel.step.simulate import Estimate, explicit
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.cluster_sizes import longest_step, part_jobs, scale_of
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.reach import UNITS
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.plan.target import Name
 from trainplan.planner.space.choices import allowed
 from trainplan.planner.tree.objective import StepEnergy
-from trainplan.planner.work.budget import Budget, Unlimited
+from trainplan.planner.work import Budget
+from trainplan.planner.work.budget import Unlimited
 
 SCHEMA = "trainplan/pareto/v1"
 PAIRS: tuple[tuple[Name, Name], ...] = (

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY, long_unit
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.money import run_steps
 from trainplan.planner.goals.cluster_sizes import (
     BestSize,
@@ -37,9 +37,11 @@ from trainplan.planner.goals.uneven import (
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.plan.target import Name, Target
 from trainplan.planner.stages.search import TRIED_FIRST
+from trainplan.planner.tree import SearchResult
 from trainplan.planner.tree.branch_and_bound import Search
-from trainplan.planner.tree.result import SearchResult, UnevenResult
-from trainplan.planner.work.budget import Budget, DeadlineBudget
+from trainplan.planner.tree.result import UnevenResult
+from trainplan.planner.work import Budget
+from trainplan.planner.work.budget import DeadlineBudget
 
 UNITS: Mapping[Name, str] = {"time": "s", "memory": "bytes", "energy": "J", "gpus": "GPUs"}
 """Of each objective; money has the currency of the cluster."""

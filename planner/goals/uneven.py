@@ -6,19 +6,21 @@ from functools import partial
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import LayoutTable, objects
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
-from trainplan.planner.space.choices import legality_rules, rules_of_grid
+from trainplan.planner.space import legality_rules
+from trainplan.planner.space.choices import rules_of_grid
 from trainplan.planner.stages.heuristics import try_near, try_promising, try_siblings
 from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
 from trainplan.planner.stages.solve.tasks import SplitContext
-from trainplan.planner.tree.pool import Pool
-from trainplan.planner.tree.result import SearchResult, UnevenResult
+from trainplan.planner.tree import Pool, SearchResult
+from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work.budget import TaskBudget
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, step_target
-from trainplan.planner.space.choices import legality_rules
+from trainplan.planner.space import legality_rules
 from trainplan.planner.stages.heterogeneous.search import HeterogeneousResult, HeterogeneousSearch
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.exporters.config import LaunchConfig
 from trainplan.planner.launchers.script import LaunchFile, hostfile
 from trainplan.planner.launchers.slurm import slurm

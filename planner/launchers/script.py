@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.exporters.config import (
     Argument,
     ConfigFile,

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 
 ROUNDING = 1e-6
 """Relative difference of two step times that is no more than rounding."""

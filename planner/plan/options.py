@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.layout import Layout
 from trainplan.planner.plan.target import Name
-from trainplan.planner.space.choices import Choice
+from trainplan.planner.space import Choice
 
 
 class SearchOptions(Spec):

@@ -11,17 +11,14 @@ from collections.abc import Mapping
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout, Schedule
+from trainplan.costmodel.spec.layout import Schedule
 from trainplan.costmodel.spec.links import Placement
-from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.step.simulate import Estimate
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan.layout_document import ABSENT, Json, layout_from_json, layout_json
 from trainplan.planner.plan.target import Target
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field, ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.plan.candidates import with_candidate, written_step_time
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.target import Name
-from trainplan.planner.space.choices import Choice, parse_choice
+from trainplan.planner.space import Choice, parse_choice
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import Estimate
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan.layout_document import Json, layout_json
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.robustness import probability_faster

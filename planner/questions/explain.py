@@ -6,18 +6,17 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import Estimate, RankMemory
-from trainplan.planner.plan.plan import Candidate
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.step.simulate import RankMemory
+from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.outcome import ANSWERED, Status
 from trainplan.planner.questions.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.questions.robustness import Robustness, robustness
 from trainplan.planner.questions.search import check, estimate
 from trainplan.planner.questions.shadow_prices import ShadowPrice, shadow_prices
-from trainplan.planner.work.budget import Budget
-from trainplan.planner.work.workers import ALONE, Workers
+from trainplan.planner.work import ALONE, Budget, Workers
 
 Resource = Literal["compute", "host", "network", "pipeline", "offload", "overhead"]
 

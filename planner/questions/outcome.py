@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.plan.plan import Candidate, Certificate, Plan
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.spec import Layout
+from trainplan.planner.plan import Candidate, Certificate, Plan
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import estimate, search
-from trainplan.planner.work.budget import Budget, Deadline, DeadlineBudget
-from trainplan.planner.work.workers import Workers
+from trainplan.planner.work import Budget, Deadline, Workers
+from trainplan.planner.work.budget import DeadlineBudget
 
 Status = Literal["proved", "even", "found", "memory", "rules", "impossible", "untried"]
 """Searched to the proof; proved with even stages, some uneven ones tried; no proof was reached;

@@ -12,13 +12,11 @@ import math
 import numpy as np
 from pydantic import ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint
-from trainplan.costmodel.layouts.table import IntColumn
-from trainplan.costmodel.machine.constants import Machine
-from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.layouts import IntColumn
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.spec.links import LinkSpec, Placement
 from trainplan.costmodel.step.placement import placed_seconds
 from trainplan.costmodel.step.placement_costs import (
@@ -27,11 +25,11 @@ from trainplan.costmodel.step.placement_costs import (
     nodes_of,
     placement_costs,
 )
-from trainplan.planner.plan.plan import Candidate, Plan
+from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.solvers.nodes.order_bound import least_seconds
 from trainplan.planner.solvers.nodes.orders import CLOSE, good_order
 from trainplan.planner.solvers.nodes.placement import MOST_NODES, UNITS, proved_order
-from trainplan.planner.work.budget import Budget
+from trainplan.planner.work import Budget
 
 LEAST_GAIN = 1e-3
 """A smaller gain over the given order does not change it. Source: derived; links of equal nodes

@@ -14,28 +14,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.uneven import splits_freely
 from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
+from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.space.policies import with_offload
 from trainplan.planner.space.uneven import allows_any_split
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, fits
-from trainplan.planner.tree.pool import Pool
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.tree import Pool
+from trainplan.planner.work import Deadline
 from trainplan.planner.work.partition import parts_of
 
 SHARE_OF_TIME = 0.2

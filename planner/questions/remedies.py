@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.plan.plan import Candidate
+from trainplan.costmodel.spec import Layout
+from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.neighbours import nearest_fitting
 from trainplan.planner.questions.changes.variations import Case, with_choice
 from trainplan.planner.questions.compare import FieldDifference, field_differences
 from trainplan.planner.questions.outcome import outcome
-from trainplan.planner.space.choices import parse_choice
-from trainplan.planner.work.budget import Budget
+from trainplan.planner.space import parse_choice
+from trainplan.planner.work import Budget
 
 HELD = (("tp", "cp", "pp"), ("tp", "pp"), ("tp",))
 """Degrees a remedy keeps: as many as it can, tensor parallelism last."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.machine.uncertainty import NORMAL_80, near_tie_fraction
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.plan.plan import Candidate
+from trainplan.costmodel.spec import Layout
+from trainplan.planner.plan import Candidate
 
 
 @dataclass(frozen=True, slots=True)

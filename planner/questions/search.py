@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
-from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for, measured_notes
+from trainplan.costmodel.measured import NOTHING, Measured, machine_for
+from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.attention import attention_on
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import Estimate, explicit
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import Estimate, explicit
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.goals.after_even import check_uneven, with_uneven_stages
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, reach, too_late
 from trainplan.planner.goals.uneven import looks_for_uneven
 from trainplan.planner.goals.with_groups import with_groups
-from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.plan.plan import Candidate, Certificate, Infeasible, Plan, Source
+from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, SearchOptions
+from trainplan.planner.plan.plan import Source
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
 from trainplan.planner.questions.changes.variations import Case
@@ -31,9 +31,9 @@ from trainplan.planner.questions.placement import not_placed, placed
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed, broken_rules
 from trainplan.planner.space.outside_grid import values_outside_grid
-from trainplan.planner.tree.result import SearchResult
-from trainplan.planner.work.budget import Budget, Unlimited
-from trainplan.planner.work.workers import ALONE, Workers
+from trainplan.planner.tree import SearchResult
+from trainplan.planner.work import ALONE, Budget, Workers
+from trainplan.planner.work.budget import Unlimited
 
 NO_FILES = "no launch files are written for"
 """A note of plans that cannot be exported starts so."""

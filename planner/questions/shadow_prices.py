@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.plan.plan import Candidate
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import (
     Case,
     with_added_memory,
@@ -24,9 +23,8 @@ from trainplan.planner.questions.changes.variations import (
     without_margin,
 )
 from trainplan.planner.questions.outcome import Outcome, Status, kept_layout, outcomes
-from trainplan.planner.space.choices import parse_choice
-from trainplan.planner.work.budget import Budget
-from trainplan.planner.work.workers import ALONE, Workers
+from trainplan.planner.space import parse_choice
+from trainplan.planner.work import ALONE, Budget, Workers
 
 ADDED_GIB = 2.0
 """A step of memory small enough to price the limit, large enough to hold a layer's activations."""

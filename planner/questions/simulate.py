@@ -6,19 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
-from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import EQUAL, Shape
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.step.timelines import busy_with_messages, virtual_stage_seconds
 from trainplan.planner.questions.search import check
 from trainplan.planner.schedules.pipelines import require_size

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 
-from trainplan.costmodel.base.errors import PlanError, SpecError
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.spec import Layout
 from trainplan.planner.questions.changes.parameters import Varied, turned
 from trainplan.planner.questions.changes.variations import Case, with_batch
 from trainplan.planner.questions.outcome import UNSEARCHED, Outcome, kept_layout, outcomes
-from trainplan.planner.work.budget import Budget
-from trainplan.planner.work.workers import ALONE, Workers
+from trainplan.planner.work import ALONE, Budget, Workers
 
 KNEE_EFFICIENCY = 0.8
 """A scaling curve bends where an added GPU gives less than this share of a GPU of the best point

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel.axes import AXES, Held
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step.simulate import RankMemory
 from trainplan.planner.plan.candidates import made_otherwise
 from trainplan.planner.plan.written import Written
@@ -18,9 +18,9 @@ from trainplan.planner.questions.compare import Side, TermDifference, term_diffe
 from trainplan.planner.questions.remedies import Remedy, remedies
 from trainplan.planner.questions.robustness import probability_faster
 from trainplan.planner.questions.search import estimate
+from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules
-from trainplan.planner.space.grid import Space
-from trainplan.planner.work.budget import Budget
+from trainplan.planner.work import Budget
 
 Verdict = Literal["refused", "too large", "slower", "near tie", "same", "faster"]
 """Illegal; over the memory; slower than the model can be wrong; within that; equal; faster."""

@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError, unknown_name
+from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import peak_activation_bytes
 from trainplan.costmodel.schedules.offload import with_copies
@@ -18,7 +18,7 @@ from trainplan.costmodel.schedules.timeline.clock import run
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS, program_lower_bound
 from trainplan.planner.schedules.pipelines import Pipeline, require_size
 from trainplan.planner.schedules.scored import HoldsTooMuchError, Scored, below, score
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 MOST_HINTED = 200_000
 """Ops of a program that is run again to see what would be better; some seconds."""

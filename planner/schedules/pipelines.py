@@ -9,8 +9,8 @@ from math import gcd
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.schedules.program import LARGEST_PROGRAM, Op, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs.sequence_chunked import causal_shares
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 
 Terms = Sequence[tuple[int, float]]

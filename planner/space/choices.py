@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.axes import AXIS_OF_COLUMN, AXIS_OF_OPTION, RULES
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import BoolColumn, LayoutTable, evenly
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts.table import evenly
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 
 MEMORY = "memory"
 """Name under which rows that do not fit are counted as refused."""

@@ -19,13 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from trainplan.costmodel.axes import AXES, Held, Tried, grid
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
 from trainplan.planner.space.policies import POLICY_COLUMNS, num_memory_policies, policy_columns
 

@@ -6,16 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    BLOCK,
-    FULL,
-    SELECTIVE,
-    UNIFORM,
-    BoolColumn,
-    IntColumn,
-    LayoutTable,
-    module_bits,
-)
+from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 

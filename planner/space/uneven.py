@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BLOCK, BoolColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable
+from trainplan.costmodel.layouts.table import BLOCK
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES

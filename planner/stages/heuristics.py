@@ -13,22 +13,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    FloatColumn,
-    LayoutTable,
-    ObjectColumn,
-    distinct,
-    objects,
-)
-from trainplan.costmodel.spec.layout import Layout, stage_specs
-from trainplan.costmodel.step.estimate import Priced, price
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts.table import ObjectColumn, objects
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.step import Priced, price
 from trainplan.planner.space.grid import VARIANT_DEGREES, memory_policies, skeletons
 from trainplan.planner.space.policies import POLICY_COLUMNS
 from trainplan.planner.space.uneven import allows_any_split
 from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
 from trainplan.planner.stages.solve.windows import balanced, stages_of
+from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import class_extremes, time_minimal
-from trainplan.planner.tree.pool import Pool, first_of_each
+from trainplan.planner.tree.pool import first_of_each
 from trainplan.planner.work.partition import PRICED_AT_ONCE
 
 MOST_SKELETONS = 1024

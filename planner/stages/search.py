@@ -17,11 +17,11 @@ from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, Rule
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.node_bound import node_bound_seconds
-from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
+from trainplan.planner.space import Space
+from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.space.policies import takes_longer, with_offload
 from trainplan.planner.space.uneven import allows_any_split, recompute_allows_any_split
 from trainplan.planner.stages.bounds.path_pool import PathPool
@@ -37,12 +37,12 @@ from trainplan.planner.stages.solve.tasks import (
     BoundSkeletons,
     SplitContext,
 )
+from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import MemoryFilter, class_extremes, policies_of
-from trainplan.planner.tree.pool import Pool
 from trainplan.planner.tree.result import UnevenResult
-from trainplan.planner.work.budget import Budget, ReservingBudget
+from trainplan.planner.work import ALONE, Budget, Workers
+from trainplan.planner.work.budget import ReservingBudget
 from trainplan.planner.work.partition import AffinityPartition
-from trainplan.planner.work.workers import ALONE, Workers
 
 NODES_AT_ONCE, MOST_NODES = 1024, 4096
 """Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many

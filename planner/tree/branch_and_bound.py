@@ -17,14 +17,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.step.estimate import Priced
+from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
-from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
+from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.space.uneven import allows_any_split
 from trainplan.planner.tree.memory_bounds import (
     KNOWN_COLUMNS,
@@ -46,9 +46,9 @@ from trainplan.planner.tree.tasks import (
     PricingContext,
     Simulate,
 )
-from trainplan.planner.work.budget import Budget, Unlimited
+from trainplan.planner.work import ALONE, Budget, Workers
+from trainplan.planner.work.budget import Unlimited
 from trainplan.planner.work.partition import AffinityPartition
-from trainplan.planner.work.workers import ALONE, Workers
 
 NODES_AT_ONCE, MOST_NODES = 256, 4096
 CLASSES_AT_ONCE, MOST_CLASSES = 128, 512

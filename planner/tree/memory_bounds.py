@@ -11,19 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import (
-    BLOCK,
-    FULL,
-    SELECTIVE,
-    UNIFORM,
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    module_bits,
-)
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
     STAGE_BY_STAGE,
@@ -37,9 +27,11 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
-from trainplan.costmodel.step.estimate import Priced, as_executed
+from trainplan.costmodel.step import Priced
+from trainplan.costmodel.step.estimate import as_executed
+from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
 from trainplan.planner.space.grid import (
     FIRST_KNOWN,
@@ -47,7 +39,6 @@ from trainplan.planner.space.grid import (
     SKELETON_COLUMNS,
     Rows,
     RuleFilter,
-    Space,
     memory_policies,
 )
 from trainplan.planner.space.policies import with_offload

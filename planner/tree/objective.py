@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.energy import Energy
-from trainplan.costmodel.step.estimate import Priced, price
 
 
 class Objective(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.step.estimate import Priced, price
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.tree.objective import Objective
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 FEWEST_ROWS = 1024
 """Worth a worker of its own: to price a few takes as long as to price hundreds."""

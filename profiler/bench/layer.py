@@ -14,8 +14,8 @@ from trainplan.costmodel.model.params import (
     mlp_params,
     shared_expert_params,
 )
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import MEASURED_RUNTIME, LayerPoint, Point
-from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.profiler.bench.attention import DEFAULT, MATH, core_of, kernels
 from trainplan.profiler.bench.inputs.shapes import FP32_BYTES, caps
 from trainplan.profiler.bench.inputs.tensors import (

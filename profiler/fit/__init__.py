@@ -1,1 +1,1 @@
-"""Room profiler/fit."""
+"""From points to a profile: curves and their errors, stragglers, merging, coverage. Pure."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GB, GIB, TERA
-from trainplan.costmodel.comm.collectives import bus_factor
+from trainplan.costmodel.base import GB, GIB, TERA
+from trainplan.costmodel.comm import bus_factor
 from trainplan.costmodel.measured.profile import points_of
 from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,

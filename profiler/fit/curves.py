@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND, TERA
-from trainplan.costmodel.comm.collectives import bus_factor
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32, GB, MICROSECOND, TERA
+from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import ATTENTION_BACKWARD_FLOP
 from trainplan.costmodel.machine.hardware import GemmRate, element_bytes
 from trainplan.costmodel.measured.curve_residuals import (

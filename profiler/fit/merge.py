@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import CatalogError, SpecError
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.spec.evidence.profile import Point, Profile, Timing
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.costmodel.spec.sourced import Sourced

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GB, MICROSECOND, TERA
-from trainplan.costmodel.comm.collectives import bus_factor, hops_seconds
+from trainplan.costmodel.base import GB, MICROSECOND, TERA
+from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.comm.collectives import hops_seconds
 from trainplan.costmodel.machine.hardware import (
     GROUP_SIZES,
     OPERATIONS,

@@ -1,1 +1,1 @@
-"""Room profiler/host."""
+"""The machine this runs on: processor, GPUs, clocks, and whether it still runs as it did."""

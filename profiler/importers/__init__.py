@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.base.errors import SpecError, unknown_name
+from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.profiler.importers import aceso, galvatron, metis, nccl_tests, sailor, simumax

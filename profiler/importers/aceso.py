@@ -16,10 +16,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import MICROSECOND
+from trainplan.costmodel.base import MICROSECOND, SpecError
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import EndPoint, Failure, LayerPoint, Profile
-from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.spec.training import storage_bytes
 from trainplan.profiler.importers.aceso_collectives import read_collectives
 from trainplan.profiler.importers.reading import (

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.base import GB, SpecError
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation
 from trainplan.profiler.importers.reading import (
     MEBIBYTE,

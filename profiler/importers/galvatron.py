@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     LayerPoint,

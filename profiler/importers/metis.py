@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from statistics import median
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, Profile
 from trainplan.profiler.importers.reading import (
     MILLISECOND,

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import MICROSECOND
+from trainplan.costmodel.base import MICROSECOND, SpecError
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation, Profile, Timing
 from trainplan.profiler.importers.reading import (
     Entry,

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import Origin, Timing
-from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.spec.training import Precision
 
 MILLISECOND = 1e-3

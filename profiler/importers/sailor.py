@@ -17,8 +17,7 @@ import math
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.base import GB, SpecError
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, LayerPoint, Profile
 from trainplan.profiler.importers.reading import (
     Entry,

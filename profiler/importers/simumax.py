@@ -18,8 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import MICROSECOND, TERA
+from trainplan.costmodel.base import MICROSECOND, TERA, SpecError
 from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, TypeAdapter, ValidationError, model_validator
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.evidence.profile import Failure, Flag, Host, Point, Software, Timing

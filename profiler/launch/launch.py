@@ -19,7 +19,7 @@ from subprocess import run as run_process
 from tempfile import TemporaryDirectory
 from time import sleep
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.watch.heartbeat import read_beats

@@ -11,7 +11,7 @@ from itertools import groupby
 from time import monotonic
 from typing import Literal
 
-from trainplan.costmodel.base.errors import PlanError, SpecError
+from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.spec.evidence.profile import Failure, Point
 from trainplan.profiler.host.canary import NOISE, Canary, State, changes
 from trainplan.profiler.host.clock import DeviceClock

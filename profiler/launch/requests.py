@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.training import LOW_PRECISION, Precision
 from trainplan.profiler.bench.layer import layer_tasks
 from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec.evidence.profile import Host
 from trainplan.profiler.host.canary import canary, crowd, slow_ranks
 from trainplan.profiler.host.clock import DeviceClock

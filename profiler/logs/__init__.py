@@ -1,1 +1,1 @@
-"""Room profiler/logs."""
+"""Step time and memory out of training logs and profiler traces."""

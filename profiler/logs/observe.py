@@ -26,8 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import GB, GIB
+from trainplan.costmodel.base import GB, GIB, SpecError
 from trainplan.profiler.logs.trace import trace_steps
 
 MEGATRON_ITERATION = re.compile(

@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 
 JOBS = {
     "gpt3-175b": ("gpt3-175b", "512x8:a100-sxm-80gb", 3072, 2048),

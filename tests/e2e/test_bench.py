@@ -5,15 +5,13 @@ from types import MappingProxyType
 import pytest
 
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import Timing
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec.model import MlaSpec
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Place, Request

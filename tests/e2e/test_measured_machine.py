@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from tests.e2e.command import plan, plan_process
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.profiler.bench.optimizer import running
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: run `make oracles`")

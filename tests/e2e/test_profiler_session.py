@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import Host
-from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
 from trainplan.profiler.journal.file import only_run

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import LLAMA, TINY, plan, plan_process, refused, with_value
-from trainplan.costmodel.spec.job import Job
-from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.costmodel.spec import Job
+from trainplan.planner.plan import plan_json
+from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.search import SearchOptions, search
 

@@ -11,9 +11,8 @@ import pytest
 
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.model.flops import model_flop_per_step
+from trainplan.costmodel.spec import Job, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.training import TrainingSpec
 
 ROOT = Path(__file__).parents[2]
 A100_FLOP_PER_SECOND = 312e12

@@ -10,7 +10,7 @@ import pytest
 from tests import examples
 from tests.budgets import Steps
 from trainplan.planner.solvers.layers import milp
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 examples.on_path("home_ground")
 

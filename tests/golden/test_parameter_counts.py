@@ -6,7 +6,7 @@ import pytest
 
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.model import params
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 HUB = "https://huggingface.co/"
 

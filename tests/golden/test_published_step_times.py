@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import explicit
 
 TOLERANCE = 0.25
 DGXC = "NVIDIA/dgxc-benchmarking"

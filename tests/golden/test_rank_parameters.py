@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.states import block_params, rank_params
 from trainplan.costmodel.pipeline.ranks import ranks_of
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.training import TrainingSpec
 
 CASES = json.loads(Path(__file__).with_name("megatron_parameters.json").read_text())["cases"]
 GPUS = 32

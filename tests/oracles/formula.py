@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 
 RECOMPUTE = {
     "none": {},

@@ -6,7 +6,7 @@ The formulas were derived on `SMALL` alone; every other shape was run once they 
 from typing import NamedTuple
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 SMALL = ModelSpec(
     name="small",

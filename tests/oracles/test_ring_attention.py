@@ -4,13 +4,11 @@ import pytest
 
 from tests.oracles.live_bytes import LiveBytes
 from tests.oracles.shapes import SMALL
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.transients import ring_columns
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.training import TrainingSpec
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 ring = pytest.importorskip("torch.distributed.tensor.experimental._context_parallel._attention")

@@ -9,14 +9,11 @@ from tests.oracles.live_bytes import LiveBytes
 from tests.oracles.shapes import DENSE, SMALL, Case, changed
 from tests.oracles.step import bf16_decoder
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import TrainingSpec
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402

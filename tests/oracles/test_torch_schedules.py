@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.schedules.dependencies import checked, op_text
 from trainplan.costmodel.schedules.program import Op, Shape

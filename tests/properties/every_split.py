@@ -6,17 +6,18 @@ from itertools import product
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import LayoutTable, objects
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, stage_specs
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
+from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.space.uneven import allows_any_split
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.bound import (
     LayerSeconds,
     RowSeconds,
@@ -17,7 +17,7 @@ from trainplan.costmodel.pipeline.bound import (
     splits_backward,
 )
 from trainplan.costmodel.runtimes import runtime, traits_of
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.step.timelines import simulate

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
+from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 
 JOBS = [
     ("llama3-8b", "2x8:h100-sxm", 64, 4096),

@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
-from trainplan.costmodel.measured.calibration import Measured, with_scalars
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.measured.calibration import with_scalars
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.scalars import NETWORK_FACTORS, Steps, fit_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.calibration import Scalars
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import search

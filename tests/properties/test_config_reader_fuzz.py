@@ -3,12 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.model import params
 from trainplan.costmodel.model.families import FAMILIES, model_from_config
 from trainplan.costmodel.model.families.decoder import DEFAULTS
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 PRESETS = {name: dict(preset_config(name)) for name in preset_names()}
 FIELDS = sorted({key for config in PRESETS.values() for key in config} | set(DEFAULTS))

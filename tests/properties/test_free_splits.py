@@ -9,11 +9,11 @@ import pytest
 
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.space.choices import legality_rules, parse_choice
+from trainplan.planner.space import legality_rules, parse_choice
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.stages.solve.tasks import SplitContext

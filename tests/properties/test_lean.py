@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.step.estimate import price
-from trainplan.planner.space.choices import legality_rules
-from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
+from trainplan.costmodel.step import price
+from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.space.policies import POLICY_COLUMNS
+from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import (
     POLICY_CLASSES,
     class_extremes,
@@ -18,7 +19,6 @@ from trainplan.planner.tree.memory_bounds import (
     states_bytes,
 )
 from trainplan.planner.tree.objective import StepTime
-from trainplan.planner.tree.pool import Pool
 from trainplan.planner.tree.tasks import PriceClasses, PricingContext
 from trainplan.planner.work.budget import Unlimited
 

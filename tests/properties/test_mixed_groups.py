@@ -9,22 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import MODELS
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
+from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
+from trainplan.costmodel.spec import Job, Layout, StageSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout, StageSpec, stage_specs
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous
-from trainplan.costmodel.step.simulate import explicit, step_seconds
+from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.step.timelines import rank_ends
-from trainplan.planner.space.choices import broken_rules, legality_rules
-from trainplan.planner.space.grid import NODE_COLUMNS, Space
+from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.grid import NODE_COLUMNS
 from trainplan.planner.stages.heterogeneous.bounds import (
     Grouped,
     may_fit,
@@ -37,7 +38,7 @@ from trainplan.planner.stages.heterogeneous.classes import (
     classes_in_groups,
 )
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, path_bound, window_bound
-from trainplan.planner.tree.pool import Pool
+from trainplan.planner.tree import Pool
 from trainplan.planner.work.budget import Unlimited
 
 RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.properties.test_search_is_exact import every_legal_layout
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.energy import energy_of
-from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs

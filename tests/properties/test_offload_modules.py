@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.layouts.table import FULL, LayoutTable, module_bits
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import FULL, module_bits
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.space.choices import legality_rules
+from trainplan.planner.space import legality_rules
 from trainplan.planner.stages.problem.in_transit import ANYWHERE, first_layers, least_in_transit
 
 ROUNDING = 1 + 1e-12

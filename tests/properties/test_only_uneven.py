@@ -5,13 +5,14 @@ import pytest
 
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.after_even import OnlyUneven
-from trainplan.planner.space.choices import legality_rules, parse_choice, rules_of_grid
+from trainplan.planner.space import legality_rules, parse_choice
+from trainplan.planner.space.choices import rules_of_grid
 from trainplan.planner.stages.solve.tasks import SplitContext
 
 CASES = {

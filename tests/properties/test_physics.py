@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.blocks import blocks, distinct_keys
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.codecs import Flag, Modules, Share
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.step import explicit, price
 
 ROUNDING = 1 + 1e-12
 CASES = {

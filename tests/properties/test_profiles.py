@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel import catalog
-from trainplan.costmodel.measured.calibration import Measured, machine_for
+from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.evidence.profile import (
     SCHEMA,
@@ -23,7 +23,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search

@@ -5,18 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space.choices import legality_rules, parse_choice
-from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
+from trainplan.planner.space import Space, legality_rules, parse_choice
+from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 
 TRAITS = runtime("megatron-lm")
 ROUNDING = 1 + 1e-9

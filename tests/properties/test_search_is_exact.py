@@ -9,25 +9,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import Steps
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import MoeSpec
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.spec import Layout, MoeSpec, RuntimeOptions
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.space.choices import (
-    broken_rules,
-    legality_rules,
-    parse_choice,
-    rules_of_grid,
-)
-from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
+from trainplan.planner.space import Space, legality_rules, parse_choice
+from trainplan.planner.space.choices import broken_rules, rules_of_grid
+from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.tree.branch_and_bound import Search
-from trainplan.planner.tree.result import Limits
+from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Unlimited
 
 JOBS = [
@@ -301,7 +295,7 @@ def test_one_branch_after_the_other_finds_the_best_of_all_and_the_next_best(
     machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
     memory, many = memory_gib * 2**30 * 0.95, parse_choice("pp=1", excluded=True)
     rules = [*rules_of_grid((many,)), *legality_rules(job)]
-    found = Search(job, machine, rules, Limits(memory, top)).run(Unlimited())
+    found = Search(job, machine, rules, SearchLimits(memory, top)).run(Unlimited())
     answers = step_seconds(job, machine, traits, found.finalists)
     table = every_legal_layout(job)
     table = table.take(table.pp > 1)

@@ -4,17 +4,13 @@ import numpy as np
 import pytest
 
 from tests.properties.every_split import on_the_clock, with_memory
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import block_costs
-from trainplan.costmodel.step.estimate import price
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
 from trainplan.planner.stages.solve.batch import ManySplits
 

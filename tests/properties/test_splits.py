@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.every_split import on_the_clock, random_splits, with_memory
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import block_costs
-from trainplan.costmodel.step.estimate import price, with_overhead, without_overhead
+from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.feasibility import allowed
-from trainplan.planner.space.grid import Space
+from trainplan.planner.space import Space
 from trainplan.planner.space.policies import POLICY_COLUMNS
 from trainplan.planner.stages.bounds.layer_capacity import (
     RankLimits,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.properties.every_split import branch, random_job, random_layouts
 from trainplan.costmodel.layouts.table import objects
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules.memory import peak_activation_bytes

@@ -11,22 +11,25 @@ from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.render.parts.text import layout_line
 from trainplan.costmodel.axes import AXES, Apart, Held, Tried
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import FIELDS
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.codecs import Count, Flag, Modules, Names, Share
-from trainplan.costmodel.spec.layout import Layout, OffloadSpec, split
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
+from trainplan.costmodel.step import price
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.plan import Infeasible
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
-from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space.choices import broken_rules, parse_choice
-from trainplan.planner.space.grid import FIRST_KNOWN, SKELETON_COLUMNS, Space
-from trainplan.planner.space.outside_grid import untried
+from trainplan.planner.space import Space, parse_choice
+from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.grid import FIRST_KNOWN, SKELETON_COLUMNS
+from trainplan.planner.space.outside_grid import values_outside_grid
 from trainplan.planner.space.policies import POLICY_COLUMNS
 
 
@@ -58,7 +61,7 @@ SAMPLES = {
     "recompute_method": Sample(on={"recompute_method": "block"}, same={**UNIFORM, "pp": 2}),
     "recompute_num_layers": Sample(on={"recompute_num_layers": 3}, same=UNIFORM),
     "offload.optimizer": Sample(on={"offload": OffloadSpec(optimizer=0.5)}, same={"dp": 2}),
-    "stages": Sample(on={"stages": split((2, 4))}, same={"pp": 2}),
+    "stages": Sample(on={"stages": stage_specs((2, 4))}, same={"pp": 2}),
 }
 """Where a value alone makes no layout; else it is varied beside four replicas."""
 
@@ -155,7 +158,7 @@ def test_an_axis_is_fixed_and_excluded(axis, job_for):
         choice = parse_choice(f"{axis.option}={text}", excluded=excluded)
         refused = choice.rule().broken(job, table).tolist()
         assert refused == [one == excluded for one in same]
-    for sentence in untried(Space(job), [replace(choice, excluded=False)]):
+    for sentence in values_outside_grid(Space(job), [replace(choice, excluded=False)]):
         assert sentence.startswith(f"--fix {axis.option}=")
 
 
@@ -197,7 +200,7 @@ def test_a_search_says_that_it_holds_an_axis(axis, job_for):
     choice = parse_choice(f"{axis.option}={axis.text(on)}", excluded=False)
     answer = search(job_for(model, on), SearchOptions(fix=(choice,)))
     assert isinstance(answer, Infeasible)
-    [sentence] = answer.untried
+    [sentence] = answer.values_outside_grid
     assert sentence == (
         f"--fix {axis.option}={axis.text(on)}: the search tries {axis.codec.text(axis.off)} only"
     )

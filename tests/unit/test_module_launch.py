@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import TINY, plan
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Layout
 from trainplan.planner.exporters import (
     ConfigFile,
     EnvironmentVariable,

@@ -9,7 +9,8 @@ from trainplan.costmodel.blocks.attention.core import attention_part
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.blocks.feed_forward.moe import moe_part
 from trainplan.costmodel.blocks.parts import shapes
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.compute import (
     Product,
     elementwise_seconds,
@@ -18,10 +19,9 @@ from trainplan.costmodel.machine.compute import (
     product_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import Layout
 
 H100 = machine_of(parse_cluster("1x8:h100-sxm"), "bf16")
 ONE = np.ones(1)

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.axes.grid import divisors
-from trainplan.planner.space.grid import Space
+from trainplan.planner.space import Space
 
 
 def layers(job, count):

@@ -5,16 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.comm.collectives import collective_seconds
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.compute import optimizer_bytes_per_second
-from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.step.estimate import sent_bytes, with_overhead
 from trainplan.costmodel.traffic.data_parallel import (
     offload_seconds,

@@ -8,8 +8,8 @@ import pytest
 from trainplan.costmodel.blocks.attention.core import core_bytes, saved_bytes
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import backward_bytes
 from trainplan.costmodel.memory.states import RankParams, block_params
 from trainplan.costmodel.memory.transients import (
@@ -20,7 +20,7 @@ from trainplan.costmodel.memory.transients import (
 )
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Layout
 
 TOKENS = np.array([2048.0])
 

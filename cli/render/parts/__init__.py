@@ -1,1 +1,1 @@
-"""Room cli/render/parts."""
+"""Parts of a page: grids, bars, headlines, words for layouts and terms."""

@@ -19,8 +19,8 @@ from trainplan.cli.render.parts.text import (
 )
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.plan.plan import Candidate, Plan
+from trainplan.costmodel.spec import Layout
+from trainplan.planner.plan import Candidate, Plan
 
 
 def _any(claim: Callable[[Layout], bool]) -> Callable[[Plan], bool]:

@@ -17,10 +17,10 @@ from trainplan.cli.render.parts.text import (
     usual_schedule,
     zero_text,
 )
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.step.simulate import Estimate, Memory
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.spec import Layout, ModelSpec
+from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.step.simulate import Memory
 from trainplan.planner.questions.compare import FieldDifference, TermDifference
 
 BAR_WIDTH = 16

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from trainplan.cli.render.parts.text import plural
 from trainplan.costmodel.pipeline.node_groups import rank_groups
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Layout
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 
 def groups_part(job: Job, layout: Layout) -> Iterator[RenderableType]:

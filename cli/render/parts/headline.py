@@ -19,10 +19,9 @@ from trainplan.cli.render.parts.text import (
 )
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import Estimate, Memory
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.step.simulate import Memory
 
 
 def headline(job: Job, layout: Layout, estimate: Estimate, *after: str) -> Text:

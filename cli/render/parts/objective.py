@@ -12,7 +12,7 @@ from trainplan.cli.render.parts.text import gib, percent, plural, seconds
 from trainplan.costmodel.base.units import long_unit
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.money import run_steps
-from trainplan.planner.plan.plan import Plan
+from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Target, Tried
 
 SHOWN_SIZES = 6

@@ -7,7 +7,7 @@ from math import ceil
 from trainplan.cli.render.parts.text import percent, seconds_like
 from trainplan.cli.terminal.text import WIDTH
 from trainplan.costmodel.spec.links import Placement
-from trainplan.planner.plan.plan import Plan
+from trainplan.planner.plan import Plan
 
 MORE = " ..., see `placement` of the plan"
 

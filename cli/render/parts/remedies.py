@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from trainplan.cli.render.parts.differences import change_text, field_json
 from trainplan.cli.render.parts.grid import Column, grid
 from trainplan.cli.render.parts.text import gib, seconds_like
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Layout
 from trainplan.planner.questions.compare import Side
 from trainplan.planner.questions.remedies import Remedy
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from trainplan.cli.render.parts.grid import Column, bar, grid
 from trainplan.cli.render.parts.text import percent, seconds_like
-from trainplan.costmodel.step.simulate import Estimate
+from trainplan.costmodel.step import Estimate
 
 LABELS = {
     "gemm": "matrix products",

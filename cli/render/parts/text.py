@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.codecs import stages_text
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import ModelSpec
 
 DOT = " · "
 NEVER = "-"

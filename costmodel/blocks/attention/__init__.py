@@ -1,1 +1,1 @@
-"""Room costmodel/blocks/attention."""
+"""Attention of one layer: projections, core, context parallelism, key-value heads, latent form."""

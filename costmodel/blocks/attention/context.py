@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.parts import Shapes
-from trainplan.costmodel.comm.collectives import collective_seconds
-from trainplan.costmodel.comm.topology import Group, group, link_speed
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.comm.topology import Group, link_speed
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.machine.compute import ForwardBackward, elementwise_seconds
 from trainplan.costmodel.model.params import query_columns, value_columns
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.options import ContextExchange
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP8
+from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
 from trainplan.costmodel.blocks.attention.key_values import (
     kept_key_value_width,
@@ -18,7 +18,7 @@ from trainplan.costmodel.blocks.attention.latent import attention_exchange
 from trainplan.costmodel.blocks.operations import rotation_operations, separates_rotation
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import layer_norms_extra_bytes, query_key_norm_bytes
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,
@@ -28,7 +28,7 @@ from trainplan.costmodel.machine.compute import (
     unfused_attention_seconds,
 )
 from trainplan.costmodel.model.params import query_columns, value_columns, window_span
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 RESIDUAL_PASSES = 10
 """Elements moved per token and hidden unit by two norms and two residual additions, fused.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import Shapes
-from trainplan.costmodel.comm.collectives import collective_seconds
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.machine.compute import ForwardBackward, elementwise_seconds
 from trainplan.costmodel.model.params import query_columns
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 COPY_PASSES = 2
 """Elements moved for each gathered one, either way: it is read and written where its columns come

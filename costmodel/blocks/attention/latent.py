@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.comm import group
 from trainplan.costmodel.comm.collectives import Collective, collective
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import ForwardBackward, sum_columns
 
 

@@ -1,1 +1,1 @@
-"""Room costmodel/blocks/feed_forward."""
+"""The feed-forward part of one layer: dense MLP, and experts with their router and dispatch."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import activation_tensors
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.operations import (
     clamp_operations,
@@ -15,13 +15,9 @@ from trainplan.costmodel.blocks.operations import (
 )
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import activation_tensors
-from trainplan.costmodel.comm.collectives import (
-    bus_factor,
-    collective_seconds,
-    fit_column,
-)
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.comm import bus_factor, collective_seconds, group
+from trainplan.costmodel.comm.collectives import fit_column
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,
@@ -31,7 +27,7 @@ from trainplan.costmodel.machine.compute import (
     sum_columns,
 )
 from trainplan.costmodel.machine.hardware import OPERATIONS, GemmRate
-from trainplan.costmodel.spec.model import MoeSpec
+from trainplan.costmodel.spec import MoeSpec
 
 ROUTER_KERNELS = 8
 """Small kernels of router and top-k. Source: trace of a Megatron Core MoE layer."""

@@ -12,9 +12,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import cast
 
-from trainplan.costmodel.base.errors import unknown_name
+from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 SUFFIX = ".json"
 

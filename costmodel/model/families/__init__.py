@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.base.validation_errors import shown
 from trainplan.costmodel.model.families.deepseek_v2 import deepseek_v2
 from trainplan.costmodel.model.families.deepseek_v3 import deepseek_v3
@@ -32,7 +32,7 @@ from trainplan.costmodel.model.families.qwen3 import qwen3
 from trainplan.costmodel.model.families.qwen3_moe import qwen3_moe
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.refusals import refusal
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
     "deepseek_v2": deepseek_v2,

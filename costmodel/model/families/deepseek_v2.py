@@ -5,11 +5,12 @@ Source: transformers `DeepseekV2Config`, `modeling_deepseek_v2.py`; arXiv:2405.0
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.model import MlaSpec
 
 DEFAULTS = {
     **COMMON,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.model.families.deepseek_v2 import BALANCED_WITHOUT_LOSS, deepseek_v2
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {
     "scoring_func": "sigmoid",

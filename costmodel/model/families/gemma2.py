@@ -9,7 +9,7 @@ from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import activation, decoder
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.windows import every_other_layer, sliding_layers
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {
     **COMMON,

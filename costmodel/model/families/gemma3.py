@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainplan.costmodel.model.families.gemma2 import DEFAULTS as GEMMA2
 from trainplan.costmodel.model.families.gemma2 import gemma
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {
     **GEMMA2,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {
     "attention_bias": True,

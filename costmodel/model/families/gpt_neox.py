@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainplan.costmodel.model.families.decoder import activation, head_dim
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.rope import rotary
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {
     "hidden_act": "gelu",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.windows import sliding_layers
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 WINDOW_DEFAULTS = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
 DEFAULTS = {**WINDOW_DEFAULTS, "head_dim": None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint, shown
 
 LARGEST_NUMBER = 10**12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from trainplan.costmodel.base.errors import UnsupportedError, unknown_name
+from trainplan.costmodel.base import UnsupportedError, unknown_name
 
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "has state-space layers": (

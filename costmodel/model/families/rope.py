@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec.model import RopeScaling
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.model.families.reader import HfConfig
 
 SLIDING, FULL = "sliding_attention", "full_attention"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.runtimes.traits.stated import stated_or
-from trainplan.costmodel.spec.options import ContextExchange, Dispatcher, RuntimeOptions
+from trainplan.costmodel.spec import RuntimeOptions
+from trainplan.costmodel.spec.options import ContextExchange, Dispatcher
 
 
 @dataclass(frozen=True, slots=True)

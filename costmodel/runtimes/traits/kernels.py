@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainplan.costmodel.runtimes.traits.stated import stated_or
-from trainplan.costmodel.spec.options import Attention, CrossEntropy, Graph, RuntimeOptions
+from trainplan.costmodel.spec import RuntimeOptions
+from trainplan.costmodel.spec.options import Attention, CrossEntropy, Graph
 
 AttentionKernel = Literal["flash", "flash2", "unfused"]
 

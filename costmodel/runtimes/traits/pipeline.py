@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, IntColumn
+from trainplan.costmodel.layouts import BoolColumn, IntColumn
 from trainplan.costmodel.spec.layout import Schedule
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 
 def no_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS, Fetches
 from trainplan.costmodel.runtimes.traits.stated import stated_or
-from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec import RuntimeOptions
 
 
 @dataclass(frozen=True, slots=True)

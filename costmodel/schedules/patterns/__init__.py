@@ -1,1 +1,1 @@
-"""Room costmodel/schedules/patterns."""
+"""Building blocks of programs: orders of passes that several schedules share."""

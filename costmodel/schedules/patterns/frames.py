@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program, Shape
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, IntColumn
+from trainplan.costmodel.layouts import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.v_frames import (

@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, RowRanks, RowStages
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import RowRanks, RowStages
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
 from trainplan.costmodel.schedules.program import Op, Program
 

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, RowRanks
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import RowRanks
 from trainplan.costmodel.schedules import SCHEDULES, program
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, OpStagePasses
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.layouts.table import OpStagePasses
 from trainplan.costmodel.schedules.timeline.release_times import (
     AFTER,
     BACKWARD,

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, OpStagePasses
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import OpStagePasses
 
 FloatMatrix = NDArray[np.float64]
 BEFORE, FORWARD, BACKWARD, AFTER = range(4)

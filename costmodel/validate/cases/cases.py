@@ -9,16 +9,15 @@ from typing import Literal, TypeVar
 from pydantic import ValidationError
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.traits import Recipe
-from trainplan.costmodel.spec.cluster import ClusterSpec, NodeGroup
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, MoeSpec, TrainingSpec
+from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunLayout, RunModel
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, Layout
-from trainplan.costmodel.spec.model import MlaSpec, ModelSpec, MoeSpec
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES
+from trainplan.costmodel.spec.model import MlaSpec
 from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.network import nic_of
 from trainplan.costmodel.validate.cases.options import options_of

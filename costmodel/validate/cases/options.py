@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.spec import RuntimeOptions
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.options import Graph, RuntimeOptions
+from trainplan.costmodel.spec.options import Graph
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 from trainplan.costmodel.validate.cases.unstated import drops_out, moment_dtype, offloaded_layers
 

@@ -6,8 +6,9 @@ import re
 
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.traits import Recipe
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel
-from trainplan.costmodel.spec.model import Activation, ModelSpec, RopeScaling
+from trainplan.costmodel.spec.model import Activation, RopeScaling
 from trainplan.costmodel.spec.options import StateType
 
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")

@@ -6,9 +6,8 @@ Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
     EntryPoint,
     LaunchConfig,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import EnvironmentVariable
 from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 

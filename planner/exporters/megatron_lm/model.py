@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron_lm_features import all_linear_biased, unsupported_feature
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
 from trainplan.planner.exporters.config import Argument, option, switch
 
 DROPOUT = 0.1

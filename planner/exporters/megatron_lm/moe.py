@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import MoeSpec
+from trainplan.costmodel.spec import Job, MoeSpec
 from trainplan.costmodel.spec.options import Dispatcher
 from trainplan.planner.exporters.config import Argument, option, switch
 

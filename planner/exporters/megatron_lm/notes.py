@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.planner.exporters.megatron_lm.layout import context_exchange
 from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 from trainplan.planner.exporters.megatron_lm.rope import rope_notes

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import Argument, option, switch
 
 FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}

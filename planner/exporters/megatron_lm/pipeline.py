@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.planner.exporters.config import Argument, option
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.spec.training import Precision, TrainingSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.spec import TrainingSpec
+from trainplan.costmodel.spec.training import Precision
 from trainplan.planner.exporters.config import Argument, option, switch
 
 BF16 = switch("precision", "--bf16")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.spec.model import ModelSpec, RopeScaling
+from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.model import RopeScaling
 from trainplan.planner.exporters.config import Argument, option, switch
 
 YARN_LENGTH, YARN_BETA_FAST, YARN_BETA_SLOW = 4096, 32.0, 1.0

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import Argument, UserVariable, option, switch
 from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 

@@ -1,1 +1,1 @@
-"""Room planner/questions/changes."""
+"""A question with one thing changed: options, sizes, neighbours, what would make it feasible."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.measured import machine_for
 from trainplan.planner.goals.context import UntilFeasible
 from trainplan.planner.questions.changes.variations import (
     Case,
@@ -19,12 +19,12 @@ from trainplan.planner.questions.changes.variations import (
     without_choice,
     without_margin,
 )
-from trainplan.planner.space.choices import Choice, legality_rules, rules_of_grid
-from trainplan.planner.space.grid import Space
+from trainplan.planner.space import Choice, Space, legality_rules
+from trainplan.planner.space.choices import rules_of_grid
 from trainplan.planner.space.outside_grid import values_outside_grid
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits
-from trainplan.planner.work.budget import Budget
+from trainplan.planner.work import Budget
 
 Relaxations = tuple[tuple[str, ...], ...]
 """Sets of changes, each change as a sentence."""

@@ -8,15 +8,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from trainplan.costmodel.axes.grid import divisors, micro_batch_sizes
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Offload
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.simulate import explicit
-from trainplan.planner.plan.plan import Candidate
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import explicit, price
+from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.space.choices import broken_rules
 

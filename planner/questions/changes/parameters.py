@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar, get_args
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import PlanError, SpecError
+from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.spec.cluster import MOST_GPUS
 from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
 from trainplan.planner.questions.changes.variations import (
@@ -23,7 +23,7 @@ from trainplan.planner.questions.changes.variations import (
     with_precision,
     with_sequence,
 )
-from trainplan.planner.space.choices import Choice, parse_choice
+from trainplan.planner.space import Choice, parse_choice
 
 MOST_VALUES = 64
 """Values of one knob."""

@@ -1,1 +1,1 @@
-"""Room planner/solvers/layers."""
+"""Layers to stages as an integer program with a bound: `assignment` states it, `milp` solves it."""

@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
-from trainplan.planner.work.budget import Deadline
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.planner.work import Deadline
 
 Counts = NDArray[np.int64]
 """Layers of each stage run in each way; shape (stage, way)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
 
 ROUNDING = 1e-9

@@ -16,11 +16,11 @@ from itertools import groupby
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.planner.solvers.layers.assignment import Assigned, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.feasibility import ROUNDING, allowed, limits, reach
 from trainplan.planner.solvers.linear import Program, Terms
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 USUAL = 1000.0
 """The objective of an ordinary answer after scaling: 1e9 times the tolerance of the solver."""

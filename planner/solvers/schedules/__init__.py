@@ -1,1 +1,1 @@
-"""Room planner/solvers/schedules."""
+"""Orders of passes: priority rules, cyclic schedules, then a constraint program with its bound."""

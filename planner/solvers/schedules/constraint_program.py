@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.schedules.patterns.stage_line import FORWARD, KINDS, OPS, WEIGHT, Order
 from trainplan.costmodel.schedules.program import Pass, Program
 from trainplan.planner.solvers.schedules.instance import WORKERS, Instance
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -19,7 +19,7 @@ from trainplan.costmodel.schedules.patterns.stage_line import FORWARD, KINDS, OP
 from trainplan.costmodel.schedules.program import Pass
 from trainplan.planner.solvers.schedules.bounds import residence
 from trainplan.planner.solvers.schedules.instance import WORKERS, Instance
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -12,7 +12,7 @@ from math import ceil, inf
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.patterns.justification import justified
 from trainplan.costmodel.schedules.patterns.stage_line import KINDS
@@ -26,7 +26,7 @@ from trainplan.planner.solvers.schedules.cyclic import steady_states, unrolled
 from trainplan.planner.solvers.schedules.instance import Instance, Problem, instance
 from trainplan.planner.solvers.schedules.list_scheduling import list_schedule, priority_rules
 from trainplan.planner.solvers.schedules.units import in_positive_units, in_units
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 __all__ = ["Problem", "Synthesis", "synthesise"]
 RULES_SHARE = 0.2

@@ -7,23 +7,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    KindRankRows,
-    RankRows,
-    distinct,
-)
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, KindRankRows, RankRows
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import most_held
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed
 from trainplan.costmodel.schedules.timeline.cycles import named_program
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import (
     DENSE,
     EMBEDDING,
@@ -33,7 +26,6 @@ from trainplan.costmodel.step.block_costs import (
     layer_counts,
     usual_layers,
 )
-from trainplan.costmodel.step.estimate import Priced
 from trainplan.planner.stages.problem.in_transit import ANYWHERE, least_in_transit
 from trainplan.planner.stages.problem.problem import fullest_moment
 

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntRankChunks, StageRows
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.layouts.table import IntRankChunks, StageRows
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds

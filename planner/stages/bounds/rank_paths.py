@@ -11,11 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import (
     FULL,
     UNIFORM,
-    FloatColumn,
-    IntColumn,
     IntRankChunks,
     KindRankRows,
     PathRows,
@@ -26,9 +25,9 @@ from trainplan.costmodel.layouts.table import (
 )
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
-from trainplan.costmodel.step.estimate import Priced
 from trainplan.planner.stages.bounds.layer_capacity import Layers
 from trainplan.planner.stages.problem.problem import chord_of_min
 

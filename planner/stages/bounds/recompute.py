@@ -10,23 +10,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import (
+from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
     IntColumn,
     LayoutTable,
-    objects,
+    layers_per_stage,
 )
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.program import IntMatrix, placed
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.spec import Job, StageSpec
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs, layer_counts
-from trainplan.costmodel.step.estimate import Priced, price
 from trainplan.planner.stages.problem.memory import that_matter
 
 NEVER = -1

@@ -12,24 +12,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    IntRankChunks,
-    LayoutTable,
-    RankRows,
-    StageRows,
-    distinct,
-)
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, IntRankChunks, RankRows, StageRows
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,
     HEAD,
@@ -38,7 +29,7 @@ from trainplan.costmodel.step.block_costs import (
     layer_counts,
     usual_layers,
 )
-from trainplan.costmodel.step.estimate import Priced, with_overhead
+from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.traffic.data_parallel import step_traffic
 from trainplan.costmodel.traffic.overlap import gather_overlap, reduction_overlap
 from trainplan.planner.stages.bounds.layer_capacity import (

@@ -1,1 +1,1 @@
-"""Room planner/stages/heterogeneous."""
+"""Splits of layers where pipeline ranks live in unlike node groups."""

@@ -16,27 +16,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from trainplan.costmodel.layouts.table import (
     FULL,
     UNIFORM,
-    BoolColumn,
-    FloatColumn,
     GroupKindRows,
-    IntColumn,
     IntRankChunks,
-    LayoutTable,
     RankRows,
     RowBoundaries,
-    distinct,
 )
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.pipeline.node_groups import group_jobs
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,
     HEAD,
@@ -46,7 +43,7 @@ from trainplan.costmodel.step.block_costs import (
     layer_counts,
     usual_layers,
 )
-from trainplan.costmodel.step.estimate import Priced, price, with_overhead, without_overhead
+from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.planner.stages.bounds.layer_capacity import Layers, RankLimits, most_layers
 

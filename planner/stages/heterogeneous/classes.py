@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import FULL, LayoutTable
-from trainplan.planner.space.grid import Space
+from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts.table import FULL
+from trainplan.planner.space import Space
 from trainplan.planner.stages.heterogeneous.bounds import Grouped, steady_bound
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, path_bound, window_bound
+from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import class_extremes, most_offload
-from trainplan.planner.tree.pool import Pool
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 ROWS_AT_ONCE = 2_048
 """Skeletons priced together: as many as `work.partition.PRICED_AT_ONCE`, in several classes."""

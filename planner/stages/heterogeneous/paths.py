@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn, IntRankChunks, PathStages
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import IntRankChunks, PathStages
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds

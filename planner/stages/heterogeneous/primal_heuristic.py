@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.planner.space.grid import RuleFilter, memory_policies, skeletons
 from trainplan.planner.space.policies import with_offload
 from trainplan.planner.space.uneven import recompute_allows_any_split
@@ -20,7 +20,7 @@ from trainplan.planner.stages.heterogeneous.splits import HeterogeneousSplits
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, window_bound
 from trainplan.planner.tree.memory_bounds import class_extremes
 from trainplan.planner.tree.pool import first_of_each
-from trainplan.planner.work.budget import Budget
+from trainplan.planner.work import Budget
 from trainplan.planner.work.partition import parts_of
 
 NODES_SORTED, FIRST_NODES = 512, 32

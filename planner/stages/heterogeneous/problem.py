@@ -12,23 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import (
-    FloatColumn,
-    IntColumn,
-    IntSplitStages,
-    LayoutTable,
-    StageKinds,
-    objects,
-)
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, layers_per_stage
+from trainplan.costmodel.layouts.table import IntSplitStages, StageKinds, objects
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.pipeline.node_groups import group_jobs
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import StageSpec
+from trainplan.costmodel.spec import Job, StageSpec
 from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound

@@ -18,12 +18,12 @@ from itertools import permutations
 import numpy as np
 
 from trainplan.costmodel.axes.pp import stages_hold_layers
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec.job import Job
-from trainplan.planner.space.grid import Space, nodes, skeletons
+from trainplan.costmodel.spec import Job
+from trainplan.planner.space import Space
+from trainplan.planner.space.grid import nodes, skeletons
 from trainplan.planner.space.policies import with_offload
 from trainplan.planner.space.uneven import recompute_allows_any_split
 from trainplan.planner.stages.heterogeneous.bounds import steady_bound, throughput_bound
@@ -36,9 +36,9 @@ from trainplan.planner.stages.heterogeneous.classes import (
 from trainplan.planner.stages.heterogeneous.primal_heuristic import PrimalHeuristic
 from trainplan.planner.stages.heterogeneous.splits import HeterogeneousSplits
 from trainplan.planner.stages.heterogeneous.windows import path_bound, window_bound
+from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import MemoryFilter, policies_of
-from trainplan.planner.tree.pool import Pool
-from trainplan.planner.work.budget import Budget
+from trainplan.planner.work import Budget
 from trainplan.planner.work.partition import parts_of
 
 NODES_AT_ONCE, SKELETONS_AT_ONCE, CLASSES_AT_ONCE, EXPANDED_AT_ONCE = 256, 512, 128, 64

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable, objects
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.pipeline.node_groups import rank_groups
 from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.block_costs import usual_layers
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import Counts
 from trainplan.planner.solvers.layers.feasibility import limits
 from trainplan.planner.solvers.layers.milp import solve
-from trainplan.planner.space.grid import Space
+from trainplan.planner.space import Space
 from trainplan.planner.space.uneven import allows_any_split
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.heterogeneous.bounds import Grouped, layer_capacity
@@ -28,7 +28,7 @@ from trainplan.planner.stages.heterogeneous.problem import (
 )
 from trainplan.planner.stages.heterogeneous.windows import Pace, SplitLimits, update_seconds
 from trainplan.planner.stages.solve.windows import stages_of
-from trainplan.planner.work.budget import Budget
+from trainplan.planner.work import Budget
 
 MOST_PROPOSALS = 4
 """Splits of one layout that the master proposes; beyond them its bound stays in the proof."""

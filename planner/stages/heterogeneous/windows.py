@@ -12,13 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    IntSplitRanks,
-    RankRows,
-)
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import IntSplitRanks, RankRows
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.block_costs import (

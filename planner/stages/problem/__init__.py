@@ -1,1 +1,1 @@
-"""Room planner/stages/problem."""
+"""One layout whose layers are not split yet: all that no split of them changes."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import IntColumn, IntRankChunks
+from trainplan.costmodel.layouts import IntColumn
+from trainplan.costmodel.layouts.table import IntRankChunks
 from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 ANYWHERE = 1 << 30
 """Layers of the smaller kind may lie behind any stage."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.planner.stages.problem.problem import StageProblem
 
 

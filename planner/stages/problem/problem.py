@@ -7,21 +7,23 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
+from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
     IntColumn,
+    LayoutTable,
+    layers_per_stage,
+)
+from trainplan.costmodel.layouts.table import (
+    FULL,
+    UNIFORM,
     IntRankChunks,
     IntSplitStages,
     IntStageKinds,
-    LayoutTable,
     RankKinds,
     RankLayers,
 )
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.pipeline.bound import table_sum_seconds
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -30,8 +32,9 @@ from trainplan.costmodel.schedules.memory import held_along
 from trainplan.costmodel.schedules.program import EQUAL, placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.schedules.timeline.cycles import named_program
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import (
     DENSE,
     EMBEDDING,
@@ -42,7 +45,6 @@ from trainplan.costmodel.step.block_costs import (
     BlockCosts,
     block_costs,
 )
-from trainplan.costmodel.step.estimate import Priced, price
 from trainplan.planner.stages.problem.in_transit import first_layers, least_in_transit
 from trainplan.planner.stages.problem.traffic import ends_held, least_tails, traffic_seconds
 

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    FloatColumn,
-    IntColumn,
-    IntRankChunks,
-    LayoutTable,
-    RankKinds,
-    RankRows,
-)
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import IntRankChunks, RankKinds, RankRows
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts
 from trainplan.costmodel.traffic.data_parallel import step_traffic_seconds
 

@@ -1,1 +1,1 @@
-"""Room planner/stages/solve."""
+"""The best split of one layout: a master problem proposes, a simulation disposes."""

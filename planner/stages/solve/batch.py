@@ -7,15 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    IntSplitStages,
-    RankKinds,
-    SplitRanks,
-    SplitStageKinds,
-)
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import IntSplitStages, RankKinds, SplitRanks, SplitStageKinds
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import DENSE, KINDS, MOE

@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BoolColumn, FloatColumn, LayoutTable, objects
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec.layout import StageSpec, stage_specs
-from trainplan.costmodel.step.estimate import price, with_overhead, without_overhead
+from trainplan.costmodel.spec import StageSpec
+from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.step import price
+from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.timelines import simulate, virtual_stage_seconds
 from trainplan.planner.solvers.layers.assignment import Counts
 from trainplan.planner.solvers.layers.milp import solve
@@ -36,7 +39,7 @@ from trainplan.planner.stages.solve.windows import (
     stages_of,
     windows,
 )
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 FEW = 2048
 """Splits that are looked at one by one even where it is enough that none is very fast."""

@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntSplitRanks, IntSplitStages
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.layouts.table import IntSplitRanks, IntSplitStages
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.planner.stages.problem.problem import StageProblem

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import BLOCK, FULL, NONE, IntColumn, LayoutTable, objects
+from trainplan.costmodel.layouts import IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import BLOCK, FULL, NONE, objects
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec.layout import StageSpec
+from trainplan.costmodel.spec import StageSpec
 from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
@@ -27,7 +28,7 @@ from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.best_split import simulate_stages
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 MOST_PROGRAMS = 20
 """Integer programs for one layout; its bound stays open where they do not settle it."""

@@ -8,19 +8,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, FloatColumn, LayoutTable
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import FULL, UNIFORM
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
-from trainplan.costmodel.step.estimate import Priced, price, without_overhead
+from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits
 from trainplan.planner.stages.bounds.path_pool import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.best_split import SplitResult, best_split
 from trainplan.planner.tree.memory_bounds import time_minimal
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    IntSplitRanks,
-    IntSplitStages,
-    PathStageKinds,
-)
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import IntSplitRanks, IntSplitStages, PathStageKinds
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import IntMatrix, placed
 from trainplan.costmodel.schedules.timeline.critical_path import Paths

@@ -1,1 +1,1 @@
-"""Room profiler/bench/layers."""
+"""Layers in torch, as they are measured: attention and MLP, experts, norms."""

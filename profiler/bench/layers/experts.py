@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
 from trainplan.profiler.bench.gemm import grouped_product
 from trainplan.profiler.bench.layers.modules import Linear, Mlp, Sharding, Weights, activate
 

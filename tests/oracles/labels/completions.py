@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.table import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import Coefficients, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.feasibility import limits, reach
-from trainplan.planner.work.budget import Deadline
+from trainplan.planner.work import Deadline
 
 Tails = NDArray[np.float64]
 """The least a price can still add; shape (price, stage to fill next, layers placed before it)."""

@@ -8,10 +8,9 @@ import pytest
 
 from trainplan.cli.main import plan
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.planner.plan.plan import Plan, plan_json
+from trainplan.planner.plan import Plan, plan_json
 from trainplan.planner.questions.search import search
 
 ROOT = Path(__file__).parents[3]

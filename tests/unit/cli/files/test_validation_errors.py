@@ -13,8 +13,8 @@ from tests.e2e.command import TINY, plan, refused, with_value
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.files.documents import read_document
 from trainplan.costmodel.base.validation_errors import Complaint, complaints, first_complaint
+from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.cluster import ClusterSpec
 
 CLUSTER = {
     "groups": [

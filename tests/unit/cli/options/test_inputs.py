@@ -11,10 +11,11 @@ from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.parameters import day_count, token_count
 from trainplan.cli.render.parts.terms import LABELS
 from trainplan.cli.render.parts.text import SHORT_MODULES, recompute_text
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog.models import preset, preset_config
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, Layout, OffloadSpec
+from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, OffloadSpec
 from trainplan.costmodel.step.simulate import Terms
 
 CLUSTER = parse_cluster("8x8:h100-sxm")

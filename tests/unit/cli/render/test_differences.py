@@ -4,7 +4,8 @@ import pytest
 
 from trainplan.cli.render.parts.differences import SAME, change_text, gain, signed
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.layout import Layout, stage_specs
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.layout import stage_specs
 
 DENSE = preset("llama3-8b")
 

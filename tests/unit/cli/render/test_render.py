@@ -10,9 +10,11 @@ from trainplan.cli.render.parts.alternatives import legend
 from trainplan.cli.render.parts.memory_bar import MOST_ROWS, memory_table
 from trainplan.cli.render.parts.text import gib, parameters, plural, seconds, seconds_like, tokens
 from trainplan.cli.render.plan import certificate_text
-from trainplan.costmodel.base.units import GIB, long_unit
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.base.units import long_unit
 from trainplan.costmodel.step.simulate import Memory, RankMemory
-from trainplan.planner.plan.plan import Infeasible, Plan, UnevenStages
+from trainplan.planner.plan import Infeasible, Plan
+from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.questions.search import SearchOptions, search
 
 

@@ -15,12 +15,12 @@ import pytest
 from tests.budgets import Steps
 from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.planner.plan.plan import plan_json
+from trainplan.planner.plan import plan_json
 from trainplan.planner.questions.changes.parameters import parse_varied
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.questions.sweep import sweep
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.comm.collectives import collective_rate, collective_seconds
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.comm.collectives import collective_rate
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.step import explicit
 from trainplan.planner.exporters.megatron_lm import export_megatron_lm
 
 NODES = "4x8:h100-sxm"

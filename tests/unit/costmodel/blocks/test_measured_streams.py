@@ -7,7 +7,8 @@ import pytest
 
 from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
 from trainplan.costmodel.catalog import gpu
-from trainplan.costmodel.measured.calibration import Measured
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     Origin,
@@ -15,7 +16,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.costmodel.spec.layout import Layout
 from trainplan.planner.questions.search import estimate
 from trainplan.profiler.fit.points import fitted
 from trainplan.profiler.importers import ImportRequest, import_profile

@@ -3,13 +3,12 @@
 import pytest
 
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.compute import streaming_bytes_per_second
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.model import RopeScaling
-from trainplan.costmodel.spec.options import RuntimeOptions
 from trainplan.costmodel.validate.cases.unstated import as_published
 
 TABLE = LayoutTable.of([Layout(ep=8, dp=8)])

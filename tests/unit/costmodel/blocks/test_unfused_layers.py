@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.compute import (
     Product,
     elementwise_seconds,
@@ -12,10 +12,9 @@ from trainplan.costmodel.machine.compute import (
     streaming_bytes_per_second,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 
 TABLE = LayoutTable.of([Layout(tp=tp) for tp in (1, 2, 4)])
 BIASES = {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True}

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.comm.collectives import collective_seconds
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.estimate import message_seconds_of, p2p_seconds, price
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import explicit, price
+from trainplan.costmodel.step.estimate import message_seconds_of, p2p_seconds
 from trainplan.costmodel.step.timelines import busy_with_messages, simulate, virtual_stage_seconds
 from trainplan.planner.questions.simulate import simulate as drawn
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog import gpu
-from trainplan.costmodel.measured.calibration import Measured, agreed, machine_for, profile_digest
+from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.measured.calibration import agreed, profile_digest
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.profile import measured_machine
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.profile import Origin, ProductPoint, Profile, Timing
-from trainplan.costmodel.spec.layout import Layout
 from trainplan.planner.questions.search import estimate, notes
 from trainplan.profiler.fit.points import fitted
 

@@ -5,23 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
-from trainplan.costmodel.measured.calibration import (
-    Measured,
-    calibrated,
-    calibration_notes,
-    machine_for,
-    with_scalars,
-)
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.measured.calibration import calibrated, calibration_notes, with_scalars
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.scalars import INTER_NODE, Steps, fit_of, identified_by
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec
+from trainplan.costmodel.spec import ClusterSpec, Layout
+from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.calibration import Scalars
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import explicit, step_seconds
+from trainplan.costmodel.step import explicit
+from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import estimate, notes, search
 
 ONE_NODE = "1x8:h100-sxm"

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.residuals import NUGGET
-from trainplan.costmodel.measured.calibration import Measured, machine_for
+from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
@@ -27,7 +28,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     Timing,
 )
-from trainplan.costmodel.spec.layout import Layout, OffloadSpec
+from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import estimate, notes, search

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.step import price
 
 
 def memory_of(job, layout):

@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.params import embedding_params, head_params, num_parameters
 from trainplan.costmodel.runtimes import runtime, traits_of
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.step import price
 from trainplan.costmodel.validate.cases.cases import Case, case_of
 
 WORKSPACES = 64 * 2**20

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space.choices import allowed, broken_rules, parse_choice
-from trainplan.planner.space.grid import Space
+from trainplan.planner.space import Space, parse_choice
+from trainplan.planner.space.choices import allowed, broken_rules
 from trainplan.planner.space.outside_grid import values_outside_grid
 
 ATTENTION = ("core_attn", "attn_proj")

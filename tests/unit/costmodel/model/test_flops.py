@@ -8,7 +8,7 @@ from trainplan.costmodel.model.flops import (
     model_flop_per_step,
 )
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec.model import MoeSpec
+from trainplan.costmodel.spec import MoeSpec
 
 
 def test_gpt3_175b_agrees_with_the_published_formula(make_job):

@@ -2,12 +2,10 @@
 
 import pytest
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.training import TrainingSpec
 from trainplan.planner.questions.search import estimate
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from tests.megatron_jobs import flags, values
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.planner.plan import plan_json
+from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import SearchOptions, check, search
 from trainplan.planner.space.choices import broken_rules
 

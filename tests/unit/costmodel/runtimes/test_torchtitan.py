@@ -5,19 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.compute import elementwise_seconds
-from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
 from trainplan.costmodel.validate.cases.options import options_of
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from tests.e2e.command import LLAMA, plan
 from tests.makespans import makespan_seconds
 from trainplan.cli.render.plan import others_part
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.pipeline.stages import decoder_of, rank_classes, stage_layers
 from trainplan.costmodel.runtimes import RUNTIMES, runtime
@@ -22,13 +22,14 @@ from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.cycles import waves
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Layout
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step import explicit
 from trainplan.planner.plan.plan import OtherSchedule
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.schedules.other_schedules import other_schedules, under
-from trainplan.planner.space.choices import broken_rules, parse_choice
-from trainplan.planner.space.grid import Space
+from trainplan.planner.space import Space, parse_choice
+from trainplan.planner.space.choices import broken_rules
 
 V_SHAPED = [name for name in SCHEDULE_NAMES if SCHEDULES[name].placement == "v"]
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.makespans import makespan_seconds
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, held_passes, program
 from trainplan.costmodel.schedules.memory import held_along
 from trainplan.costmodel.schedules.program import Op, RelativeSeconds, Shape, placed

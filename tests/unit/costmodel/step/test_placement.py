@@ -8,13 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from trainplan.costmodel.comm.neighbours import Places
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.measured.profile import measured_links
 from trainplan.costmodel.schedules import program
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
-from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec
+from trainplan.costmodel.spec import ClusterSpec, Layout
+from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.profile import Host, LinkPoint, Origin, Profile, Timing
-from trainplan.costmodel.spec.layout import Layout
 from trainplan.costmodel.spec.links import LinkSpec
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.placement import placed_seconds

@@ -9,19 +9,14 @@ from trainplan.costmodel.blocks.feed_forward.moe import distinct_destinations
 from trainplan.costmodel.blocks.parts import pass_seconds
 from trainplan.costmodel.blocks.power import clock_factor
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.comm.collectives import collective_seconds
-from trainplan.costmodel.comm.topology import group
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec.cluster import NicSpec, NodeGroup, parse_cluster
 from trainplan.costmodel.spec.model import MlaSpec
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import TrainingSpec
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.step import explicit, price
 
 UNTIED = {"tie_word_embeddings": False}
 MACHINE = machine_of(parse_cluster("4x8:h100-sxm"), "bf16")

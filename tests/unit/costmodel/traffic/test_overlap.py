@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.step.estimate import price
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
 from trainplan.costmodel.traffic.overlap import reduction_overlap
 

@@ -3,13 +3,11 @@
 import pytest
 
 from tests.megatron_jobs import DEEPSEEK, DENSE, GPT3, MIXTRAL, export, flags, values
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.spec import Job, Layout, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.model import MoeSpec, RopeScaling
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec.model import RopeScaling
 from trainplan.planner.exporters import EXPORTERS, UserVariable
 from trainplan.planner.questions.search import notes
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.megatron_jobs import DENSE, MIXTRAL, export, flags, values
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_layout_string
 

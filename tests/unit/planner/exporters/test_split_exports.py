@@ -5,13 +5,15 @@ import json
 import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Layout, StageSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import Layout, StageSpec, stage_specs
+from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_arguments
-from trainplan.planner.plan.plan import Candidate, chosen_from_json, plan_json
+from trainplan.planner.plan import Candidate, plan_json
+from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import check, estimate, search
 
 CLUSTER = parse_cluster("1x8:h100-sxm")

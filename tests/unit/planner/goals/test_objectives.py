@@ -8,14 +8,15 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.parts.objective import amount
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog import gpu
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
-from trainplan.costmodel.measured.calibration import NOTHING
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.energy import (
     MEMORY_SHARE,
     PRODUCTS_SHARE,
@@ -24,7 +25,7 @@ from trainplan.costmodel.step.energy import (
     limit_watts,
 )
 from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
-from trainplan.costmodel.step.simulate import explicit, step_seconds
+from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import (
     MOST_SIZES,
     cheapest_size,
@@ -33,8 +34,9 @@ from trainplan.planner.goals.cluster_sizes import (
     scale_of,
 )
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.pareto import Point, unbeaten
-from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.planner.goals.pareto import Point, nondominated
+from trainplan.planner.plan import plan_json
+from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.tree.objective import StepEnergy
@@ -229,15 +231,15 @@ def point_of(make_job):
 
 def test_of_points_equal_in_one_figure_the_better_one_by_the_other_is_kept(point_of):
     points = [point_of(2, 5), point_of(1, 5), point_of(3, 4), point_of(3, 2), point_of(4, 2)]
-    assert unbeaten(points) == (points[1], points[3])
+    assert nondominated(points) == (points[1], points[3])
 
 
 def test_of_equal_points_the_one_on_fewer_gpus_is_kept(point_of):
     many, few = point_of(1, 5, num_gpus=8), point_of(1, 5, num_gpus=4)
-    assert unbeaten([many, few]) == (few,)
+    assert nondominated([many, few]) == (few,)
 
 
 def test_points_that_buy_one_figure_with_the_other_are_all_kept(point_of):
     points = [point_of(1, 9), point_of(2, 8), point_of(3, 7)]
-    assert unbeaten(points[::-1]) == tuple(points)
-    assert unbeaten([]) == ()
+    assert nondominated(points[::-1]) == tuple(points)
+    assert nondominated([]) == ()

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
-from trainplan.costmodel.measured.calibration import NOTHING
+from trainplan.costmodel.measured import NOTHING
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import faster_splits, splits_below
-from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.space import parse_choice
 from trainplan.planner.stages.heuristics import MOST_TRIED, try_promising
 from trainplan.planner.work.budget import Unlimited
 from trainplan.planner.work.workers import Alone

@@ -6,13 +6,14 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.plan import certificate_text
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY
-from trainplan.costmodel.spec.layout import Layout
+from trainplan.costmodel.spec import Layout
 from trainplan.planner.goals.cluster_sizes import part_jobs, scale_of
-from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.planner.plan import plan_json
+from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 
 PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))
 EVEN = (*PIPELINE, parse_choice("stages=even", excluded=False))

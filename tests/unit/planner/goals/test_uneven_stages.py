@@ -4,18 +4,16 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.plan import certificate_text
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.measured.calibration import NOTHING
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.training import TrainingSpec
+from trainplan.costmodel.spec import ClusterSpec, Job, TrainingSpec
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.goals.reach import reach
 from trainplan.planner.goals.uneven import faster_splits
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 from trainplan.planner.tree.branch_and_bound import Search
 
 

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.planner.exporters.test_megatron_export import DENSE
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Job
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.spec.training import TrainingSpec
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.config import Argument, UserVariable
 from trainplan.planner.launchers import LAUNCHERS

@@ -4,13 +4,15 @@ import json
 
 import pytest
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.spec.layout import Layout, OffloadSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
-from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 
 
 @pytest.fixture(scope="module")

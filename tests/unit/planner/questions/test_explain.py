@@ -6,10 +6,10 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.explain import memory_line, verdict
-from trainplan.costmodel.spec.layout import Layout, stage_specs
-from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step.simulate import Terms
-from trainplan.planner.plan.plan import plan_json
+from trainplan.planner.plan import plan_json
 from trainplan.planner.questions.changes.variations import (
     Case,
     memory_gib,
@@ -22,7 +22,7 @@ from trainplan.planner.questions.explain import RESOURCES, explain, memory_limit
 from trainplan.planner.questions.robustness import probability_faster, robustness
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.questions.shadow_prices import ADDED_GIB, shadow_prices
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
 

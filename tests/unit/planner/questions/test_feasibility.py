@@ -2,11 +2,11 @@
 
 import pytest
 
-from trainplan.costmodel.spec.options import RuntimeOptions
+from trainplan.costmodel.spec import RuntimeOptions
 from trainplan.planner.questions.changes.feasibility import relaxations
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
 

@@ -10,18 +10,19 @@ from tests.budgets import Steps
 from trainplan.cli.render.explain import explain_document, explain_page
 from trainplan.cli.render.parts.text import seconds_like
 from trainplan.cli.terminal.output import show
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EQUAL_RECOMPUTE
-from trainplan.planner.plan.plan import Plan
+from trainplan.planner.plan import Plan
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain
 from trainplan.planner.questions.relaxed_recompute import RelaxedRule, recompute_rule
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.space.choices import broken_rules, legality_rules, parse_choice
-from trainplan.planner.space.grid import RuleFilter, Space, nodes, skeletons
+from trainplan.planner.space import Space, legality_rules, parse_choice
+from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
 from trainplan.planner.stages.problem.problem import stage_problems
 from trainplan.planner.stages.solve.best_split import simulate_stages

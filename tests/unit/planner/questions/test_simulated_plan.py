@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.costmodel.step.simulate import explicit
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import explicit
 from trainplan.planner.questions.simulate import simulate
 
 SHAPES = dict.fromkeys(("interleaved", "breadth-first", "zb-v", "v-half", "v-min"), 2)

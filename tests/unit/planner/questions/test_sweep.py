@@ -7,8 +7,8 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.parts.curve import HEIGHT, curve
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.measured.calibration import Measured, machine_for
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.spec.evidence.profile import Origin, Profile
 from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.planner.questions.changes.parameters import Varied, parse_varied, turned

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.changes.parameters import parse_varied
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.outcome import outcome
 from trainplan.planner.questions.search import search
 from trainplan.planner.questions.sweep import sweep
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from trainplan.costmodel.spec.layout import Layout
-from trainplan.planner.plan.plan import plan_json
+from trainplan.costmodel.spec import Layout
+from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import SearchOptions, check, estimate, search
 from trainplan.planner.questions.why_not import why_not
-from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Layout, StageSpec
 from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
-from trainplan.costmodel.spec.layout import Layout, StageSpec
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.space.choices import legality_rules, parse_choice
+from trainplan.planner.space import legality_rules, parse_choice
 from trainplan.planner.stages.heterogeneous import splits as mixed_splits
 from trainplan.planner.stages.heterogeneous.search import HeterogeneousSearch
 from trainplan.planner.work.budget import Unlimited

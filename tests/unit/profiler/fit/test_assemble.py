@@ -9,7 +9,8 @@ from trainplan.cli.render.profile import profile_page
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.spec.cluster import ClusterSpec, NodeGroup
+from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     CopyPoint,

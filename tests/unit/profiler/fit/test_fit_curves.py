@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.comm.collectives import bus_factor
+from trainplan.costmodel.comm import bus_factor
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,

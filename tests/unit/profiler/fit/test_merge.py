@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.evidence.profile import (
     SCHEMA,
     CollectivePoint,

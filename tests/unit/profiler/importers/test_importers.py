@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.base.errors import CatalogError, PlanError, SpecError
+from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.spec.evidence.profile import SCHEMA, Profile
 from trainplan.profiler.importers import IMPORTERS, ImportRequest, import_profile
 from trainplan.profiler.importers.aceso import GptSize, gpt

@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import Failure, Host, Software, StreamPoint, Timing
-from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.journal.file import JournalFile, only_run
 from trainplan.profiler.journal.records import (

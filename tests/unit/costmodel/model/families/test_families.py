@@ -5,7 +5,7 @@ import pytest
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.model.families import FAMILIES, model_from_config
-from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 
 LLAMA = {
     "model_type": "llama",
