@@ -151,7 +151,7 @@ def test_a_search_cut_short_says_so_and_its_bound_still_holds(small, steps):
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("may_open", [1, 2, 3])
+@pytest.mark.parametrize("max_expanded", [1, 2, 3])
 @pytest.mark.parametrize("share", SHARES)
 def test_what_is_tried_at_last_is_a_layout_and_leaves_the_bound_true(small, share, max_expanded):
     memory = small.memory(share)

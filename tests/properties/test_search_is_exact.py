@@ -302,6 +302,6 @@ def test_one_branch_after_the_other_finds_the_best_of_all_and_the_next_best(
     priced = price(job, machine, traits, table)
     near = priced.step_seconds <= answers.max() * (1 + 1e-12)
     table = table.take(near & (priced.memory.used <= memory))
-    seconds, families = step_seconds(job, machine, traits, table), Space(job).families(table)
-    best = sorted(seconds[families == family].min() for family in set(families.tolist()))
+    seconds, variants = step_seconds(job, machine, traits, table), Space(job).variants(table)
+    best = sorted(seconds[variants == one].min() for one in set(variants.tolist()))
     assert answers == pytest.approx(best[:top], rel=1e-12)

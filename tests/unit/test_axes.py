@@ -200,7 +200,7 @@ def test_a_search_says_that_it_holds_an_axis(axis, job_for):
     choice = parse_choice(f"{axis.option}={axis.text(on)}", excluded=False)
     answer = search(job_for(model, on), SearchOptions(fix=(choice,)))
     assert isinstance(answer, Infeasible)
-    [sentence] = answer.values_outside_grid
+    [sentence] = answer.untried
     assert sentence == (
         f"--fix {axis.option}={axis.text(on)}: the search tries {axis.codec.text(axis.off)} only"
     )

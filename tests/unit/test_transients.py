@@ -129,7 +129,7 @@ def test_a_group_of_recomputed_layers_lives_again_with_the_larger_kind(make_job,
         blocks = row_blocks(job, machine_of(job.cluster, "bf16"), traits, table)
         ranks = ranks_of(job, table)
         found.append(backward_bytes(job, traits, table, blocks, ranks=ranks, tokens=TOKENS)[0])
-        kept = [blocks.dense.kept_bytes[0], blocks.moe.kept_bytes[0]]
+        kept = [blocks.dense.saved_bytes[0], blocks.moe.saved_bytes[0]]
     assert found[1] - found[0] == pytest.approx(max(kept))
     assert kept[0] != kept[1]
 
