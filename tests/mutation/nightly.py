@@ -75,7 +75,8 @@ def main() -> int:
                 command, cwd=tree, env=env, timeout=seconds, check=False
             ).returncode
 
-        if tool("cosmic-ray", "init", CONFIG, session):
+        # tests that fail without a fault would notice every fault
+        if tool("cosmic-ray", "baseline", CONFIG) or tool("cosmic-ray", "init", CONFIG, session):
             return 1
         with use_db(session, WorkDB.Mode.open) as db:
             some = sampled(list(db.work_items), tree, asked.count, asked.seed)
