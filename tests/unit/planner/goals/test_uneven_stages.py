@@ -101,7 +101,7 @@ def test_where_nothing_fits_the_space_is_walked_twice_at_most(make_job, monkeypa
     init = Search.__init__
 
     def counted(self, *args, **kwargs):
-        begun.append(kwargs.get("thorough", False))
+        begun.append(kwargs.get("exhaustive", False))
         init(self, *args, **kwargs)
 
     monkeypatch.setattr(Search, "__init__", counted)
