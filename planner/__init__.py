@@ -1,1 +1,133 @@
-"""Searches the layouts the cost model can price, and proves its answer."""
+"""Searches the layouts the cost model can price, and proves its answer.
+
+The Python API: `from trainplan import planner`, then `planner.search(job)`. A name is imported when
+it is first used. Questions are verbs, their answers frozen values:
+
+search: the best layout of a job, as a `Plan`, or `Infeasible` with reasons and changes that help.
+estimate: seconds and bytes of one layout, as an `Estimate`.
+check: nothing, or a `SpecError` with the rule that a layout breaks.
+simulate: the pipeline of a layout op by op, as a `Simulation`.
+pareto: the step time against money, energy or memory, as a `Pareto` front.
+explain: what limits a plan and what more of it would save, as an `Explanation`.
+why_not: why a layout is not the answer of a plan, as a `WhyNot`.
+compare: two layouts, each of its job, term by term, as a `Comparison`.
+sweep: the best plan at every value of some parameters, as a `Sweep`.
+
+What they are asked beside a job and a layout:
+
+SearchOptions: choices fixed and excluded, objective, memory margin, alternatives.
+Case: a job, its options and what was measured of its machine.
+parse_choice: one `--fix` or `--exclude` from its text.
+parse_varied: one `--vary` of a sweep from its text.
+Budget: how long a search may go on, and who hears about it; `Unlimited` is the one without an end.
+
+What a plan is made of, its document, and the way to a launch script:
+
+Candidate: a layout of the table of alternatives with its estimate.
+Certificate: what was searched and what is proven.
+plan_json: the document of a plan.
+estimate_json: the document of an estimate.
+pareto_json: the document of a front.
+written: job, layout, options and alternatives of a document, as `Written`.
+chosen_from_json: job and layout of a document.
+EXPORTERS: by runtime, (job, layout) to a `LaunchConfig`.
+LAUNCHERS: by name, (config, cluster) to a `LaunchFile`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.step import Estimate
+    from trainplan.planner.exporters import EXPORTERS, LaunchConfig
+    from trainplan.planner.goals.pareto import Pareto, pareto, pareto_json
+    from trainplan.planner.launchers import LAUNCHERS, LaunchFile
+    from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, SearchOptions
+    from trainplan.planner.plan.plan import chosen_from_json, estimate_json, plan_json
+    from trainplan.planner.plan.written import Written, written
+    from trainplan.planner.questions.changes.parameters import parse_varied
+    from trainplan.planner.questions.changes.variations import Case
+    from trainplan.planner.questions.compare import Comparison, compare
+    from trainplan.planner.questions.explain import Explanation, explain
+    from trainplan.planner.questions.search import check, estimate, search
+    from trainplan.planner.questions.simulate import Simulation, simulate
+    from trainplan.planner.questions.sweep import Sweep, sweep
+    from trainplan.planner.questions.why_not import WhyNot, why_not
+    from trainplan.planner.space import parse_choice
+    from trainplan.planner.work import Budget
+    from trainplan.planner.work.budget import Unlimited
+
+HOMES = {
+    "trainplan.costmodel.step": "Estimate",
+    "trainplan.planner.exporters": "EXPORTERS LaunchConfig",
+    "trainplan.planner.goals.pareto": "Pareto pareto pareto_json",
+    "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
+    "trainplan.planner.plan": "Candidate Certificate Infeasible Plan SearchOptions",
+    "trainplan.planner.plan.plan": "chosen_from_json estimate_json plan_json",
+    "trainplan.planner.plan.written": "Written written",
+    "trainplan.planner.questions.changes.parameters": "parse_varied",
+    "trainplan.planner.questions.changes.variations": "Case",
+    "trainplan.planner.questions.compare": "Comparison compare",
+    "trainplan.planner.questions.explain": "Explanation explain",
+    "trainplan.planner.questions.search": "check estimate search",
+    "trainplan.planner.questions.simulate": "Simulation simulate",
+    "trainplan.planner.questions.sweep": "Sweep sweep",
+    "trainplan.planner.questions.why_not": "WhyNot why_not",
+    "trainplan.planner.space": "parse_choice",
+    "trainplan.planner.work": "Budget",
+    "trainplan.planner.work.budget": "Unlimited",
+}
+"""Names of the page by the module they come from; a test compares them with the imports above."""
+
+__all__ = [
+    "EXPORTERS",
+    "LAUNCHERS",
+    "Budget",
+    "Candidate",
+    "Case",
+    "Certificate",
+    "Comparison",
+    "Estimate",
+    "Explanation",
+    "Infeasible",
+    "LaunchConfig",
+    "LaunchFile",
+    "Pareto",
+    "Plan",
+    "SearchOptions",
+    "Simulation",
+    "Sweep",
+    "Unlimited",
+    "WhyNot",
+    "Written",
+    "check",
+    "chosen_from_json",
+    "compare",
+    "estimate",
+    "estimate_json",
+    "explain",
+    "pareto",
+    "pareto_json",
+    "parse_choice",
+    "parse_varied",
+    "plan_json",
+    "search",
+    "simulate",
+    "sweep",
+    "why_not",
+    "written",
+]
+
+if not TYPE_CHECKING:  # a checker knows the names from the imports, and refuses all others
+
+    def __getattr__(name: str) -> object:
+        """A name of the page, imported when it is first asked for (PEP 562)."""
+        for module, names in HOMES.items():
+            if name in names.split():
+                globals()[name] = getattr(import_module(module), name)
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """The names of the page, beside what is imported already."""
+        return sorted({*globals(), *__all__})

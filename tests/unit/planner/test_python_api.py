@@ -1,0 +1,81 @@
+"""`from trainplan import planner`: one page of names, imported when they are used."""
+
+import ast
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainplan import planner
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/reference/python-api.md").read_text(encoding="utf-8")
+LIGHT = ("exporters", "launchers", "plan", "schedules", "work")
+"""Rooms below the searches; a command that writes a script, say, imports no search for it."""
+
+
+def checked_imports() -> dict[str, set[str]]:
+    """Names that a type checker sees, by module."""
+    tree = ast.parse((ROOT / "planner/__init__.py").read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {str(node.module): {alias.name for alias in node.names} for node in imports}
+
+
+def loaded(statement: str) -> set[str]:
+    """Modules that a statement imports in a fresh process."""
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+def test_a_type_checker_sees_what_is_imported():
+    assert checked_imports() == {home: {*names.split()} for home, names in planner.HOMES.items()}
+
+
+def test_every_name_has_one_home():
+    assert sorted(" ".join(planner.HOMES.values()).split()) == sorted(planner.__all__)
+
+
+@pytest.mark.parametrize("name", planner.__all__)
+def test_a_name_is_told_in_the_module_and_on_the_page(name):
+    assert re.search(rf"^{name}: |`{name}`", planner.__doc__, re.MULTILINE)
+    assert f"`planner.{name}" in PAGE
+    assert getattr(planner, name) is not None
+
+
+def test_the_page_names_nothing_else():
+    table = PAGE.partition("## Names of `planner`")[2].partition("\n## ")[0]
+    assert {*re.findall(r"`planner\.(\w+)", table)} == {*planner.__all__}
+
+
+def test_a_verb_stays_a_verb_when_rooms_are_imported():
+    rooms = {room.name for room in pkgutil.iter_modules(planner.__path__)}
+    assert rooms.isdisjoint(planner.__all__)
+    assert callable(planner.compare)
+    assert callable(planner.search)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'serach'"):
+        planner.serach  # noqa: B018
+
+
+def test_names_are_listed_before_they_are_imported():
+    assert {*planner.__all__} <= {*dir(planner)}
+
+
+def test_the_page_itself_imports_nothing():
+    modules = loaded("from trainplan import planner")
+    assert {name for name in modules if name.startswith("trainplan.")} == {"trainplan.planner"}
+    assert modules.isdisjoint({"numpy", "pydantic"})
+
+
+@pytest.mark.parametrize("room", LIGHT)
+def test_a_room_imports_no_search(room):
+    modules = loaded(f"import trainplan.planner.{room}")
+    assert not [name for name in modules if name.startswith("trainplan.planner.questions")]
+    assert not [name for name in modules if name.startswith("trainplan.planner.goals")]
