@@ -20,13 +20,13 @@ from tempfile import TemporaryDirectory
 from time import sleep
 
 from trainplan.costmodel.base import SpecError
-from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.watch.heartbeat import read_beats
-from trainplan.profiler.journal.records import Interrupted, JournalContent, TaskName
+from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.journal.file import JournalFile, only_run
-from trainplan.profiler.watch.processes import die_with_parent, end
+from trainplan.profiler.journal.records import Interrupted, JournalContent, TaskName
 from trainplan.profiler.task import Request
+from trainplan.profiler.watch.heartbeat import read_beats
+from trainplan.profiler.watch.processes import die_with_parent, end
 from trainplan.profiler.watch.watch import Progress, Watch, died, hung
 
 POLL_SECONDS = 0.1

@@ -15,7 +15,7 @@ from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.spec.evidence.profile import Failure, Point
 from trainplan.profiler.host.canary import NOISE, Canary, State, changes
 from trainplan.profiler.host.clock import DeviceClock
-from trainplan.profiler.watch.heartbeat import Heart
+from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.journal.records import (
     MOST_STARTS,
     Done,
@@ -27,10 +27,10 @@ from trainplan.profiler.journal.records import (
     TaskName,
     must_match,
 )
-from trainplan.profiler.journal.file import JournalFile
-from trainplan.profiler.launch.ranks import Ranks
 from trainplan.profiler.journal.samples import Book, Samples, labelled
-from trainplan.profiler.task import Item, Request, MeasurementTask
+from trainplan.profiler.launch.ranks import Ranks
+from trainplan.profiler.task import Item, MeasurementTask, Request
+from trainplan.profiler.watch.heartbeat import Heart
 
 LEFT_ALONE = re.compile(r"timed? ?out|connection (closed|reset|refused)|by peer", re.IGNORECASE)
 """What torch says on a rank that waited for another one in vain."""

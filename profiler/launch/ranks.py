@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.watch.heartbeat import START_SECONDS
 from trainplan.profiler.task import Place
+from trainplan.profiler.watch.heartbeat import START_SECONDS
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

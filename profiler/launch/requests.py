@@ -9,8 +9,8 @@ from typing import Literal
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.training import LOW_PRECISION, Precision
-from trainplan.profiler.bench.layer import layer_tasks
 from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products
+from trainplan.profiler.bench.layer import layer_tasks
 from trainplan.profiler.task import Place, Request
 
 Device = Literal["cuda", "cpu"]
@@ -57,7 +57,9 @@ def request_for(
     sizes = MICRO_BATCH_SIZES[device]
     defaults: Mapping[str, object] = {
         "model": chosen.model_dump(),
-        "tensor_parallel": tensor_parallel_degrees(chosen, max(gpus_per_node, LARGEST_TENSOR_PARALLEL[device]), quick=quick),
+        "tensor_parallel": tensor_parallel_degrees(
+            chosen, max(gpus_per_node, LARGEST_TENSOR_PARALLEL[device]), quick=quick
+        ),
         "micro_batch_sizes": sizes[:1] if quick else sizes,
         "seq_length": min(length, chosen.max_position_embeddings),
         "precision": "fp32" if device == "cpu" else "bf16",

@@ -11,7 +11,9 @@ LauncherKind = Literal["slurm", "torchrun"]
 DEFAULT_MASTER_PORT = 6000
 
 
-def launch_script(kind: LauncherKind, command: Sequence[str], num_nodes: int, gpus_per_node: int) -> str:
+def launch_script(
+    kind: LauncherKind, command: Sequence[str], num_nodes: int, gpus_per_node: int
+) -> str:
     """A bash script around `command`, `plan profile ...` without the options of the launch."""
     blocks = (
         ("#!/usr/bin/env bash", *_directives(kind, num_nodes, gpus_per_node)),
@@ -44,7 +46,9 @@ def _rendezvous(kind: LauncherKind) -> Iterator[str]:
     yield f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
 
 
-def _start(kind: LauncherKind, command: Sequence[str], num_nodes: int, gpus_per_node: int) -> Iterator[str]:
+def _start(
+    kind: LauncherKind, command: Sequence[str], num_nodes: int, gpus_per_node: int
+) -> Iterator[str]:
     """Under Slurm a task knows its number only inside, hence the inner shell."""
     rank = "$SLURM_PROCID" if kind == "slurm" else "$NODE_RANK"
     options = (

@@ -1,4 +1,4 @@
-"""What every rank runs: `python -m trainplan.profiler.launch.session`, started by `profiler.launch.launch`."""
+"""What every rank runs: `python -m trainplan.profiler.launch.session`, which `launch` starts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec.evidence.profile import Host
+from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.canary import canary, crowd, slow_ranks
 from trainplan.profiler.host.clock import DeviceClock
 from trainplan.profiler.host.cores import busy_cores, usable_cores
-from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.watch.heartbeat import Heart, leave_on_signal
-from trainplan.profiler.journal.records import Header
-from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.host.machine import this_host, this_software
-from trainplan.profiler.watch.processes import die_with_parent
+from trainplan.profiler.journal.file import JournalFile
+from trainplan.profiler.journal.records import Header
+from trainplan.profiler.launch.loop import Restart, Walk
 from trainplan.profiler.launch.ranks import DATA_FRACTION, Ranks, join, leave, this_place
 from trainplan.profiler.task import Item, Place, Request
-from trainplan.profiler.launch.loop import Restart, Walk
+from trainplan.profiler.watch.heartbeat import Heart, leave_on_signal
+from trainplan.profiler.watch.processes import die_with_parent
 
 LISTEN_SECONDS = 0.5
 """Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""

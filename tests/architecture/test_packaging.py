@@ -63,6 +63,15 @@ def test_packages_are_typed(wheel):
     assert {f"trainplan/{package}/py.typed" for package in PACKAGES} <= set(names(wheel))
 
 
+def test_every_room_is_packed_and_is_a_package(wheel):
+    """`.gitignore` also keeps folders out of the wheel."""
+    modules = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    packed = {*names(wheel)}
+    assert {f"trainplan/{path.relative_to(ROOT).as_posix()}" for path in modules} <= packed
+    rooms = {path.parent.relative_to(ROOT).as_posix() for path in modules}
+    assert {f"trainplan/{room}/__init__.py" for room in rooms} <= packed
+
+
 def test_data_files_are_packed(wheel):
     kinds = {".toml", ".json", ".yaml"}
     data = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
