@@ -114,8 +114,8 @@ def _changed(
 def _only_uneven(context: SearchContext, reached: Reached) -> Reached:
     """The best layout whose stages are not even, whatever even ones give."""
     job, found = reached.job, reached.found
-    below = np.nextafter(longest_step(context, job), np.inf)
-    splits = splits_below(context, job, below, OnlyUneven)
+    cutoff_s = np.nextafter(longest_step(context, job), np.inf)
+    splits = splits_below(context, job, cutoff_s, OnlyUneven)
     if found.finalists is not None:
         splits.try_first(found.finalists)
     uneven_result = splits.run(at_last=try_promising)

@@ -132,18 +132,18 @@ def fewest_gpus(context: SearchContext, job: Job) -> BestSize:
     Raises:
         PlanError: A number of the machine is unknown, or the tokens of the run are.
     """
-    below = np.nextafter(longest_step(context, job), np.inf)
+    cutoff_s = np.nextafter(longest_step(context, job), np.inf)
     splits = _Splits(context, "gpus")
     tried: list[Tried] = []
     for one in part_jobs(job):
         gpus = one.cluster.num_gpus
-        found, uneven_result = context.any(context.search(one), below), None
-        if found.value >= below:
-            uneven_result = splits.below(one, found, below, any_answer=True)
-        if value_of(found, uneven_result) < below:
+        found, uneven_result = context.any(context.search(one), cutoff_s), None
+        if found.value >= cutoff_s:
+            uneven_result = splits.below(one, found, cutoff_s, any_answer=True)
+        if value_of(found, uneven_result) < cutoff_s:
             tried.append(Tried.of(gpus, gpus, gpus))
             return BestSize(one, gpus, tuple(tried), found, uneven_result)
-        settled = found.complete and lower_bound_of(found, uneven_result) >= below
+        settled = found.complete and lower_bound_of(found, uneven_result) >= cutoff_s
         tried.append(Tried.of(gpus, np.inf, np.inf if settled else gpus))
     return BestSize(job, np.inf, tuple(tried), None)
 
@@ -177,7 +177,7 @@ class _Splits:
         self._wanted = name != "energy" and not context.options.only_answer
 
     def below(
-        self, job: Job, found: SearchResult, below_s: float, *, any_answer: bool = False
+        self, job: Job, found: SearchResult, cutoff_s: float, *, any_answer: bool = False
     ) -> UnevenResult | None:
         """What they give below some seconds; null where they are not asked for."""
         if not self._wanted or not splits_freely(job, self._prober.options):
@@ -186,7 +186,7 @@ class _Splits:
             self._prober,
             job,
             found,
-            below_s,
+            cutoff_s,
             max_expanded=self._may_open,
             any_answer=any_answer,
             one_of_many=True,

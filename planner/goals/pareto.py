@@ -133,9 +133,9 @@ class _Sweep:
             search = self.context.search(
                 self.job, self._figure, memory_bytes=memory, most_seconds=most
             )
-            below = nextafter(most, inf) if self._figure == "time" else inf
-            found = self.context.best(search, below)
-            if found.finalists is None or not found.complete or found.value >= below:
+            cutoff = nextafter(most, inf) if self._figure == "time" else inf
+            found = self.context.best(search, cutoff)
+            if found.finalists is None or not found.complete or found.value >= cutoff:
                 return
             point = self._point(found.finalists)
             yield point

@@ -47,7 +47,7 @@ def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
 def splits_below(
     context: SearchContext,
     job: Job,
-    below_s: float,
+    cutoff_s: float,
     kind: type[UnevenSearch] = UnevenSearch,
     *,
     roots: Pool | None = None,
@@ -57,17 +57,17 @@ def splits_below(
     rules = (*rules_of_grid(context.options.choices), *legality_rules(job))
     machine = machine_for(job, context.measured)
     usable = min(context.usable_bytes(job), memory_bytes)
-    of = SplitContext(job, machine, traits_of(job), usable)
+    split_context = SplitContext(job, machine, traits_of(job), usable)
     tries = context.options.tries_uneven is not None
     budget = TaskBudget(context.budget) if tries else context.budget
-    return kind(of, rules, below_s, budget, context.workers, roots=roots)
+    return kind(split_context, rules, cutoff_s, budget, context.workers, roots=roots)
 
 
 def faster_splits(
     context: SearchContext,
     job: Job,
     found: SearchResult,
-    below_s: float = np.inf,
+    cutoff_s: float = np.inf,
     *,
     max_expanded: int = EXPANDED_WITHOUT_LIMIT,
     any_answer: bool = False,
@@ -79,7 +79,7 @@ def faster_splits(
     of many searches stops where its work ends, others try what looks fast first and last. Where
     uneven stages are only tried, that is all.
     """
-    incumbent_s = min(found.value, below_s)
+    incumbent_s = min(found.value, cutoff_s)
     if context.budget.spent() or found.lower_bound_s < found.value:
         return UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0)
     splits = splits_below(context, job, incumbent_s, roots=found.roots)
@@ -99,7 +99,7 @@ def splits_within_memory(
     context: SearchContext,
     job: Job,
     answer: LayoutTable,
-    below_s: float,
+    cutoff_s: float,
     *,
     memory_bytes: float,
     roots: Pool,
@@ -110,7 +110,7 @@ def splits_within_memory(
     """
     if not looks_for_uneven(job, context.options):
         return None
-    splits = splits_below(context, job, below_s, roots=roots, memory_bytes=memory_bytes)
+    splits = splits_below(context, job, cutoff_s, roots=roots, memory_bytes=memory_bytes)
     splits.budget = TaskBudget(context.budget)
     try_near(splits, answer.replaced(stages=objects([None])))
     return splits.table

@@ -31,7 +31,6 @@ from trainplan.planner.questions.placement import not_placed, placed
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed, broken_rules
 from trainplan.planner.space.outside_grid import values_outside_grid
-from trainplan.planner.tree import SearchResult
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import Unlimited
 
@@ -63,24 +62,23 @@ def search(
     check_uneven(job, options)
     budget = budget or Unlimited()
     context = SearchContext(options, measured, budget, workers)
-    reached = with_uneven_stages(context, with_groups(context, reach(context, job)))
+    # The objective over even stages: no layout of the grid is better than the bound.
+    reached = reach(context, job)
+    # Unlike node groups: nor is one whose pipeline ranks live in one group each.
+    reached = with_groups(context, reached)
+    # Uneven stages, maybe searched beside even ones: nor is one with any other split of the layers.
+    reached = with_uneven_stages(context, reached)
+    # The deadline: the fastest of all these meets it.
     _check_deadline(context, reached)
-    job, found, machine = reached.job, reached.found, machine_for(reached.job, measured)
-    if found.finalists is None and not found.complete:
-        raise SpecError(
-            "the time limit struck before any layout was found: raise --time-limit "
-            "(a whole search takes a few seconds)"
-        )
-    if found.finalists is None or reached.target is None:
-        helping: Relaxations = ()
-        if not options.only_answer:
-            helping = relaxations(Case(job, options, measured), budget)
-        return _infeasible(job, machine, options, found, helping)
-    plan = _plan(machine, options, reached, found.finalists, reached.target)
+    if reached.found.finalists is None or reached.target is None:
+        return _infeasible(context, reached)
+    # The plan: the answer and its alternatives run on the clock, and what is known beside them.
+    job, machine = reached.job, machine_for(reached.job, measured)
+    plan = _plan(machine, options, reached, reached.found.finalists, reached.target)
     if not options.only_answer:
         plan = placed(plan, machine, budget)
-        again = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
-        plan = plan.model_copy(update={"other_schedules": again})
+        slower = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
+        plan = plan.model_copy(update={"other_schedules": slower})
     note_texts = (*_without_files(job, plan.best.layout), *notes(job, measured))
     return plan.model_copy(update={"notes": note_texts})
 
@@ -198,9 +196,21 @@ def _candidates(
     )
 
 
-def _infeasible(
-    job: Job, machine: Machine, options: SearchOptions, found: SearchResult, helping: Relaxations
-) -> Infeasible:
+def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
+    """What kept every layout from fitting, and what would help.
+
+    Raises:
+        SpecError: The budget was spent before anything was found.
+    """
+    job, found, options = reached.job, reached.found, context.options
+    if found.finalists is None and not found.complete:
+        raise SpecError(
+            "the time limit struck before any layout was found: raise --time-limit "
+            "(a whole search takes a few seconds)"
+        )
+    changes: Relaxations = ()
+    if not options.only_answer:
+        changes = relaxations(Case(job, options, context.measured), context.budget)
     used, least_memory = found.least_memory or (None, None)
     return Infeasible(
         job=job,
@@ -208,9 +218,9 @@ def _infeasible(
         space_size=found.space.size,
         least_memory_bytes=used,
         least_memory_layout=least_memory.row(0) if least_memory else None,
-        capacity_bytes=machine.memory_bytes * (1 - options.memory_margin),
-        changes=tuple(one[0] for one in helping if len(one) == 1),
-        relaxations=helping,
+        capacity_bytes=context.usable_bytes(job),
+        changes=tuple(one[0] for one in changes if len(one) == 1),
+        relaxations=changes,
         untried=values_outside_grid(found.space, options.choices),
     )
 
