@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.makespans import makespan_seconds
@@ -19,10 +19,12 @@ from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 FORWARD, BACKWARD = 1.0, 2.0
 ZERO_BUBBLE = {"zb-1p": 1, "zb-2p": 2}
 """Micro batches each rank may hold, in pipelines of p."""
-FILLING = [name for name in SCHEDULE_NAMES if SCHEDULES[name].rounds_to_fill < ALL_MICROBATCHES]
+FILLING = [name for name in SCHEDULES if SCHEDULES[name].rounds_to_fill < ALL_MICROBATCHES]
 """Schedules whose ranks hold no more in longer steps."""
-COUNTED = [name for name in SCHEDULE_NAMES if not SCHEDULES[name].adapts]
+COUNTED = [name for name in SCHEDULES if not SCHEDULES[name].adapts]
 """Schedules of one order, whatever the durations."""
+AT_MOST = {"hanayo", "chimera"}
+"""Those of no layout whose authors give one limit for all ranks."""
 seconds = st.just(0) | st.integers(0, 30)
 durations = st.builds(RelativeSeconds, seconds, seconds, seconds, seconds)
 
@@ -43,6 +45,7 @@ def shapes(draw, names=SCHEDULE_NAMES):
     one = SCHEDULES[name]
     vpp = draw(st.integers(one.least_vpp, min(one.most_vpp, 4)))
     sizes = [m for m in range(1, 25) if runs(name, pp, vpp, m)]
+    assume(sizes)
     return name, pp, vpp, draw(st.sampled_from(sizes))
 
 
@@ -66,6 +69,7 @@ def span(shape):
 
 def test_every_schedule_of_a_layout_has_a_program():
     assert set(SCHEDULE_NAMES) <= set(SCHEDULES)
+    assert AT_MOST.isdisjoint(SCHEDULE_NAMES)
 
 
 @given(shapes(), durations)
@@ -115,8 +119,9 @@ def layers_held(name, pp, m, layers, relative=None):
 def test_held_passes_are_the_peak_along_the_program(shape, seed):
     name, pp, vpp, m = shape
     layers = np.random.default_rng(seed).integers(0, 5, size=(pp, vpp))
-    held = held_passes(name, m, layers)
-    np.testing.assert_array_equal((held * layers).sum(axis=1), layers_held(name, pp, m, layers))
+    held = (held_passes(name, m, layers) * layers).sum(axis=1)
+    counted = layers_held(name, pp, m, layers)
+    assert (held >= counted).all() if name in AT_MOST else (held == counted).all()
 
 
 @given(shapes(ZERO_BUBBLE), durations)
