@@ -35,6 +35,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 docs: $(VENV)/.dev
+	$(BIN)/python docs/names.py
 	$(BIN)/python docs/generate.py
 fit: $(VENV)/.dev
 	$(BIN)/python examples/accuracy/fit.py --write

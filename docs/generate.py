@@ -17,6 +17,7 @@ import click
 from axis_pages import axes_page, rules_page
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
+from names import NAMES_FILE, names_text
 from page_parts import QUESTIONS, Lines, documented, table
 from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
@@ -249,6 +250,7 @@ def rendered() -> dict[Path, str]:
     }
     examples = (path for path in EXAMPLES if path not in pages)
     pages[REFERENCE / "profile.schema.json"] = schema_text()
+    pages[NAMES_FILE] = names_text()
     return {**pages, **{path: replayed(path.read_text(encoding="utf-8")) for path in examples}}
 
 

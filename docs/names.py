@@ -1,4 +1,7 @@
-"""The names that help pages list, out of the registries, as the module `cli.options.names`."""
+"""The names that help pages list, out of the registries, as the module `cli.options.names`.
+
+python docs/names.py    write it; before docs/generate.py, whose pages show the help pages
+"""
 
 from __future__ import annotations
 
@@ -55,3 +58,7 @@ def _lines() -> Iterator[str]:
             yield f"{constant} = ({quoted[0]})"
         else:
             yield from (f"{constant} = (", *(f"    {name}" for name in quoted), ")")
+
+
+if __name__ == "__main__":
+    NAMES_FILE.write_text(names_text(), encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 
 from tests import megatron_jobs as cases
 from trainplan.costmodel.spec.layout import OffloadSpec
-from trainplan.planner.exporters import Argument, LaunchConfig
+from trainplan.planner.exporters import EXPORTERS, Argument, LaunchConfig
 from trainplan.planner.exporters.compare import (
     flags_in_source,
     flags_in_sources,
@@ -32,6 +32,12 @@ JOBS = {
 def test_every_option_written_is_recorded(job, model, precision):
     config = cases.export(model, training={"precision": precision}, **JOBS[job])
     assert missing_flags(config, recorded_flags(config.runtime)) == ()
+
+
+@pytest.mark.parametrize("runtime", EXPORTERS)
+def test_every_exporter_has_a_recorded_list_and_names_itself(runtime):
+    assert recorded_flags(runtime)
+    assert EXPORTERS[runtime].runtime == runtime
 
 
 def test_an_unknown_option_is_reported_once():
