@@ -15,12 +15,11 @@ GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-rule-or-exporter.
 
 
 def example(heading: str, name: str):
-    """What the first Python block below a heading defines."""
+    """What the Python blocks below a heading define."""
     section = GUIDE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert block
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names: dict[str, object] = {}
-    exec(compile(block[1], str(GUIDE), "exec"), names)
+    exec(compile("\n".join(blocks), str(GUIDE), "exec"), names)
     return names[name]
 
 
@@ -43,9 +42,11 @@ def test_the_runtime_is_priced_under_its_rules_and_options(job):
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_exporter_is_launched_and_refuses(launcher, job):
-    export = example("An exporter", "export_toytrain")
+    export = example("An exporter", "TOYTRAIN")
     config = export(job, Layout(dp=8, zero_stage=3))
     assert "reshard_after_forward = true\n" in config.files[0].text
     assert "-m toytrain.train" in LAUNCHERS[launcher](config, job.cluster).text
     with pytest.raises(UnsupportedError, match="dp_replicate"):
         export(job, Layout(dp=8, dp_replicate=2, zero_stage=3))
+    with pytest.raises(UnsupportedError, match="toytrain has no option for tp = 2"):
+        export(job, Layout(tp=2, dp=4))
