@@ -33,14 +33,14 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/generator/generate.py --check
 docs: $(VENV)/.dev
-	$(BIN)/python docs/names.py
-	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generator/names.py
+	$(BIN)/python docs/generator/generate.py
 fit: $(VENV)/.dev
 	$(BIN)/python examples/accuracy/fit.py --write
 accuracy: $(VENV)/.dev
-	$(BIN)/python docs/accuracy.py
+	$(BIN)/python docs/generator/accuracy.py
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
 

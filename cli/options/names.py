@@ -1,6 +1,6 @@
 """Names that help pages list, and nothing that must be imported for them.
 
-Written by docs/generate.py (`make docs`) from the registries: edit those, not this file.
+Written by docs/generator/generate.py (`make docs`) from the registries: edit those, not this file.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.examples import script
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = [ROOT / "docs", *sorted((ROOT / "examples").iterdir())]
+FOLDERS = [ROOT / "docs" / "generator", *sorted((ROOT / "examples").iterdir())]
 SHARED = {
     name
     for name, count in Counter(p.stem for f in FOLDERS for p in f.glob("*.py")).items()

@@ -96,7 +96,7 @@ def test_the_doctor_imports_no_planner():
 
 def test_names_of_help_pages_are_those_of_the_registries():
     """`make docs` writes them."""
-    written = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "names.py"))
+    written = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "generator" / "names.py"))
     assert written["NAMES_FILE"].read_text() == written["names_text"]()
 
 

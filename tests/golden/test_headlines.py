@@ -1,6 +1,6 @@
 """docs/headlines.md: results that publications are known for, and whether the model reaches them.
 
-Tolerances and published numbers stand beside the code that computes each figure, docs/headlines_*;
+Tolerances and published numbers stand beside the code of each figure, docs/generator/headlines_*;
 `make accuracy` writes the page. A figure that misses its tolerance fails here unless it says why.
 """
 
@@ -21,7 +21,7 @@ A100_FLOP_PER_SECOND = 312e12
 @pytest.fixture(scope="module", name="modules")
 def _modules():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "docs"))
+        patch.syspath_prepend(str(ROOT / "docs" / "generator"))
         names = ("accuracy", "headlines", "headlines_dense", "headlines_figure", "headlines_moe")
         yield {name: importlib.import_module(name) for name in names}
 

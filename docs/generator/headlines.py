@@ -15,8 +15,8 @@ from headlines_zero_bubble import zero_bubble
 
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 
-PAGE = Path(__file__).with_name("headlines.md")
-HEAD = "<!-- Written by docs/accuracy.py (`make accuracy`): edit docs/headlines*.py instead. -->"
+PAGE = Path(__file__).parents[1] / "headlines.md"
+HEAD = "<!-- Written by docs/generator/accuracy.py (`make accuracy`): edit headlines*.py there. -->"
 COLUMNS = ("", "published", "predicted", "error", "tolerance", "reached")
 ALL = (sc21, selective, experts, megascale, torchtitan, zero_bubble)
 

@@ -1,7 +1,7 @@
 """Writes docs/reference from the code, and what the commands in README and docs really print.
 
-python docs/generate.py            write the files
-python docs/generate.py --check    say which are out of date, exit code 1 if any is
+python docs/generator/generate.py            write the files
+python docs/generator/generate.py --check    say which are out of date, exit code 1 if any is
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.plan import plan as plans
 from trainplan.planner.plan import target
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1]
 REFERENCE = FOLDER / "reference"
 EXAMPLES = (FOLDER.parent / "README.md", *sorted(FOLDER.rglob("*.md")))
 """Pages whose console blocks are run."""
-HEAD = "<!-- Written by docs/generate.py (`make docs`): edit the code, not this file. -->\n"
+HEAD = (
+    "<!-- Written by docs/generator/generate.py (`make docs`): edit the code, not this file. -->\n"
+)
 
 
 def cli_page() -> Lines:

@@ -1,7 +1,7 @@
 """Writes docs/accuracy.md, tests/golden/accuracy.json and the intervals from the published runs.
 
-python docs/accuracy.py            write both, and say which figures moved
-python docs/accuracy.py --check    say what is out of date or worse, exit code 1 if anything is
+python docs/generator/accuracy.py            write both, and say which figures moved
+python docs/generator/accuracy.py --check    say what is out of date or worse, exit code 1 if any is
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainplan.costmodel.spec.evidence.intervals import Intervals, IntervalWidth
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.intervals import intervals
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "accuracy"
 DATA = (FOLDER / "runs.jsonl", FOLDER / "fits.jsonl")
 LEAVE_ONE_OUT = FOLDER / "leave_one_out.json"

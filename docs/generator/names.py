@@ -22,10 +22,10 @@ from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import LauncherKind
 
-NAMES_FILE = Path(__file__).parent.parent / "cli" / "options" / "names.py"
+NAMES_FILE = Path(__file__).parents[2] / "cli" / "options" / "names.py"
 HEAD = '''"""Names that help pages list, and nothing that must be imported for them.
 
-Written by docs/generate.py (`make docs`) from the registries: edit those, not this file.
+Written by docs/generator/generate.py (`make docs`) from the registries: edit those, not this file.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS
 from trainplan.costmodel.validate.scores import Scores, scores, worst
 from trainplan.costmodel.validate.steps import errors
 
-HEAD = "<!-- Written by docs/accuracy.py (`make accuracy`): edit that, not this file. -->"
+HEAD = "<!-- Written by docs/generator/accuracy.py (`make accuracy`): edit that, not this file. -->"
 WORST = 15
 
 

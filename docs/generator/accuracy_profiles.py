@@ -18,7 +18,7 @@ from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.steps import timed_rows
 
-FOLDER = Path(__file__).parents[1] / "examples" / "accuracy" / "profiles"
+FOLDER = Path(__file__).parents[2] / "examples" / "accuracy" / "profiles"
 SOURCES = {"simumax-b200": "simumax", "sailor-gh200": "sailor"}
 """Group of runs that each profile's machine ran; those of Mist are named `mist`."""
 
