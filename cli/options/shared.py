@@ -1,13 +1,12 @@
-"""Options that several commands share, as decorators that hand over one value instead of ten."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
+from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
@@ -19,8 +18,8 @@ from trainplan.cli.options.parameters import finite, token_count
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.text import WIDTH
 
-Command = Callable[..., None]
-Decorator = Callable[[Command], Command]
+PATH = click.Path(path_type=Path)
+PLAN = click.argument("plan", type=PATH)
 
 MODEL = click.option(
     "--model",
@@ -35,18 +34,28 @@ CLUSTER = click.option(
     help="NODESxGPUS:GPU such as 8x8:h100-sxm, a YAML file (`plan catalog clusters`), or a file of "
     "`plan profile`.",
 )
-GLOBAL_BATCH_SIZE = click.option(
-    "--global-batch-size",
-    required=True,
-    type=click.IntRange(1, LARGEST_SIZE),
-    help="Sequences per optimizer step, over all replicas.",
-)
-SEQ_LENGTH = click.option(
-    "--seq-length",
-    required=True,
-    type=click.IntRange(1, LARGEST_SIZE),
-    help="Tokens per sequence.",
-)
+
+
+def global_batch_size(*, required: bool) -> Decorator:
+    """`--global-batch-size`."""
+    return click.option(
+        "--global-batch-size",
+        required=required,
+        type=click.IntRange(1, LARGEST_SIZE),
+        help="Sequences per optimizer step, over all replicas.",
+    )
+
+
+def seq_length(*, required: bool) -> Decorator:
+    """`--seq-length`."""
+    return click.option(
+        "--seq-length",
+        required=required,
+        type=click.IntRange(1, LARGEST_SIZE),
+        help="Tokens per sequence.",
+    )
+
+
 PRECISION = click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
@@ -85,7 +94,7 @@ PROFILE = click.option(
     "--profile",
     "profiles",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Measurements instead of the catalog: a file of `plan profile` (several merge) or of "
     "`plan calibrate`.",
 )
@@ -118,7 +127,7 @@ def memory_margin(default: float) -> Decorator:
     )
 
 
-def time_limit(default: float, what: str) -> Decorator:
+def time_limit(default: float | None, what: str) -> Decorator:
     """`--time-limit` with its default."""
     return click.option(
         "--time-limit",
@@ -131,44 +140,14 @@ def time_limit(default: float, what: str) -> Decorator:
     )
 
 
-def gathered(name: str, build: str, options: Sequence[Decorator]) -> Decorator:
-    """Add `options` to a command and pass it what `build` makes of them under one name.
-
-    `build` is `package.module:name`, imported when the command answers.
-    """
-    taken = _names(options)
-
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def run(**values: object) -> None:
-            own = {key: values.pop(key) for key in taken}
-            command(**values, **{name: call(build, **own)})
-
-        return _with(run, options)
-
-    return decorate
-
-
-def _with(command: Command, options: Sequence[Decorator]) -> Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _names(options: Sequence[Decorator]) -> tuple[str, ...]:
-    """Under which click passes the values."""
-    bare = click.command()(_with(lambda **_: None, options))
-    return tuple(str(option.name) for option in bare.params)
-
-
 job_options = gathered(
     "question",
     "trainplan.cli.options.stated:question",
     (
         MODEL,
         CLUSTER,
-        GLOBAL_BATCH_SIZE,
-        SEQ_LENGTH,
+        global_batch_size(required=True),
+        seq_length(required=True),
         PRECISION,
         TOKENS,
         RUNTIME,
@@ -182,7 +161,7 @@ job_options = gathered(
 
 OUTPUT = click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Also write the plan here (`plan export` reads it).",
 )
 destination_options = gathered(
@@ -199,12 +178,12 @@ def output_options(unit: str = "") -> Decorator:
         (
             click.option(
                 "--csv",
-                type=click.Path(path_type=Path),
+                type=PATH,
                 help="Write the schedule as torch's pipeline runtime loads it.",
             ),
             click.option(
                 "--trace",
-                type=click.Path(path_type=Path),
+                type=PATH,
                 help=f"Write a trace for ui.perfetto.dev{unit}.",
             ),
             FORCE,

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import click
 
-from trainplan.cli.options.help import example
-from trainplan.cli.options.names import DEFAULT_RUNTIME, LARGEST_SIZE, PRECISIONS, RUNTIMES
-from trainplan.cli.options.shared import FORCE, JSON, RUNTIME_OPTION, gathered
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.options.help import gathered, page
+from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES
+from trainplan.cli.options.shared import (
+    FORCE,
+    JSON,
+    PATH,
+    RUNTIME_OPTION,
+    global_batch_size,
+    seq_length,
+)
 
 DEFAULT_PRECISION: Final = "bf16"
 logged_options = gathered(
     "logged",
-    "trainplan.cli.commands.calibrate:LogOptions",
+    "LogOptions",
     (
         click.option(
             "--log",
             multiple=True,
-            type=click.Path(path_type=Path),
+            type=PATH,
             help="A training log of Megatron-LM or torchtitan; with the options below. Repeat it "
             "with another --layout for another run of the same job.",
         ),
@@ -29,20 +34,14 @@ logged_options = gathered(
         ),
         click.option("--model", metavar="MODEL", help="As in `plan search`."),
         click.option("--cluster", metavar="CLUSTER", help="As in `plan search`."),
-        click.option(
-            "--global-batch-size",
-            type=click.IntRange(1, LARGEST_SIZE),
-            help="Sequences per optimizer step, over all replicas.",
-        ),
-        click.option(
-            "--seq-length", type=click.IntRange(1, LARGEST_SIZE), help="Tokens per sequence."
-        ),
+        global_batch_size(required=False),
+        seq_length(required=False),
         RUNTIME_OPTION,
     ),
 )
 chosen_options = gathered(
     "chosen",
-    "trainplan.cli.commands.calibrate:RunSelection",
+    "RunSelection",
     (
         click.option("--gpu", metavar="GPU", help="Take only runs on this GPU."),
         click.option(
@@ -62,35 +61,32 @@ PROFILE = click.option(
     "--profile",
     "profiles",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Correct these measurements instead of the catalog: a file of `plan profile` (several "
     "merge). Give them again wherever the calibration is used.",
 )
 OUTPUT = click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write the calibration here (`--profile` of other commands reads it).",
 )
 
 
-@click.command(
+@page(
     "calibrate",
-    epilog=example(
-        "plan calibrate --log train.log --model llama3-8b --cluster 1x8:h100-sxm \\",
-        "  --global-batch-size 128 --seq-length 8192 --layout tp=2,sp=true \\",
-        "  --output calibration.json",
-    ),
+    "plan calibrate --log train.log --model llama3-8b --cluster 1x8:h100-sxm \\",
+    "  --global-batch-size 128 --seq-length 8192 --layout tp=2,sp=true \\",
+    "  --output calibration.json",
 )
-@click.argument("files", nargs=-1, metavar="[RUNS.jsonl]...", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, metavar="[RUNS.jsonl]...", type=PATH)
 @logged_options
 @chosen_options
 @PROFILE
 @gathered("destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON))
-def command(**values: object) -> None:
+def command() -> None:
     """Correct the estimate by measured steps.
 
     Give either files of measured runs, one JSON object a line (`plan validate` reads them too), or
     the log of a training run and what ran. One step tells how fast the machine is; several, of
     unlike layouts, may tell network and fixed overhead apart.
     """
-    call("trainplan.cli.commands.calibrate:command", **values)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.options.help import example
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.options.help import page
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(
-    "completion",
-    epilog=example('eval "$(plan completion bash)"', "# put it into ~/.bashrc to keep it"),
-)
+@page("completion", 'eval "$(plan completion bash)"', "# put it into ~/.bashrc to keep it")
 @click.argument("shell", type=click.Choice(SHELLS))
-def command(**values: object) -> None:
+def command() -> None:
     """Print the completion script of a shell."""
-    call("trainplan.cli.commands.completion:command", **values)

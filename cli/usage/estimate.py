@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.options.help import example
+from trainplan.cli.options.help import page
 from trainplan.cli.options.shared import JSON, job_options, memory_margin
-from trainplan.cli.terminal.lazily import call
 
 
-@click.command(
+@page(
     "estimate",
-    epilog=example(
-        "plan estimate --model llama3-70b --cluster 8x8:h100-sxm \\",
-        "  --global-batch-size 128 --seq-length 8192 \\",
-        "  --layout tp=8,pp=4,vpp=2,sequence_parallel=true,recompute_modules=core_attn+mlp",
-    ),
+    "plan estimate --model llama3-70b --cluster 8x8:h100-sxm \\",
+    "  --global-batch-size 128 --seq-length 8192 \\",
+    "  --layout tp=8,pp=4,vpp=2,sequence_parallel=true,recompute_modules=core_attn+mlp",
 )
 @job_options
 @click.option(
@@ -27,11 +24,10 @@ from trainplan.cli.terminal.lazily import call
 )
 @memory_margin(0.0)
 @JSON
-def command(**values: object) -> None:
+def command() -> None:
     """Price one layout: time, memory, fit.
 
     A layout that does not fit is priced too, with what would make it fit. Fields: tp pp vpp cp dp
     ep etp dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
     recompute_modules recompute_method recompute_num_layers offload offload_modules.
     """
-    call("trainplan.cli.commands.estimate:command", **values)

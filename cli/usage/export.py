@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from trainplan.cli.options.help import example
+from trainplan.cli.options.help import page
 from trainplan.cli.options.names import EXPORTERS, LAUNCHERS
-from trainplan.cli.options.shared import CANDIDATE, FORCE
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
 
 
-@click.command(
-    "export", epilog=example("plan export plan.json --launcher slurm --output-dir launch")
-)
-@click.argument("plan", type=click.Path(path_type=Path))
+@page("export", "plan export plan.json --launcher slurm --output-dir launch")
+@PLAN
 @CANDIDATE
 @click.option(
     "--runtime",
@@ -33,14 +28,13 @@ from trainplan.cli.terminal.lazily import call
 @click.option(
     "--output-dir",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="New folder for the script, what it reads, and a copy of the plan.",
 )
 @FORCE
-def command(**values: object) -> None:
+def command() -> None:
     """Write the launch script of a plan.
 
     PLAN is a file written by `plan search --output`. The script asks for what you alone know, such
     as the paths of data and checkpoints, in variables that this command lists.
     """
-    call("trainplan.cli.commands.export:command", **values)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options.help import example
-from trainplan.cli.options.names import LARGEST_SIZE, LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
-from trainplan.cli.options.shared import FORCE, JSON, gathered
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.options.help import gathered, page
+from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
+from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
 
 LOCAL = Path("profile.json")
 
@@ -20,7 +19,7 @@ WANTED = (
         help="Measure the shapes of this model: a preset, a config.json, its folder or our YAML. "
         "Left out: llama3-8b on GPUs, a tiny one on a CPU.",
     ),
-    click.option("--seq-length", type=click.IntRange(1, LARGEST_SIZE), help="Tokens per sequence."),
+    seq_length(required=False),
     click.option(
         "--precision",
         type=click.Choice(PRECISIONS),
@@ -67,19 +66,17 @@ NODES = (
 )
 
 
-@click.command(
+@page(
     "profile",
-    epilog=example(
-        "plan profile --model llama3-8b --output profile.json",
-        "plan search --model llama3-8b --cluster profile.json \\",
-        "  --global-batch-size 64 --seq-length 4096",
-    ),
+    "plan profile --model llama3-8b --output profile.json",
+    "plan search --model llama3-8b --cluster profile.json \\",
+    "  --global-batch-size 64 --seq-length 4096",
 )
-@gathered("wanted", "trainplan.cli.commands.profile:MeasureOptions", WANTED)
-@gathered("nodes", "trainplan.cli.commands.profile:NodeOptions", NODES)
+@gathered("wanted", "MeasureOptions", WANTED)
+@gathered("nodes", "NodeOptions", NODES)
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=LOCAL,
     show_default=True,
     help="The profile; every sample also goes into OUTPUT.journal.jsonl at once.",
@@ -92,10 +89,9 @@ NODES = (
 )
 @FORCE
 @JSON
-def command(**values: object) -> None:
+def command() -> None:
     """Measure this machine: compute, memory, links.
 
     All GPUs of the machine, or its CPU over gloo where it has none. A run that was interrupted goes
     on where it stopped. Other commands take the file as --profile, or as --cluster.
     """
-    call("trainplan.cli.commands.profile:command", **values)

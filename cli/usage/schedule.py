@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from trainplan.cli.options.help import example
+from trainplan.cli.options.help import Decorator, gathered, page
 from trainplan.cli.options.names import SCHEDULES
 from trainplan.cli.options.parameters import finite
-from trainplan.cli.options.shared import Decorator, gathered, output_options
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.options.shared import PATH, output_options, time_limit
 
 SYNTHESIS_SECONDS = 30.0
 
@@ -24,7 +21,7 @@ way_options = gathered(
         click.option("--synthesise", is_flag=True, help="Let a solver find the best order it can."),
         click.option(
             "--from-csv",
-            type=click.Path(path_type=Path),
+            type=PATH,
             help='Score a schedule file of torch\'s pipeline runtime (format "compute_only").',
         ),
     ),
@@ -107,7 +104,7 @@ duration_options = gathered(
         _duration("--p2p", "Latency of a message between ranks; it occupies nobody.", 0.0),
         click.option(
             "--stage-times",
-            type=click.Path(path_type=Path),
+            type=PATH,
             help="File with forward, input_grad and weight_grad of every virtual stage instead.",
         ),
         click.option(
@@ -140,27 +137,17 @@ duration_options = gathered(
 """`--forward` to `--offload-chunks`, as `durations`."""
 
 
-@click.command(
+@page(
     "schedule",
-    epilog=example(
-        "plan schedule --kind zb-h1 --pp 4 --num-microbatches 8 \\",
-        "  --forward 3 --input-grad 4 --weight-grad 2",
-    ),
+    "plan schedule --kind zb-h1 --pp 4 --num-microbatches 8 \\",
+    "  --forward 3 --input-grad 4 --weight-grad 2",
 )
 @way_options
 @size_options
 @duration_options
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    callback=finite,
-    default=SYNTHESIS_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Of --synthesise: answer with what is found by then.",
-)
+@time_limit(SYNTHESIS_SECONDS, "Of --synthesise: answer with what is found by then.")
 @output_options("; a unit of time is a second")
-def command(**values: object) -> None:
+def command() -> None:
     """Time and proof of a pipeline schedule.
 
     Durations are those of one micro batch through one virtual stage, in any unit. Prints the
@@ -168,4 +155,3 @@ def command(**values: object) -> None:
     `--kind all` the schedules that run with this vpp are ranked, and files hold the fastest, with
     `--csv` the fastest that torch runs.
     """
-    call("trainplan.cli.commands.schedule:command", **values)

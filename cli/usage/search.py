@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.options.help import example
+from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import OBJECTIVES
-from trainplan.cli.options.parameters import day_count, finite, percentage
+from trainplan.cli.options.parameters import day_count, percentage
 from trainplan.cli.options.shared import (
     WORKERS,
     destination_options,
-    gathered,
     job_options,
     memory_margin,
+    time_limit,
 )
-from trainplan.cli.terminal.lazily import call
 
 OBJECTIVE = click.option(
     "--objective",
@@ -46,7 +45,7 @@ PARETO = click.option(
 
 search_options = gathered(
     "options",
-    "trainplan.cli.commands.search:search_options",
+    "search_options",
     (
         OBJECTIVE,
         SLACK,
@@ -70,29 +69,20 @@ search_options = gathered(
 )
 
 
-@click.command(
+@page(
     "search",
-    epilog=example(
-        "plan search --model llama3-70b --cluster 8x8:h100-sxm \\",
-        "  --global-batch-size 128 --seq-length 8192 --output plan.json",
-    ),
+    "plan search --model llama3-70b --cluster 8x8:h100-sxm \\",
+    "  --global-batch-size 128 --seq-length 8192 --output plan.json",
 )
 @job_options
 @search_options
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    callback=finite,
-    metavar="SECONDS",
-    help="Answer with what is found by then.",
-)
+@time_limit(None, "Answer with what is found by then.")
 @WORKERS
 @click.option("--baseline", metavar="LAYOUT", help="Your layout (see `plan estimate`), to compare.")
 @PARETO
 @destination_options
-def command(**values: object) -> None:
+def command() -> None:
     """Find the fastest layout that fits, with proof.
 
     Prints the layout, where its step time goes, the alternatives, its memory and what was refused.
     """
-    call("trainplan.cli.commands.search:command", **values)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from trainplan.cli.options.help import example
+from trainplan.cli.options.help import page
 from trainplan.cli.options.names import KNOBS
-from trainplan.cli.options.shared import JSON, PROFILE, WORKERS, time_limit
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limit
 
 
-@click.command(
+@page(
     "sweep",
-    epilog=example(
-        "plan sweep plan.json --vary gpus=64..4096",
-        "plan sweep plan.json --vary nic=1..8 --vary memory_gib=40,80",
-    ),
+    "plan sweep plan.json --vary gpus=64..4096",
+    "plan sweep plan.json --vary nic=1..8 --vary memory_gib=40,80",
 )
-@click.argument("plan", type=click.Path(path_type=Path))
+@PLAN
 @click.option(
     "--vary",
     multiple=True,
@@ -34,10 +29,9 @@ from trainplan.cli.terminal.lazily import call
 @time_limit(120.0, "Search points until then; those left are said to be untried.")
 @WORKERS
 @JSON
-def command(**values: object) -> None:
+def command() -> None:
     """Vary the job of a plan; search every point.
 
     PLAN is a file written by `plan search --output`; its model, batch, memory margin and choices
     hold. Prints the best layout of each point, its speed and the scaling efficiency.
     """
-    call("trainplan.cli.commands.sweep:command", **values)

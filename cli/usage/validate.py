@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from trainplan.cli.options.help import example
-from trainplan.cli.options.shared import JSON, PROFILE, memory_margin
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import JSON, PATH, PROFILE, memory_margin
 
 
-@click.command(
-    "validate",
-    epilog=example("plan validate runs.jsonl fits.jsonl --worst 5"),
-)
-@click.argument(
-    "files", nargs=-1, required=True, metavar="RUNS.jsonl...", type=click.Path(path_type=Path)
-)
+@page("validate", "plan validate runs.jsonl fits.jsonl --worst 5")
+@click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...", type=PATH)
 @click.option(
     "--strict/--all",
     "strict",
@@ -41,10 +33,9 @@ from trainplan.cli.terminal.lazily import call
 @PROFILE
 @memory_margin(0.05)
 @JSON
-def command(**values: object) -> None:
+def command() -> None:
     """Compare predictions with measured runs.
 
     Files hold one run a line, as JSON: what was trained, where, how it was laid out, and its step
     time, its peak memory or whether it fitted.
     """
-    call("trainplan.cli.commands.validate:command", **values)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from trainplan.cli.options.help import example
-from trainplan.cli.options.shared import JSON, PROFILE, time_limit
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import JSON, PLAN, PROFILE, time_limit
 
 
-@click.command("why-not", epilog=example("plan why-not plan.json --layout tp=8,pp=4,vpp=2"))
-@click.argument("plan", type=click.Path(path_type=Path))
+@page("why-not", "plan why-not plan.json --layout tp=8,pp=4,vpp=2")
+@PLAN
 @click.option(
     "--layout",
     required=True,
@@ -22,10 +19,9 @@ from trainplan.cli.terminal.lazily import call
 @PROFILE
 @time_limit(20.0, "Look for changes that make it run until then.")
 @JSON
-def command(**values: object) -> None:
+def command() -> None:
     """Say why a layout is not the answer.
 
     PLAN is a file written by `plan search --output`. Prints the rule that refuses the layout, or
     the bytes it lacks, or the seconds it loses against the plan, term by term.
     """
-    call("trainplan.cli.commands.why_not:command", **values)

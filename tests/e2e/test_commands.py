@@ -1,6 +1,7 @@
 """Every command: help, lazy imports, width, JSON keys."""
 
 import importlib
+import inspect
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from tests.e2e.command import LLAMA, PLAN, TINY, plan, with_value
 from tests.e2e.measured_runs import sample
 from trainplan.cli.commands import COMMANDS
 from trainplan.cli.main import plan as group
+from trainplan.cli.options.help import GROUPS, answering
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.catalog import gpu_names
 from trainplan.costmodel.catalog.models import preset_names
@@ -27,6 +29,15 @@ UNEVEN = (".best.layout.stages", ".candidates[].layout.stages", ".least_memory_l
 LIGHT = "trainplan.costmodel.base"
 """All of our packages beside `cli` that a help page may load."""
 HEAVY = ("torch", "ortools", "pulp", "highspy", "numpy", "scipy", "pydantic", "rich", "yaml")
+
+
+def command_of(path: tuple[str, ...]) -> click.Command:
+    found: click.Command | None = group
+    for name in path:
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), name)
+    assert found is not None
+    return found
 
 
 def commands(parent: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -263,6 +274,11 @@ def test_what_a_command_imports_when_it_answers_is_there():
     folder = Path(__file__).parents[2] / "cli"
     texts = [path.read_text("utf-8") for path in folder.rglob("*.py")]
     targets = {one for text in texts for one in re.findall(r'"(trainplan\.[\w.]+:\w+)"', text)}
+    for path in commands(group):
+        stated = inspect.unwrap(command_of(path).callback)
+        if path != ("catalog",):
+            targets.add(answering(stated, stated.__name__))
+        targets |= {build for _, build, _ in getattr(stated, GROUPS, ())}
     assert len(targets) > len(COMMANDS)
     for module, _, name in (target.partition(":") for target in targets):
         assert hasattr(importlib.import_module(module), name), f"{module}:{name}"
