@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import DOT, gib, percent, plural, seconds, seconds_like
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
@@ -74,7 +74,7 @@ def _headline(calibration: Calibration) -> Text:
 
 
 def _scalars(calibration: Calibration) -> RenderableType:
-    columns = (Column("scalar", numeric=False), Column("value"), Column("80 %"))
+    columns = (Words("scalar"), "value", "80 %")
     rows = [
         _row(f"speed of whole steps, of the {calibration.corrected}'s", calibration.speed, ""),
         _row("bandwidth between nodes, of the datasheet's", calibration.inter_node_bandwidth, ""),
@@ -90,14 +90,7 @@ def _row(name: str, scalar: FittedScalar, unit: str) -> tuple[str, str, str]:
 
 
 def _runs(calibration: Calibration) -> RenderableType:
-    columns = (
-        Column("run", numeric=False),
-        Column("measured"),
-        Column(calibration.corrected),
-        Column("error"),
-        Column("calibrated"),
-        Column("error"),
-    )
+    columns = (Words("run"), "measured", calibration.corrected, "error", "calibrated", "error")
     shown = calibration.runs[:SHOWN_RUNS]
     rows = [
         (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import NEVER, parameters
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, stand_in
@@ -25,7 +25,7 @@ SOURCE = "_source"
 
 def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
     """All GPUs, one row each."""
-    columns = (Column("GPU", numeric=False), *(Column(head) for head in _GPU_HEADS), Column("fit"))
+    columns = (Words("GPU"), *_GPU_HEADS, "fit")
     yield grid(
         columns,
         (
@@ -53,7 +53,7 @@ def gpu_page(name: str) -> Iterator[RenderableType]:
     """Every number of one GPU with its source."""
     spec = gpu(name)
     yield Text(f"{name}: {spec.vendor} {spec.architecture}, {spec.link}", style="bold")
-    columns = (Column("number", numeric=False), Column("value"), Column("source", numeric=False))
+    columns = (Words("number"), "value", Words("source"))
     yield grid(
         columns, ((label, _number(item), item.source) for label, item in _sourced_numbers(spec))
     )
@@ -77,15 +77,15 @@ def gpu_entry(name: str) -> Entry:
 def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
     """All presets, one row each."""
     columns = (
-        Column("model", numeric=False),
-        Column("parameters"),
-        Column("active"),
-        Column("layers"),
-        Column("hidden"),
-        Column("heads"),
-        Column("vocab"),
-        Column("experts"),
-        Column("context"),
+        Words("model"),
+        "parameters",
+        "active",
+        "layers",
+        "hidden",
+        "heads",
+        "vocab",
+        "experts",
+        "context",
     )
     yield grid(columns, (_model_row(model) for model in models))
     yield (
@@ -102,7 +102,7 @@ def model_page(model: ModelSpec) -> Iterator[RenderableType]:
         ("num_active_parameters", f"{num_active_parameters(model):,}"),
         *_flat("", model.model_dump(mode="json", exclude_none=True)),
     ]
-    yield grid((Column("field", numeric=False), Column("value", numeric=False)), fields)
+    yield grid((Words("field"), Words("value")), fields)
     source = preset_config(model.name).get(SOURCE)
     if source:
         yield f"Source: {source}"
@@ -116,10 +116,10 @@ def model_entry(model: ModelSpec) -> Entry:
 def clusters_page() -> Iterator[RenderableType]:
     """How to write a cluster."""
     columns = (
-        Column("short form (64 GPUs)", numeric=False),
-        Column("GPUs per node"),
-        Column("scale-up domain"),
-        Column("NIC GB/s per GPU"),
+        Words("short form (64 GPUs)"),
+        "GPUs per node",
+        "scale-up domain",
+        "NIC GB/s per GPU",
     )
     yield grid(
         columns,

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.differences import change_text, gain
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.parts.memory_bar import memory_table
 from trainplan.cli.render.parts.terms import largest_cost, terms_table
@@ -79,11 +79,11 @@ def memory_line(found: Explanation) -> str:
 def _prices(found: Explanation) -> Iterator[RenderableType]:
     """What more of everything would buy, in tokens per second."""
     columns = (
-        Column("What would it buy?", numeric=False),
-        Column("same layout"),
-        Column("searched anew"),
-        Column("per GPU"),
-        Column("with", numeric=False),
+        Words("What would it buy?"),
+        "same layout",
+        "searched anew",
+        "per GPU",
+        Words("with"),
     )
     yield Group(
         grid(columns, (_price_row(price, found) for price in found.shadow_prices)),
@@ -128,12 +128,7 @@ def _rules(found: Explanation) -> Iterator[RenderableType]:
     if same.proved and same.layout is None and free is None:
         yield "The same recomputation on every stage costs nothing."
         return
-    columns = (
-        Column("What does the runtime's rule cost?", numeric=False),
-        Column("step"),
-        Column("it costs"),
-        Column("without it", numeric=False),
-    )
+    columns = (Words("What does the runtime's rule cost?"), "step", "it costs", Words("without it"))
     rows = [_rule_row("the same recomputation on every stage", same, found)]
     if free is not None:
         rows.append(_rule_row("the same, and layers split as they are", free, found))
@@ -169,13 +164,7 @@ def _rivals(found: Explanation) -> Iterator[RenderableType]:
     if len(robust.rivals) < 2:
         return
     step = robust.rivals[0].step_time_s
-    columns = (
-        Column("How sure is the choice?", numeric=False),
-        Column("step"),
-        Column("90 % below"),
-        Column("faster than it"),
-        Column("", numeric=False),
-    )
+    columns = (Words("How sure is the choice?"), "step", "90 % below", "faster than it", Words(""))
     rows = (
         (
             "the choice"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Finding:
 def findings_page(findings: Sequence[Finding]) -> RenderableType:
     """A row for each."""
     head = (
-        Column("", numeric=False),
-        Column("check", numeric=False),
-        Column("finding", numeric=False),
+        Words(""),
+        Words("check"),
+        Words("finding"),
     )
     return grid(head, ((_mark(one), one.name, one.detail) for one in findings))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.render.parts.text import layout_line, plural
@@ -30,9 +30,9 @@ def pareto_page(pareto: Pareto) -> Iterator[RenderableType]:
     yield Text(head, style="bold green")
     yield Group(job_line(pareto.job), _proof(pareto))
     columns = (
-        *(() if "gpus" in pareto.objectives else (Column("GPUs"),)),
-        *(Column(_head(name, pareto.per)) for name in pareto.objectives),
-        Column("layout", numeric=False),
+        *(() if "gpus" in pareto.objectives else ("GPUs",)),
+        *(_head(name, pareto.per) for name in pareto.objectives),
+        Words("layout"),
     )
     yield grid(columns, (_row(pareto, point) for point in shown))
 

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.render.parts.alternatives import alternatives_table, legend
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.groups import groups_part
 from trainplan.cli.render.parts.headline import headline, job_line
 from trainplan.cli.render.parts.memory_bar import memory_table
@@ -148,7 +148,7 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     more = list(refused.values())[SHOWN_RULES:]
     if more:
         rows.append((f"{sum(more):,}", plural(len(more), "other rule"), ""))
-    columns = (Column("refused"), Column("rule", numeric=False), Column("why", numeric=False))
+    columns = ("refused", Words("rule"), Words("why"))
     head = f"Refused: {sum(refused.values()):,} of {plural(space, 'layout')}"
     yield Group(Text(head, style="bold"), grid(columns, rows))
 

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import DOT, percent, plural
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
@@ -68,9 +68,9 @@ def curves_table(profile: Profile) -> Table:
     """The fitted curves with what they leave of a point they have not seen."""
     return grid(
         (
-            Column("Curve", numeric=False),
-            Column("says", numeric=False),
-            Column("off by"),
+            Words("Curve"),
+            Words("says"),
+            "off by",
         ),
         (
             (name, says, percent(profile.scatter_fraction[key]) if key else "")
@@ -115,13 +115,7 @@ def coverage_page(
 ) -> Iterator[RenderableType]:
     """Every quantity with where it comes from, and the most useful next measurement."""
     yield headline(profile)
-    columns = (
-        Column("Quantity", numeric=False),
-        Column("from", numeric=False),
-        Column("points"),
-        Column("off by"),
-        Column("share of a step"),
-    )
+    columns = (Words("Quantity"), Words("from"), "points", "off by", "share of a step")
     yield grid(
         columns,
         (

@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import DOT, gib, percent
 from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.terminal.output import section
@@ -80,10 +80,10 @@ def _memory(scored: Scored) -> RenderableType:
         name = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
         rows.append((name, *row))
     columns = (
-        Column("rank", numeric=False),
-        Column("activations held"),
-        Column("freed at the input gradient"),
-        *([Column("GiB")] if sizes else []),
+        Words("rank"),
+        "activations held",
+        "freed at the input gradient",
+        *(["GiB"] if sizes else []),
     )
     unit = "Most activations at once, of one micro batch through one virtual stage each"
     return Group(Text(unit, style="bold"), grid(columns, rows))
@@ -122,7 +122,7 @@ def ranking_page(ranking: Ranking) -> Iterator[RenderableType]:
     yield Text(headline(ranking.schedules[0]), style="bold")
     yield Group(_table(ranking), Text(ORDER))
     if ranking.refused:
-        columns = (Column("does not run", numeric=False), Column("why", numeric=False))
+        columns = (Words("does not run"), Words("why"))
         yield grid(columns, _folded(ranking))
 
 
@@ -145,14 +145,7 @@ def _folded(ranking: Ranking) -> Iterator[tuple[str, str]]:
 
 
 def _table(ranking: Ranking) -> RenderableType:
-    columns = (
-        Column("schedule", numeric=False),
-        Column("makespan"),
-        Column("bubble"),
-        Column("better order"),
-        Column("held"),
-        Column("runs on", numeric=False),
-    )
+    columns = (Words("schedule"), "makespan", "bubble", "better order", "held", Words("runs on"))
     rows = (
         (
             one.kind,

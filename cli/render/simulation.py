@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.chrome_trace import COMPUTE, NETWORK, Extra
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import DOT, percent, seconds, seconds_like
 from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.render.schedule import gap_text, proof_text
@@ -41,7 +41,7 @@ def simulation_page(simulation: Simulation, width: int) -> Iterator[RenderableTy
 def _ranks(simulation: Simulation) -> RenderableType:
     makespan = simulation.scored.makespan
     starts = simulation.scored.timeline.start[:, 0]
-    columns = [Column(name) for name in ("rank", "busy", "of it", "first op", "last op", "traffic")]
+    columns = ("rank", "busy", "of it", "first op", "last op", "traffic")
     rows = (
         (
             f"{rank}",
@@ -67,7 +67,7 @@ def _sum(simulation: Simulation) -> RenderableType:
         "stragglers, data loading and other overhead": simulation.overhead,
         "step": whole,
     }
-    columns = (Column("The step", numeric=False), Column("time"))
+    columns = (Words("The step"), "time")
     return grid(columns, ((name, seconds_like(value, whole)) for name, value in parts.items()))
 
 

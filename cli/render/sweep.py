@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.curve import curve
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.parts.text import DOT, NEVER, layout_line, percent, seconds
 from trainplan.costmodel.spec import Job
@@ -60,13 +60,13 @@ def _held(settings: tuple[Setting, ...]) -> str:
 
 def _table(job: Job, swept: Sweep, one: Curve) -> RenderableType:
     columns = (
-        Column(swept.varied[0].knob),
-        Column("step"),
-        Column("tokens/s"),
-        Column("MFU"),
-        Column("eff."),
-        Column("added"),
-        Column("best layout", numeric=False),
+        swept.varied[0].knob,
+        "step",
+        "tokens/s",
+        "MFU",
+        "eff.",
+        "added",
+        Words("best layout"),
     )
     return grid(columns, (_row(job, point) for point in one.points))
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import NEVER, percent, plural, seconds, seconds_like
 from trainplan.cli.render.validate_json import validate_document
 from trainplan.costmodel.validate.memory_scores import Verdicts
@@ -133,7 +133,7 @@ def errors_rows(groups: Iterable[Errors]) -> Iterator[tuple[str, ...]]:
 
 def errors_table(title: str, groups: Iterable[Errors]) -> Table:
     """One row per group."""
-    columns = (Column(title, numeric=False), *map(Column, ERRORS_HEAD))
+    columns = (Words(title), *ERRORS_HEAD)
     return grid(columns, errors_rows(groups))
 
 
@@ -162,16 +162,16 @@ def ranking_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
 
 def ranking_table(ranking: Ranking) -> Table:
     """Every group, then the means."""
-    words = (Column(name, numeric=False) for name in RANKED_HEAD)
-    return grid((*words, *map(Column, RANKS_HEAD)), ranking_rows(ranking))
+    words = map(Words, RANKED_HEAD)
+    return grid((*words, *RANKS_HEAD), ranking_rows(ranking))
 
 
 def verdicts_part(verdicts: Verdicts) -> RenderableType:
     """The confusion table and the names of what would run out of memory."""
     columns = (
-        Column(f"{verdicts.answered:,} of {verdicts.labels:,} labels", numeric=False),
-        Column("it fits"),
-        Column("it does not"),
+        Words(f"{verdicts.answered:,} of {verdicts.labels:,} labels"),
+        "it fits",
+        "it does not",
     )
     table = grid(
         columns,
@@ -198,11 +198,7 @@ def coverage_table(scores: Scores) -> Table:
     """How many measured steps the intervals hold."""
     assert scores.coverage
     level = percent(scores.rows[0].estimate.uncertainty.level, 0)
-    columns = (
-        Column(f"Measured steps inside the {level} interval", numeric=False),
-        Column("runs"),
-        Column("inside"),
-    )
+    columns = (Words(f"Measured steps inside the {level} interval"), "runs", "inside")
     return grid(
         columns,
         (
@@ -216,10 +212,7 @@ def calibrated_part(one_step: OneStep | None) -> RenderableType:
     """The error before and after one measured step."""
     if one_step is None:
         return "After one measured step: no run has a partner of another layout on its machine."
-    columns = (
-        Column("After one measured step of another layout", numeric=False),
-        *(Column(name) for name in ("runs", "before", "after")),
-    )
+    columns = (Words("After one measured step of another layout"), "runs", "before", "after")
     rows = [
         (one.source, str(one.n), percent(one.before_fraction), percent(one.after_fraction))
         for one in one_step.sources
@@ -230,7 +223,7 @@ def calibrated_part(one_step: OneStep | None) -> RenderableType:
 
 def skipped_table(scores: Scores) -> Table:
     """What was not priced."""
-    columns = (Column("not priced"), Column("reason", numeric=False), Column("", numeric=False))
+    columns = ("not priced", Words("reason"), Words(""))
     return grid(
         columns,
         ((str(count), reason, SKIPPED[reason]) for reason, count in scores.skipped.items()),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rich.table import Table
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import (
     SHORT_MODULES,
     SHORT_OFFLOADED,
@@ -80,15 +80,15 @@ def alternatives_table(plan: Plan) -> Table:
     chosen = [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
     away = any(candidate.layout.offload_modules for candidate in plan.candidates)
     columns = (
-        Column("#"),
-        *(Column(axis.word) for axis in chosen),
-        *((Column("on host", numeric=False),) if away else ()),
-        Column("recompute", numeric=False),
-        Column("step"),
-        Column("slower"),
-        Column("MFU"),
-        Column("GiB"),
-        Column("", numeric=False),
+        "#",
+        *(axis.word for axis in chosen),
+        *((Words("on host"),) if away else ()),
+        Words("recompute"),
+        "step",
+        "slower",
+        "MFU",
+        "GiB",
+        Words(""),
     )
     return grid(
         columns,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 
-from trainplan.cli.render.parts.grid import Column, bar, grid
+from trainplan.cli.render.parts.grid import Words, bar, grid
 from trainplan.cli.render.parts.terms import LABELS, SMALLEST_SHARE
 from trainplan.cli.render.parts.text import (
     gib,
@@ -56,11 +56,7 @@ def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
 
 def fields_table(head: str, fields: Sequence[FieldDifference], before: str, after: str) -> Table:
     """Fields that differ, side by side."""
-    columns = (
-        Column(head, numeric=False),
-        Column(before, numeric=False),
-        Column(after, numeric=False),
-    )
+    columns = (Words(head), Words(before), Words(after))
     return grid(columns, ((f.field, _short(f.before), _short(f.after)) for f in fields))
 
 
@@ -77,12 +73,7 @@ def differences_table(
     noise = SMALLEST_SHARE * step
     rows = [row for row in terms if max(abs(row.before_s), abs(row.after_s)) >= noise]
     largest = max((abs(row.difference_s) for row in rows), default=0.0) or 1.0
-    columns = (
-        Column("Where the seconds differ", numeric=False),
-        *(Column(head) for head in heads),
-        Column("difference"),
-        Column("", numeric=False),
-    )
+    columns = (Words("Where the seconds differ"), *heads, "difference", Words(""))
     sums = TermDifference(
         "", before.step_time_s, after.step_time_s, after.step_time_s - before.step_time_s
     )
@@ -113,11 +104,7 @@ def gain(fraction: float) -> str:
 
 def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Table:
     """The fullest rank of both, by term."""
-    columns = (
-        Column("Memory of the fullest rank, GiB", numeric=False),
-        *(Column(head) for head in heads),
-        Column("difference"),
-    )
+    columns = (Words("Memory of the fullest rank, GiB"), *heads, "difference")
     ranks = [max(m.pipeline_ranks, key=lambda rank: rank.total_bytes) for m in (before, after)]
     names = ("weights", "gradients", "optimizer", "activations", "transients", "overheads")
     rows = [(name, *(getattr(rank, f"{name}_bytes") for rank in ranks)) for name in names]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from rich.console import RenderableType
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,26 +12,20 @@ MANY_COLUMNS = 15
 """More than that stand closer together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Head of one column."""
+class Words(str):
+    """Head of a column of words: left-aligned and wrapped; other columns are numbers."""
 
-    name: str
-    numeric: bool = True
-    """Right-aligned and never wrapped."""
+    __slots__ = ()
 
 
-def grid(columns: Sequence[Column], rows: Iterable[Sequence[RenderableType]]) -> Table:
+def grid(heads: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
     """A table; text columns wrap, numbers do not."""
-    gap = 2 if len(columns) <= MANY_COLUMNS else 1
+    gap = 2 if len(heads) <= MANY_COLUMNS else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(
-            Text(column.name),
-            justify="right" if column.numeric else "left",
-            no_wrap=column.numeric,
-            overflow="fold",
-        )
+    for head in heads:
+        numeric = not isinstance(head, Words)
+        justify: JustifyMethod = "right" if numeric else "left"
+        table.add_column(Text(head), justify=justify, no_wrap=numeric, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

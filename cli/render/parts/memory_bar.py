@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, bar, grid
+from trainplan.cli.render.parts.grid import Words, bar, grid
 from trainplan.cli.render.parts.text import gib
 from trainplan.costmodel.step.simulate import Memory, RankMemory
 
@@ -35,12 +35,7 @@ def memory_table(memory: Memory) -> Table:
     """GiB of each pipeline rank by term; neighbours that look alike share a row."""
     names = [field.name for field in fields(RankMemory) if field.name != "rank"]
     heads = [name.removesuffix("_bytes") for name in names]
-    columns = (
-        Column("rank"),
-        *(Column(head) for head in heads),
-        Column("GiB"),
-        Column("of " + gib(memory.capacity_bytes), numeric=False),
-    )
+    columns = ("rank", *heads, "GiB", Words("of " + gib(memory.capacity_bytes)))
     rows: list[list[str | Text]] = []
     for row in _shown(_collapsed(memory.pipeline_ranks)):
         if row is None:

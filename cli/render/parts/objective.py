@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import gib, percent, plural, seconds
 from trainplan.costmodel.base.units import long_unit
 from trainplan.costmodel.runtimes import traits_of
@@ -98,7 +98,7 @@ def sizes_part(plan: Plan) -> Iterator[RenderableType]:
     best = sorted(target.tried, key=lambda one: (one.bound, one.num_gpus))[:SHOWN_SIZES]
     rows = [(f"{one.num_gpus:,}", _of_size(one, target.unit)) for one in best]
     head = f"Sizes tried: {len(target.tried)}, the best first"
-    columns = (Column("GPUs"), Column("objective", numeric=False))
+    columns = ("GPUs", Words("objective"))
     yield Group(Text(head, style="bold"), grid(columns, rows))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import RenderableType
 
 from trainplan.cli.render.parts.differences import change_text, field_json
-from trainplan.cli.render.parts.grid import Column, grid
+from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import gib, seconds_like
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.questions.compare import Side
@@ -19,7 +19,7 @@ def remedies_part(remedies: Sequence[Remedy], layout: Layout, beside: Side) -> R
     if not remedies:
         return "Nothing that keeps its tp makes it run."
     step = beside.estimate.step_time_s
-    columns = (Column("It runs with", numeric=False), Column("step"), Column("GiB"))
+    columns = (Words("It runs with"), "step", "GiB")
     rows = (
         (
             change_text(remedy.candidate.layout, layout, beside.job.model),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from rich.table import Table
 
-from trainplan.cli.render.parts.grid import Column, bar, grid
+from trainplan.cli.render.parts.grid import Words, bar, grid
 from trainplan.cli.render.parts.text import percent, seconds_like
 from trainplan.costmodel.step import Estimate
 
@@ -40,12 +40,7 @@ def terms_table(estimate: Estimate) -> Table:
     terms = sorted(asdict(estimate.terms).items(), key=lambda item: -item[1])
     shown = [(name, value) for name, value in terms if abs(value) >= SMALLEST_SHARE * step]
     largest = max(value for _, value in shown)
-    columns = (
-        Column("Where the step goes", numeric=False),
-        Column("time"),
-        Column("share"),
-        Column("", numeric=False),
-    )
+    columns = (Words("Where the step goes"), "time", "share", Words(""))
     return grid(
         columns,
         (
