@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
 from trainplan.cli.render.explain import explain_document, explain_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.cli.terminal.processes import Processes
-from trainplan.costmodel.base import PlanError
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain
 
@@ -27,11 +27,8 @@ def command(
     measured = load_measured(profiles)
     found = load_written(plan)
     case = Case(found.job, found.options, measured)
-    try:
-        with Clock(time_limit) as clock, Processes(workers) as processes:
-            explanation = explain(case, found.layout, found.candidates, clock, processes)
-    except PlanError as error:
-        raise type(error)(f"{plan}: {error}") from error
+    with errors_of(plan), Clock(time_limit) as clock, Processes(workers) as processes:
+        explanation = explain(case, found.layout, found.candidates, clock, processes)
     remark_objective(plan, found)
     remark_change(plan, found.step_time_s, explanation.estimate.step_time_s)
     if as_json:

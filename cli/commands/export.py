@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from trainplan.cli.files.disk import NewFile, refuse_folder, write_folder
+from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_folder
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import remark, section, show
-from trainplan.costmodel.base import PlanError, UnsupportedError, unknown_name
+from trainplan.costmodel.base import UnsupportedError, unknown_name
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
@@ -66,14 +66,12 @@ def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
 
 def _read(path: Path, candidate: int | None) -> tuple[str, Job, Layout, tuple[str, ...]]:
     text, _ = read_json(path)
-    try:
+    with errors_of(path):
         if candidate is not None:
             text = with_candidate(text, candidate)
         job, layout = chosen_from_json(text)
         check(job, layout)
         order = node_order(text, job.cluster)
-    except PlanError as error:
-        raise type(error)(f"{path}: {error}") from error
     return text, job, layout, order
 
 

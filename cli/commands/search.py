@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import click
 
+from trainplan.cli.files.disk import errors_of
 from trainplan.cli.options.layout_text import parse_layout, spelled_out
 from trainplan.cli.options.objective import pair_of, slack_of
 from trainplan.cli.options.stated import Destination, Question
@@ -16,7 +17,7 @@ from trainplan.cli.render.plan import baseline_text, next_part, plan_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import json_text, remark, show, show_json, write
 from trainplan.cli.terminal.processes import Processes
-from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.goals.pareto import pareto as unbeaten_by_any
@@ -131,12 +132,10 @@ def _choices(
 
 def _priced(question: Question, text: str, margin: float) -> Baseline:
     job, measured = question.job, question.measured
-    try:
+    with errors_of("--baseline"):
         layout = parse_layout(text, job.cluster)
         estimate = answer.estimate(job, layout, measured, memory_margin=margin)
-        return Baseline(layout, estimate)
-    except PlanError as error:
-        raise type(error)(f"--baseline: {error}") from error
+    return Baseline(layout, estimate)
 
 
 def _completed(plan: Plan, seconds: float, notes: tuple[str, ...]) -> Plan:

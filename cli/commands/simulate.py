@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.options.schedule_outputs import Outputs
@@ -11,7 +12,6 @@ from trainplan.cli.options.written_plans import remark_change
 from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.cli.terminal.text import WIDTH
-from trainplan.costmodel.base import PlanError
 from trainplan.planner.plan.candidates import with_candidate, written_step_time
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.simulate import simulate
@@ -24,12 +24,10 @@ def command(
     outputs.check()
     measured = load_measured(profiles)
     text, _ = read_json(plan)
-    try:
+    with errors_of(plan):
         if candidate is not None:
             text = with_candidate(text, candidate)
         simulation = simulate(*chosen_from_json(text), measured)
-    except PlanError as error:
-        raise type(error)(f"{plan}: {error}") from error
     remark_change("the plan", written_step_time(text), simulation.step_time_s)
     outputs.write(simulation.scored.timeline, step_end(simulation))
     if outputs.as_json:

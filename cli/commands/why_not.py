@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.written_plans import load_written, remark_change
 from trainplan.cli.render.why_not import why_not_document, why_not_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
-from trainplan.costmodel.base import PlanError
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.why_not import why_not
 
@@ -22,11 +22,8 @@ def command(
     measured = load_measured(profiles)
     found = load_written(plan)
     asked = parse_layout(layout, found.job.cluster)
-    try:
-        with Clock(time_limit) as clock:
-            answer = why_not(Case(found.job, found.options, measured), found, asked, clock)
-    except PlanError as error:
-        raise type(error)(f"{plan}: {error}") from error
+    with errors_of(plan), Clock(time_limit) as clock:
+        answer = why_not(Case(found.job, found.options, measured), found, asked, clock)
     remark_change(plan, found.step_time_s, answer.best.estimate.step_time_s)
     if as_json:
         show_json(why_not_document(answer))

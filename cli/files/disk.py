@@ -19,6 +19,15 @@ GZIP = b"\x1f\x8b"
 """First bytes of a compressed file."""
 
 
+@contextmanager
+def errors_of(place: object) -> Iterator[None]:
+    """Let errors say which file or option they are of."""
+    try:
+        yield
+    except PlanError as error:
+        raise type(error)(f"{place}: {error}") from error
+
+
 class FileError(PlanError):
     """A file that cannot be read or written; the message starts with its path."""
 

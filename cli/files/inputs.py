@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 from typing import NoReturn
 
+from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import Document, read_document
-from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError, unknown_name
+from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.catalog.models import preset, preset_names
@@ -38,10 +39,9 @@ def load_model(text: str) -> ModelSpec:
     document = read_document(path)
     if path.suffix.lower() in (".yaml", ".yml"):
         return _named(document, path).validated(ModelSpec)
-    try:
-        return model_from_config(document.values, _model_name(path))
-    except PlanError as error:
-        raise type(error)(f"{path}: {error}") from error
+    with errors_of(path):
+        model = model_from_config(document.values, _model_name(path))
+    return model
 
 
 def load_cluster(text: str) -> ClusterSpec:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.terminal.output import remark
-from trainplan.costmodel.base import PlanError
 from trainplan.planner.plan.candidates import made_otherwise
 from trainplan.planner.plan.written import Written, written
 
@@ -18,10 +18,9 @@ def load_written(path: Path) -> Written:
         PlanError: It is no plan; the message starts with its path.
     """
     text, _ = read_json(path)
-    try:
-        return written(text)
-    except PlanError as error:
-        raise type(error)(f"{path}: {error}") from error
+    with errors_of(path):
+        found = written(text)
+    return found
 
 
 def remark_change(plan: Path | str, written_s: float, now_s: float) -> None:

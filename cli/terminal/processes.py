@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from trainplan.cli.terminal.process import START, Process, ProcessResult, follow_search, tried
@@ -179,12 +178,7 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         for process in (*self._workers, *self._forks):
             process.end()
 
