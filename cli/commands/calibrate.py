@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.files.calibrations import calibration_json
 from trainplan.cli.files.disk import read_log
 from trainplan.cli.files.inputs import load_model
-from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.files.profiles import calibration_json, load_measured, machines_of
 from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.stated import Destination

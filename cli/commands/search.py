@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from typing import get_args
 
 import click
 
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.options.layout_text import parse_layout, spelled_out
-from trainplan.cli.options.objective import pair_of, slack_of
 from trainplan.cli.options.stated import Destination, Question
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from trainplan.cli.render.pareto import pareto_page
@@ -28,6 +28,7 @@ from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.search import SearchOptions
 from trainplan.planner.space import parse_choice
 
+NAMES: tuple[Name, ...] = get_args(Name)
 NOTHING_FITS = 2
 
 
@@ -162,3 +163,31 @@ def _next(plan: Plan, destination: Destination) -> str:
     path = str(destination.output or "plan.json")
     export = f"plan export {shlex.quote(path)} --launcher torchrun --output-dir launch"
     return export if destination.output else f"add `--output plan.json`, then: {export}"
+
+
+def slack_of(objective: str, slack: float | None) -> float:
+    """The slack, where the objective has one.
+
+    Raises:
+        SpecError: It has none.
+    """
+    if slack is None:
+        return SearchOptions().slack
+    if objective != "memory":
+        raise SpecError(f"--slack means nothing with --objective {objective}: only memory has one")
+    return slack
+
+
+def pair_of(text: str) -> tuple[Name, Name]:
+    """Read `cost,time`.
+
+    Raises:
+        SpecError: Not two different objectives.
+    """
+    known = {str(name): name for name in NAMES}
+    names = [part.strip() for part in text.split(",")]
+    if len(names) != 2 or names[0] == names[1] or not all(name in known for name in names):
+        raise SpecError(
+            f"--pareto {text[:40]!r}: give two of {', '.join(NAMES)}, such as cost,time"
+        )
+    return known[names[0]], known[names[1]]

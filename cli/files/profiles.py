@@ -1,4 +1,4 @@
-"""Profile files: the JSON form `trainplan/profile/v1`, and what `--profile` may name."""
+"""Files of `--profile`: profiles, `trainplan/profile/v1`, and calibrations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainplan.cli.files.calibrations import calibration_of
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.inputs import load_cluster
 from trainplan.costmodel.base import SpecError
@@ -18,6 +17,7 @@ from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
 from trainplan.costmodel.spec.evidence.calibration import SCHEMA as CALIBRATION_SCHEMA
+from trainplan.costmodel.spec.evidence.calibration import Calibration
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import SCHEMA, Profile
 from trainplan.costmodel.spec.sourced import Sourced
@@ -46,7 +46,7 @@ def load_measured(paths: Sequence[Path], *, alone: bool = True) -> Measured:
     profiles = [profile_of(d) for d in documents if d not in calibrations]
     measured = Measured(
         profile=merged(profiles) if profiles else None,
-        calibration=calibration_of(calibrations[0]) if calibrations else None,
+        calibration=_calibration_of(calibrations[0]) if calibrations else None,
     )
     return agreed(measured) if alone else measured
 
@@ -157,3 +157,18 @@ def profile_text(profile: Profile) -> str:
         else:
             lines.append(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
     return "{" + ",\n ".join(lines) + "}\n"
+
+
+def calibration_json(calibration: Calibration) -> Mapping[str, object]:
+    """A calibration as its public document."""
+    return {"schema": CALIBRATION_SCHEMA, **calibration.model_dump(mode="json")}
+
+
+def _calibration_of(document: Document) -> Calibration:
+    """A calibration out of a document with its schema.
+
+    Raises:
+        FileError: It is wrong.
+    """
+    values = {name: value for name, value in document.values.items() if name != "schema"}
+    return Document(document.path, values, document.root).validated(Calibration)

@@ -87,7 +87,7 @@ RUNTIME_OPTION = click.option(
     "runtime_options",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=lambda _, __, texts: call("trainplan.cli.options.runtime:parse_options", texts=texts),
+    callback=lambda _, __, texts: call("trainplan.cli.options.stated:parse_options", texts=texts),
     help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
 )
 PROFILE = click.option(

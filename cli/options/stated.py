@@ -1,14 +1,20 @@
-"""What the shared options state: the job and its machine, and where the answer goes."""
+"""What the shared options state: job, machine, settings of the runtime, where the answer goes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.terminal.output import remark
+from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
@@ -96,3 +102,44 @@ class Destination:
         if self.output:
             write_text(self.output, text, force=self.force)
             remark(f"wrote {self.output}")
+
+
+def listed() -> tuple[str, ...]:
+    """Every setting with its values."""
+    return tuple(f"{name}={_values(field)}" for name, field in FIELDS.items())
+
+
+def _values(field: FieldInfo) -> str:
+    kinds = get_args(field.annotation)  # X | None
+    if bool in kinds:
+        return "true|false"
+    words = [word for kind in kinds for word in get_args(kind) if isinstance(word, str)]
+    return "|".join(words) or "N"
+
+
+FIELDS = RuntimeOptions.model_fields
+
+
+def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
+    """Read the settings.
+
+    Raises:
+        SpecError: A text is not NAME=VALUE, is given twice, or the value is none of the allowed.
+        CatalogError: No such setting; the message names the nearest.
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise SpecError(f"--option {text!r}: write NAME=VALUE, such as attention=unfused")
+        if name not in FIELDS:
+            raise unknown_name("option", name, FIELDS, f"known: {', '.join(FIELDS)}")
+        if name in values:
+            raise SpecError(f"--option {name} is given twice: give it once")
+        values[name] = value
+    try:
+        return RuntimeOptions.model_validate(values)
+    except ValidationError as error:
+        first = first_complaint(error)
+        name = str(first.place[0])
+        raise SpecError(f"--option {name}={values[name]}: {first.reason}") from None

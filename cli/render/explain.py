@@ -13,7 +13,15 @@ from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.parts.memory_bar import memory_table
 from trainplan.cli.render.parts.terms import largest_cost, terms_table
-from trainplan.cli.render.parts.text import NEVER, gib, layout_line, percent, plural, seconds_like
+from trainplan.cli.render.parts.text import (
+    NEVER,
+    gib,
+    layout_line,
+    no_plan_text,
+    percent,
+    plural,
+    seconds_like,
+)
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.explain import Explanation, Resource
@@ -111,12 +119,8 @@ def _searched(price: ShadowPrice) -> str:
 
 
 def _reason(price: ShadowPrice) -> str:
-    known = {
-        "memory": "nothing fits",
-        "rules": "no layout is legal",
-        "untried": "untried: time limit",
-    }
-    return known.get(price.status, price.reason)
+    text = no_plan_text(price.status, price.reason)
+    return f"untried: {text}" if price.status == "untried" else text
 
 
 def _rules(found: Explanation) -> Iterator[RenderableType]:

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from trainplan.cli.render.parts.alternatives import alternatives_table, legend
 from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.groups import groups_part
 from trainplan.cli.render.parts.headline import headline, job_line
 from trainplan.cli.render.parts.memory_bar import memory_table
 from trainplan.cli.render.parts.objective import (
@@ -21,7 +20,7 @@ from trainplan.cli.render.parts.objective import (
     only_even,
     sizes_part,
 )
-from trainplan.cli.render.parts.placement import placement_text
+from trainplan.cli.render.parts.placement import groups_part, placement_text
 from trainplan.cli.render.parts.terms import largest_cost, terms_table
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds, seconds_like
 from trainplan.cli.terminal.output import section

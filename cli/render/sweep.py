@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.curve import curve
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import job_line
-from trainplan.cli.render.parts.text import DOT, NEVER, layout_line, percent, seconds
+from trainplan.cli.render.parts.text import DOT, NEVER, layout_line, no_plan_text, percent, seconds
 from trainplan.costmodel.spec import Job
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
 
 SCHEMA = "trainplan/sweep/v1"
-WORDS = {
-    "memory": "memory: nothing fits",
-    "rules": "rules: no layout is legal",
-    "untried": "untried: time limit",
-}
 FEWEST_DRAWN = 3
 """Two points are no curve."""
+HEIGHT, WIDTH = 10, 72
+"""Of a curve, in characters."""
+POINT, IDEAL, KNEE = "o", ".", "K"
 
 
 def sweep_page(job: Job, swept: Sweep) -> Iterator[RenderableType]:
@@ -75,7 +73,7 @@ def _row(job: Job, point: Point) -> tuple[str, ...]:
     value, best = point.settings[0].value, point.outcome.best
     if best is None:
         status = point.outcome.status
-        why = WORDS.get(status, f"{status}: {point.outcome.reason}")
+        why = f"{status}: {no_plan_text(status, point.outcome.reason)}"
         return (value, NEVER, NEVER, NEVER, NEVER, NEVER, why)
     mark = (" <- knee" if point.knee else "") + (" *" if point.outcome.status == "found" else "")
     return (
@@ -169,3 +167,34 @@ def _point_json(point: Point) -> Mapping[str, object]:
         "layout": best.layout.model_dump(mode="json") if best else None,
         "estimate": estimate_json(best.estimate) if best else None,
     }
+
+
+def curve(
+    values: Sequence[float | None],
+    ideal: Sequence[float | None],
+    labels: Sequence[str],
+    *,
+    knee: int | None = None,
+) -> list[str]:
+    """Lines of a picture: a point for each value, a dot where the ideal would be.
+
+    Points stand at equal distances; the height is logarithmic. None leaves a gap.
+    """
+    known = [value for value in (*values, *ideal) if value]
+    if not known:
+        return []
+    low, high = math.log(min(known)), math.log(max(known))
+    span = (high - low) or 1.0
+    step = max(1, min(WIDTH // max(1, len(labels)), 12))
+    rows = [[" "] * (step * len(labels)) for _ in range(HEIGHT)]
+
+    def mark(place: int, value: float | None, sign: str) -> None:
+        if value:
+            row = HEIGHT - 1 - round((math.log(value) - low) / span * (HEIGHT - 1))
+            rows[row][place * step + step // 2] = sign
+
+    for place, (value, best) in enumerate(zip(values, ideal, strict=True)):
+        mark(place, best, IDEAL)
+        mark(place, value, KNEE if place == knee else POINT)
+    names = "".join(label[: step - 1].center(step) for label in labels)
+    return ["".join(row).rstrip() for row in rows] + [names.rstrip()]

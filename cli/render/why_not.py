@@ -7,10 +7,14 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.differences import differences_table, term_json
+from trainplan.cli.render.parts.differences import (
+    differences_table,
+    remedies_json,
+    remedies_part,
+    term_json,
+)
 from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.parts.memory_bar import memory_table
-from trainplan.cli.render.parts.remedies import remedies_json, remedies_part
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan.layout_document import layout_json

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
-from trainplan.cli.options.runtime import listed
+from trainplan.cli.options.stated import listed
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME

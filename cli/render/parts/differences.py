@@ -1,9 +1,10 @@
-"""Layouts, terms and memory of two plans, as text and as JSON."""
+"""What tells two layouts apart, in fields, seconds and bytes, and what makes one run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from rich.console import RenderableType
 from rich.table import Table
 
 from trainplan.cli.render.parts.grid import Words, bar, grid
@@ -21,7 +22,8 @@ from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.simulate import Memory
-from trainplan.planner.questions.compare import FieldDifference, TermDifference
+from trainplan.planner.questions.compare import FieldDifference, Side, TermDifference
+from trainplan.planner.questions.remedies import Remedy
 
 BAR_WIDTH = 16
 LONGEST_VALUE = 34
@@ -132,4 +134,36 @@ def term_json(difference: TermDifference) -> Mapping[str, object]:
         "before_s": difference.before_s,
         "after_s": difference.after_s,
         "difference_s": difference.difference_s,
+    }
+
+
+def remedies_part(remedies: Sequence[Remedy], layout: Layout, beside: Side) -> RenderableType:
+    """Each change with its step and its memory; steps are written like that of `beside`."""
+    if not remedies:
+        return "Nothing that keeps its tp makes it run."
+    step = beside.estimate.step_time_s
+    columns = (Words("It runs with"), "step", "GiB")
+    rows = (
+        (
+            change_text(remedy.candidate.layout, layout, beside.job.model),
+            seconds_like(remedy.candidate.estimate.step_time_s, step),
+            gib(remedy.candidate.estimate.memory.peak_reserved_bytes),
+        )
+        for remedy in remedies
+    )
+    return grid(columns, rows)
+
+
+def remedies_json(remedies: Sequence[Remedy]) -> list[Mapping[str, object]]:
+    """As a public document has them."""
+    return [_remedy_json(remedy) for remedy in remedies]
+
+
+def _remedy_json(remedy: Remedy) -> Mapping[str, object]:
+    estimate = remedy.candidate.estimate
+    return {
+        "changes": [field_json(change) for change in remedy.changes],
+        "step_time_s": estimate.step_time_s,
+        "peak_reserved_bytes": estimate.memory.peak_reserved_bytes,
+        "layout": remedy.candidate.layout.model_dump(mode="json"),
     }

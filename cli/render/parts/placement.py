@@ -1,11 +1,20 @@
-"""The order of the nodes, as `plan search` prints it."""
+"""Where ranks run, as text: the order of the nodes, and which group has which stages."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
 from math import ceil
 
-from trainplan.cli.render.parts.text import percent, seconds_like
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from trainplan.cli.render.parts.text import percent, plural, seconds_like
 from trainplan.cli.terminal.text import WIDTH
+from trainplan.costmodel.pipeline.node_groups import rank_groups
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.spec.links import Placement
 from trainplan.planner.plan import Plan
 
@@ -52,3 +61,23 @@ def _short(nodes: tuple[str, ...]) -> list[str]:
     ends = {name.partition(".")[2] for name in nodes}
     same = len(ends) == 1 and len({name.partition(".")[0] for name in nodes}) == len(nodes)
     return [name.partition(".")[0] if same else name for name in nodes]
+
+
+def groups_part(job: Job, layout: Layout) -> Iterator[RenderableType]:
+    """A line for each node group, where the stages name theirs."""
+    stages = layout.stages or ()
+    if not any(stage.group for stage in stages):
+        return
+    schedule = SCHEDULE_NAMES.index(layout.schedule)
+    ranks = rank_groups(stages, schedule, layout.pp)
+    lines = []
+    for group, run in groupby(range(layout.pp), key=lambda rank: int(ranks[rank])):
+        first, *_ = here = list(run)
+        nodes = job.cluster.groups[group]
+        layers = int(np.sum([stage.layers for stage in stages if stage.group == group]))
+        which = f"{first} to {here[-1]}" if len(here) > 1 else f"{first}"
+        lines.append(
+            f"  pipeline rank{'s' * (len(here) > 1)} {which}: {plural(layers, 'layer')} on group "
+            f"{group}, {plural(nodes.num_nodes, 'node')} of {nodes.gpus_per_node} {nodes.gpu}"
+        )
+    yield Group(Text("Where stages run", style="bold"), *lines)

@@ -42,6 +42,12 @@ OWN_WORDS = frozenset(
 """Axes with a place and words of their own in a line; the others come last, by their names."""
 
 
+def no_plan_text(status: str, reason: str) -> str:
+    """Why a search has no plan; `reason` where the status does not say it."""
+    known = {"memory": "nothing fits", "rules": "no layout is legal", "untried": "time limit"}
+    return known.get(status, reason)
+
+
 def seconds(value: float) -> str:
     """Seconds with about four digits."""
     if abs(value) >= 1000:

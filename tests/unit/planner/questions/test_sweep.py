@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.budgets import Steps
-from trainplan.cli.render.parts.curve import HEIGHT, curve
+from trainplan.cli.render.sweep import HEIGHT, curve
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.spec.evidence.profile import Origin, Profile
