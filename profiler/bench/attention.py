@@ -17,6 +17,7 @@ from trainplan.costmodel.spec.training import Precision
 from trainplan.profiler.bench.inputs.shapes import caps
 from trainplan.profiler.bench.inputs.tensors import check_finite, task, tensors, working_precision
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,8 +111,6 @@ def _times(
     core: Core, precision: Precision, place: Place, clock: Clock, kernel: str
 ) -> tuple[Timing, Timing] | tuple[()]:
     """Forward and backward by one kernel; nothing where it refuses the shape."""
-    import torch  # noqa: PLC0415
-
     make = tensors(place, precision)
     size, length = core.micro_batch_size, core.seq_length
 
@@ -148,8 +147,6 @@ def _times(
 
 def _refuses(error: RuntimeError) -> bool:
     """Does a kernel not take the shape ("No available kernel"), and the device is well?"""
-    import torch  # noqa: PLC0415
-
     if isinstance(error, torch.OutOfMemoryError):
         return False
     return not any(sick in str(error) for sick in ("CUDA error", "HIP error", "timed out"))
@@ -161,8 +158,6 @@ def kernels(*names: str) -> Iterator[None]:
     if names == (DEFAULT,):
         yield
         return
-    import torch  # noqa: PLC0415
-
     switches = torch.backends.cuda  # `torch.nn.attention` does the same, and loads a compiler
     states: tuple[Callable[[], bool], ...] = (
         switches.cudnn_sdp_enabled,
@@ -182,8 +177,6 @@ def kernels(*names: str) -> Iterator[None]:
 
 def _switch(*enabled: bool) -> None:
     """Each kernel on or off, in the order of `KERNELS` and `MATH` last."""
-    import torch  # noqa: PLC0415
-
     switches, (cudnn, flash, efficient, single) = torch.backends.cuda, enabled
     switches.enable_cudnn_sdp(cudnn)
     switches.enable_flash_sdp(flash)

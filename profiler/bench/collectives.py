@@ -13,9 +13,9 @@ from trainplan.profiler.bench.inputs.groups import Shape, group_of, shapes, stri
 from trainplan.profiler.bench.inputs.tensors import device_of, dtype_of, task, working_precision
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import dist, torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
@@ -74,8 +74,6 @@ class Team:
 
     def zeros(self, count: int) -> Tensor:
         """Sums of zeros stay zeros however often they are repeated."""
-        import torch  # noqa: PLC0415
-
         return torch.zeros(count, device=self.device, dtype=self.dtype)
 
 
@@ -84,26 +82,18 @@ Collective = Callable[[Team, "Tensor", "Tensor"], object]
 
 
 def _all_reduce(team: Team, part: Tensor, full: Tensor) -> object:
-    import torch.distributed as dist  # noqa: PLC0415
-
     return dist.all_reduce(full, group=team.group)
 
 
 def _all_gather(team: Team, part: Tensor, full: Tensor) -> object:
-    import torch.distributed as dist  # noqa: PLC0415
-
     return dist.all_gather_into_tensor(full, part, group=team.group)
 
 
 def _reduce_scatter(team: Team, part: Tensor, full: Tensor) -> object:
-    import torch.distributed as dist  # noqa: PLC0415
-
     return dist.reduce_scatter_tensor(part, full, group=team.group)
 
 
 def _alltoall(team: Team, sent: Tensor, received: Tensor) -> object:
-    import torch.distributed as dist  # noqa: PLC0415
-
     return dist.all_to_all_single(received, sent, group=team.group)
 
 
@@ -224,8 +214,6 @@ def partner(shape: Shape, place: Place) -> int | None:
 
 
 def _message(case: Case, request: Request, place: Place, clock: Clock) -> Iterator[Point]:
-    import torch  # noqa: PLC0415
-
     dtype = dtype_of(working_precision(request, place))
     tensor = torch.zeros(case.size // dtype.itemsize, device=device_of(place), dtype=dtype)
     other = partner(case.shape, place)
@@ -235,8 +223,6 @@ def _message(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
 
 def _send(tensor: Tensor, other: int | None, place: Place) -> None:
     """From the lower rank of a pair to the higher one."""
-    import torch.distributed as dist  # noqa: PLC0415
-
     if other is not None:
         work = (dist.isend if place.rank < other else dist.irecv)(tensor, other)
         if work is not None:

@@ -10,6 +10,7 @@ from typing import Literal
 from trainplan.costmodel.spec.evidence.profile import CopyPoint, Point
 from trainplan.profiler.bench.inputs.tensors import device_of, task
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 Way = Literal["host_to_device", "device_to_host"]
 WAYS: tuple[Way, ...] = ("host_to_device", "device_to_host")
@@ -32,8 +33,6 @@ def copy_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
 
 def _measure(way: Way, size: int, count: int, place: Place, clock: Clock) -> Iterator[Point]:
     """Pinned memory, as copies that run beside compute need it."""
-    import torch  # noqa: PLC0415
-
     device = device_of(place)
     on_host = torch.randint(256, (size,), dtype=torch.uint8).pin_memory()
     on_device = torch.empty(size, dtype=torch.uint8, device=device)

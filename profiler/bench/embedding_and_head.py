@@ -13,6 +13,7 @@ from trainplan.profiler.bench.inputs.shapes import FP32_BYTES, Caps, caps, padde
 from trainplan.profiler.bench.inputs.tensors import check_finite, task, tensors, working_precision
 from trainplan.profiler.bench.layers.modules import Linear, Weights, hidden_norm
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 End = Literal["embedding", "head"]
 FEWEST_TOKENS = 32
@@ -56,8 +57,6 @@ def _embedding(
     request: Request, place: Place, tokens: int, rows: int, clock: Clock
 ) -> Iterator[Point]:
     """Rows of the table; the gradient of the whole table, as torch has it without `sparse`."""
-    import torch  # noqa: PLC0415
-
     precision = working_precision(request, place)
     make = tensors(place, precision)
     table, ids = make.weight(rows, request.model.hidden_size), make.integers(rows, tokens)
@@ -78,8 +77,6 @@ def _embedding(
 
 def _head(request: Request, place: Place, tokens: int, rows: int, clock: Clock) -> Iterator[Point]:
     """Cross entropy on fp32 logits of this rank's rows."""
-    import torch  # noqa: PLC0415
-
     model, precision = request.model, working_precision(request, place)
     make = tensors(place, precision)
     weights = Weights(make, [])

@@ -21,9 +21,9 @@ from trainplan.profiler.bench.inputs.tensors import (
     working_precision,
 )
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 FP8_MULTIPLE = 16
@@ -74,8 +74,6 @@ def _measure(shape: Shape, precision: Precision, place: Place, clock: Clock) -> 
 
 def _available(shape: Shape, precision: Precision, place: Place) -> bool:
     """Has this torch on this device the kernel? Where not, there is nothing to measure."""
-    import torch  # noqa: PLC0415
-
     if shape.groups > 1:
         return grouped_product(device_of(place), dtype_of(precision)) is not None
     if precision != "fp8":
@@ -90,8 +88,6 @@ def grouped_product(device: str, dtype: torch.dtype) -> Callable[..., Tensor] | 
 
     By the name this torch has for it. Whether the device is new enough is asked of a small one.
     """
-    import torch  # noqa: PLC0415
-
     kernel: Callable[..., Tensor] | None = getattr(torch.nn.functional, "grouped_mm", None)
     kernel = kernel or getattr(torch, "_grouped_mm", None)
     rows, matrices = (torch.zeros(s, device=device, dtype=dtype) for s in ((32, 16), (2, 16, 16)))
@@ -117,8 +113,6 @@ def _caller(
 
 def _plain(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
     """`x W^T` as a linear layer has it, or `dy W`."""
-    import torch  # noqa: PLC0415
-
     left = make.normal(shape.m, shape.k)
     if shape.part == "input":
         right = make.normal(shape.k, shape.n)
@@ -130,8 +124,6 @@ def _plain(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
 
 def _weight_gradient(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
     """`dy^T x` over `k` tokens, added to an fp32 gradient in the same kernel where torch has it."""
-    import torch  # noqa: PLC0415
-
     inputs, outputs = make.normal(shape.k, shape.m), make.normal(shape.k, shape.n)
     size = shape.n, shape.m
     if make.dtype != torch.float32 and _accumulates(make):
@@ -143,8 +135,6 @@ def _weight_gradient(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
 
 def _accumulates(make: Tensors) -> bool:
     """Does `torch.addmm` add a product of 16-bit matrices to an fp32 one here?"""
-    import torch  # noqa: PLC0415
-
     factor = torch.zeros(16, 16, device=make.device, dtype=make.dtype)
     total = torch.zeros(16, 16, device=make.device, dtype=torch.float32)
     try:
@@ -156,8 +146,6 @@ def _accumulates(make: Tensors) -> bool:
 
 def _grouped(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
     """The same number of rows for each expert."""
-    import torch  # noqa: PLC0415
-
     kernel = grouped_product(make.device, make.dtype)
     assert kernel is not None
     rows = shape.k if shape.weight_gradient else shape.m
@@ -176,8 +164,6 @@ def _grouped(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
 
 def _scaled(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
     """fp8 with one scale for each operand; the cast of the operands is priced apart."""
-    import torch  # noqa: PLC0415
-
     low, one = _fp8(), torch.ones((), device=make.device, dtype=torch.float32)
     left = make.normal(shape.m, shape.k).to(low)
     right = make.normal(shape.n, shape.k).to(low).t()
@@ -186,8 +172,6 @@ def _scaled(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
 
 def _fp8() -> torch.dtype:
     """AMD's CDNA 3 (gfx94x) multiplies a format without negative zero."""
-    import torch  # noqa: PLC0415
-
     if torch.version.hip and "gfx94" in torch.cuda.get_device_properties().gcnArchName:
         return torch.float8_e4m3fnuz
     return torch.float8_e4m3fn

@@ -28,6 +28,7 @@ from trainplan.profiler.bench.inputs.tensors import (
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -143,8 +144,6 @@ class LayerRun:
     """A layer with its input, the gradient of its output and the fp32 gradients of its weights."""
 
     def __init__(self, case: Case, request: Request, place: Place) -> None:
-        import torch  # noqa: PLC0415
-
         make = tensors(place, working_precision(request, place))
         self.layer = Layer(make, case.model, case.sharding, moe=case.moe)
         self.table = rotation(make, case.model, case.seq_length)
@@ -163,14 +162,10 @@ class LayerRun:
 
     def input_gradient(self, result: Tensor) -> tuple[Tensor, ...]:
         """Gradient of the input alone."""
-        import torch  # noqa: PLC0415
-
         return tuple(torch.autograd.grad(result, [self.x], self.gradient, retain_graph=True))
 
     def backward(self, result: Tensor) -> None:
         """Gradients of the input and of all weights, which are added to the fp32 ones."""
-        import torch  # noqa: PLC0415
-
         wanted = [self.x, *self.layer.parameters]
         found = torch.autograd.grad(result, wanted, self.gradient, retain_graph=True)
         for total, gradient in zip(self.totals, found[1:], strict=True):
@@ -182,8 +177,6 @@ def kept_bytes(run: Callable[[], Tensor], owned: Iterable[Tensor]) -> tuple[Tens
 
     Storages are counted, not views: a slice keeps the whole tensor it was cut from.
     """
-    import torch  # noqa: PLC0415
-
     ours = {tensor.untyped_storage().data_ptr() for tensor in owned}
     kept: dict[int, int] = {}
 

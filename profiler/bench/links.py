@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.spec.evidence.profile import LinkPoint, Point
 from trainplan.profiler.bench.inputs.tensors import device_of, task
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import dist, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,9 +90,6 @@ def _node_pairs(pairs: Pairing, place: Place) -> tuple[Link, ...]:
 
 def _round(links: tuple[Link, ...], place: Place, clock: Clock) -> Iterator[Point]:
     """Both ends of a link send and receive; on a link the slowest rank counts."""
-    import torch  # noqa: PLC0415
-    import torch.distributed as dist  # noqa: PLC0415
-
     others = {a: b for link in links for pair in link.ranks for a, b in (pair, pair[::-1])}
     buffers = torch.zeros(2, SIZE[place.device], device=device_of(place), dtype=torch.uint8)
     # a batch of messages must not be a communicator's first use: those left over take no part in it
@@ -116,8 +114,6 @@ def _name(host: str, rank: int, link: Link, place: Place) -> str:
 
 
 def _exchange(buffers: Tensor, other: int | None) -> None:
-    import torch.distributed as dist  # noqa: PLC0415
-
     if other is not None:
         sends = dist.P2POp(dist.isend, buffers[0], other)
         receives = dist.P2POp(dist.irecv, buffers[1], other)
@@ -139,8 +135,6 @@ class Stopwatch:
         begin = perf_counter()
         self.work()
         if self.place.device == "cuda":
-            import torch  # noqa: PLC0415
-
             torch.cuda.synchronize()
         self.taken.append(perf_counter() - begin)
 

@@ -11,6 +11,7 @@ from trainplan.profiler.bench.inputs.tensors import Tensors, device_of, task, te
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import dist, torch
 
 STEPS = 6
 """Steps of the mini run: what is reserved has stopped growing by then."""
@@ -41,8 +42,6 @@ def memory_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
 
 def _outside_bytes(place: Place) -> int:
     """Bytes used on the GPU beside what the allocator holds; other programs count too."""
-    import torch  # noqa: PLC0415
-
     device = device_of(place)
     torch.cuda.synchronize(device)
     free, total = torch.cuda.mem_get_info(device)
@@ -51,8 +50,6 @@ def _outside_bytes(place: Place) -> int:
 
 def _context(place: Place, clock: Clock) -> Iterator[Point]:
     """CUDA or HIP with the libraries of products loaded."""
-    import torch  # noqa: PLC0415
-
     square = torch.ones(256, 256, device=device_of(place), dtype=torch.bfloat16)
     torch.mm(square, square)
     yield MemoryPoint(name="context_bytes", value=max(0, _outside_bytes(place)))
@@ -60,9 +57,6 @@ def _context(place: Place, clock: Clock) -> Iterator[Point]:
 
 def _communicator(place: Place, clock: Clock) -> Iterator[Point]:
     """What the first collective of a new group of all ranks takes."""
-    import torch  # noqa: PLC0415
-    import torch.distributed as dist  # noqa: PLC0415
-
     before = _outside_bytes(place)
     group = dist.new_group()
     assert not isinstance(group, int), "all ranks are members"
@@ -76,8 +70,6 @@ def _communicator(place: Place, clock: Clock) -> Iterator[Point]:
 
 def _reserve(place: Place, clock: Clock) -> Iterator[Point]:
     """Reserved over allocated at the peak of some steps, less one."""
-    import torch  # noqa: PLC0415
-
     device = device_of(place)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
@@ -89,8 +81,6 @@ def _reserve(place: Place, clock: Clock) -> Iterator[Point]:
 
 def _train(make: Tensors) -> None:
     """Layers one after the other, gradients in fp32, Adam on fp32 weights."""
-    import torch  # noqa: PLC0415
-
     layers = [Layer(make, MINI, Sharding(), moe=False) for _ in range(MINI.num_hidden_layers)]
     weights = [weight for layer in layers for weight in layer.parameters]
     masters = [weight.detach().float().requires_grad_() for weight in weights]

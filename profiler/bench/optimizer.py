@@ -11,6 +11,7 @@ from trainplan.costmodel.spec.evidence.profile import OptimizerPoint, Point
 from trainplan.profiler.bench.inputs.tensors import check_finite, device_of, task
 from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 SIZES = {"cuda": (2**26, 2**28), "cpu": (2**22, 2**24)}
 """Parameters: their fp32 weight, gradient and two moments are 16 bytes each, far beyond caches."""
@@ -33,8 +34,6 @@ def host_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
 def _measure(
     size: int, where: Literal["gpu", "cpu"], place: Place, clock: Clock
 ) -> Iterator[Point]:
-    import torch  # noqa: PLC0415
-
     device = device_of(place) if where == "gpu" else "cpu"
     generator = torch.Generator(device=device).manual_seed(0)
     weight = torch.randn(size, generator=generator, device=device).requires_grad_()
@@ -59,8 +58,6 @@ def own_threads(place: Place) -> int:
 @contextmanager
 def running(threads: int) -> Iterator[None]:
     """Torch's own threads, this many, while it lasts."""
-    import torch  # noqa: PLC0415
-
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

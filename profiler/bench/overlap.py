@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 from trainplan.costmodel.spec.evidence.profile import Operation, OverlapPoint, Point
 from trainplan.profiler.bench.inputs.tensors import Tensors, task, tensors
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import dist, torch
 
 if TYPE_CHECKING:
-    import torch
     from torch.distributed import Work
 
 COVER = 2.0
@@ -56,8 +56,6 @@ class Pair:
 
 
 def _pair(operation: Operation, size: int, place: Place) -> Pair:
-    import torch  # noqa: PLC0415
-
     make = tensors(place, "bf16" if place.device == "cuda" else "fp32")
     side = SIDES[place.device]
     left, right = make.normal(side, side), make.normal(side, side)
@@ -68,24 +66,18 @@ def _pair(operation: Operation, size: int, place: Place) -> Pair:
 
 def _all_reduce(make: Tensors, count: int, ranks: int) -> Callable[[], Work | None]:
     """The mean (gloo: the largest) of all ranks: sums of sums would leave the number format."""
-    import torch.distributed as dist  # noqa: PLC0415
-
     tensor = make.normal(count)
     operation = dist.ReduceOp.AVG if tensor.is_cuda else dist.ReduceOp.MAX
     return lambda: dist.all_reduce(tensor, op=operation, async_op=True)
 
 
 def _all_gather(make: Tensors, count: int, ranks: int) -> Callable[[], Work | None]:
-    import torch.distributed as dist  # noqa: PLC0415
-
     part = make.normal(count // ranks)
     whole = make.normal(len(part) * ranks)
     return lambda: dist.all_gather_into_tensor(whole, part, async_op=True)
 
 
 def _reduce_scatter(make: Tensors, count: int, ranks: int) -> Callable[[], Work | None]:
-    import torch.distributed as dist  # noqa: PLC0415
-
     part = make.normal(count // ranks)
     whole = make.normal(len(part) * ranks)
     return lambda: dist.reduce_scatter_tensor(part, whole, async_op=True)
@@ -152,15 +144,11 @@ class OnStreams:
     """Both on a GPU: products on the stream in use, collectives behind a stream of their own."""
 
     def __init__(self, pair: Pair) -> None:
-        import torch  # noqa: PLC0415
-
         stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream
         self.pair, self.side = pair, stream()
 
     def compute_seconds(self, products: int, messages: int) -> float:
         """Seconds of some products while messages go on."""
-        import torch  # noqa: PLC0415
-
         torch.cuda.synchronize()
         with torch.cuda.stream(self.side):
             works = [self.pair.start() for _ in range(messages)]
@@ -170,8 +158,6 @@ class OnStreams:
 
     def message_seconds(self, products: int) -> float:
         """Seconds of one message while products go on."""
-        import torch  # noqa: PLC0415
-
         torch.cuda.synchronize()
         for _ in range(products):
             self.pair.compute()
@@ -181,8 +167,6 @@ class OnStreams:
 
     def _between(self, call: Callable[[], object]) -> Callable[[], float]:
         """Makes the call between two marks in the stream in use; gives what lay between them."""
-        import torch  # noqa: PLC0415
-
         event: Callable[..., torch.cuda.Event] = torch.cuda.Event
         begin, end = event(enable_timing=True), event(enable_timing=True)
         begin.record()

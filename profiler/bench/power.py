@@ -13,6 +13,7 @@ from trainplan.profiler.bench.attention import core_of, kernels
 from trainplan.profiler.bench.inputs.tensors import device_of, task, tensors
 from trainplan.profiler.bench.layer import EAGER_KERNELS
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 SETTLE_SECONDS, WINDOW_SECONDS = 0.5, 1.5
 """Source: NVML reports the mean of the last second on Ampere and later, of 0.1 s before
@@ -42,8 +43,6 @@ def power_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
 
 def _idle(place: Place, clock: Clock) -> Iterator[Point]:
     """With a context: its clocks are up, nothing runs."""
-    import torch  # noqa: PLC0415
-
     torch.cuda.synchronize(device_of(place))
     time.sleep(SETTLE_SECONDS)
     watts = []
@@ -55,8 +54,6 @@ def _idle(place: Place, clock: Clock) -> Iterator[Point]:
 
 def _loaded(state: str, load: Load, place: Place, clock: Clock) -> Iterator[Point]:
     """Watts while a call repeats without end, and joules of one."""
-    import torch  # noqa: PLC0415
-
     call, device = load(place), device_of(place)
     seconds = clock.time(call).seconds
     burst = max(1, int(WINDOW_SECONDS / SAMPLES / seconds))
@@ -74,14 +71,10 @@ def _loaded(state: str, load: Load, place: Place, clock: Clock) -> Iterator[Poin
 
 def _watts(place: Place) -> float:
     """Source: `torch.cuda.power_draw`, milliwatts by NVML or AMD SMI."""
-    import torch  # noqa: PLC0415
-
     return float(torch.cuda.power_draw(device_of(place))) / 1000
 
 
 def _product(place: Place) -> Callable[[], object]:
-    import torch  # noqa: PLC0415
-
     make = tensors(place, "bf16")
     left, right = make.normal(SIZE, SIZE), make.normal(SIZE, SIZE)
     return lambda: torch.mm(left, right)
@@ -94,8 +87,6 @@ def _copy(place: Place) -> Callable[[], object]:
 
 
 def _attention(request: Request, place: Place) -> Callable[[], object]:
-    import torch  # noqa: PLC0415
-
     make, core = tensors(place, "bf16"), core_of(request.model, 1, 1, SIZE)
 
     def heads(count: int, dim: int) -> torch.Tensor:

@@ -17,6 +17,7 @@ from trainplan.profiler.bench.inputs.tensors import (
     working_precision,
 )
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,8 +40,6 @@ class Stream:
 
 def _norm(make: Tensors, rows: int) -> Callable[[], Tensor]:
     """RMSNorm; on a CPU, where torch has no kernel for it, LayerNorm."""
-    import torch  # noqa: PLC0415
-
     x, weight, functional = make.normal(rows, WIDTH), make.normal(WIDTH), torch.nn.functional
     if x.is_cuda:
         return lambda: functional.rms_norm(x, (WIDTH,), weight, 1e-5)
@@ -48,8 +47,6 @@ def _norm(make: Tensors, rows: int) -> Callable[[], Tensor]:
 
 
 def _activation(make: Tensors, rows: int) -> Callable[[], Tensor]:
-    import torch  # noqa: PLC0415
-
     x = make.normal(rows, WIDTH)
     return lambda: torch.nn.functional.silu(x)
 
@@ -60,8 +57,6 @@ def _add(make: Tensors, rows: int) -> Callable[[], Tensor]:
 
 
 def _copy(make: Tensors, rows: int) -> Callable[[], Tensor]:
-    import torch  # noqa: PLC0415
-
     x = make.normal(rows, WIDTH)
     y = torch.empty_like(x)
     return lambda: y.copy_(x)

@@ -12,6 +12,7 @@ from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.evidence.profile import Flag
 from trainplan.profiler.host.nvml import driver
 from trainplan.profiler.task import Clock, Place
+from trainplan.profiler.torch_on_use import torch
 
 PRODUCT_SIZE = {"cuda": 8192, "cpu": 512}
 """Edge of the matrices: 1.1 TFLOP, some milliseconds of a GPU; 0.3 GFLOP on the CPU."""
@@ -84,8 +85,6 @@ def changes(states: Sequence[State], item: str, place: Place) -> Iterator[Change
 
 def canary(place: Place, host: str, clock: Clock) -> Canary:
     """The canary of this rank, timed for the first time."""
-    import torch  # noqa: PLC0415
-
     size = PRODUCT_SIZE[place.device]
     dtype = torch.bfloat16 if place.device == "cuda" else torch.float32
     left, right = (torch.randn(size, size, device=place.device, dtype=dtype) for _ in range(2))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from trainplan.profiler.journal.samples import Book
 from trainplan.profiler.journal.timing import Effort, Repeat, repeat_until_known
 from trainplan.profiler.task import Place
+from trainplan.profiler.torch_on_use import dist, torch
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -121,8 +122,6 @@ class DeviceClock:
         return (self.now() - begin) / calls
 
     def _device_block(self, call: Callable[[], object], calls: int) -> float:
-        import torch  # noqa: PLC0415
-
         event = cast("Callable[..., Event]", torch.cuda.Event)
         begin, end = event(enable_timing=True), event(enable_timing=True)
         torch.cuda.synchronize()
@@ -139,17 +138,12 @@ class DeviceClock:
 
     def _barrier(self) -> None:
         if self.control is not None:
-            import torch.distributed as dist  # noqa: PLC0415
-
             dist.barrier(group=self.control)
 
     def _slowest(self, seconds: float, elapsed_seconds: float) -> Repeat:
         """The same on every rank: the longest of all times, the largest of all clocks."""
         if self.control is None:
             return Repeat(seconds, elapsed_seconds, self.place.rank)
-        import torch  # noqa: PLC0415
-        import torch.distributed as dist  # noqa: PLC0415
-
         mine = torch.tensor([[seconds, elapsed_seconds]], dtype=torch.float64)
         every = torch.empty(self.place.world_size, 2, dtype=torch.float64)
         dist.all_gather_into_tensor(every, mine, group=self.control)

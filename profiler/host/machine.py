@@ -18,6 +18,7 @@ from trainplan.costmodel.spec.evidence.profile import Host, Software
 from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.host.nvml import Driver, driver
 from trainplan.profiler.task import Place
+from trainplan.profiler.torch_on_use import torch
 
 CPU_NAME = re.compile(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", re.MULTILINE)
 
@@ -42,8 +43,6 @@ def this_host(place: Place, system: Path = Path("/")) -> Host:
 
 def this_software(place: Place) -> Software:
     """Versions of this process."""
-    import torch  # noqa: PLC0415
-
     if place.device == "cpu":
         return Software(torch=torch.__version__, backend="gloo")
     hip = torch.version.hip
@@ -60,8 +59,6 @@ def this_software(place: Place) -> Software:
 def _gpu_names(place: Place) -> Iterator[str]:
     if place.device == "cpu":
         return
-    import torch  # noqa: PLC0415
-
     for index in range(min(place.local_world_size, torch.cuda.device_count())):
         yield torch.cuda.get_device_name(index)
 
@@ -69,8 +66,6 @@ def _gpu_names(place: Place) -> Iterator[str]:
 def _gpu_memory_bytes(place: Place) -> int | None:
     if place.device == "cpu":
         return None
-    import torch  # noqa: PLC0415
-
     return int(torch.cuda.get_device_properties(place.local_rank).total_memory)
 
 

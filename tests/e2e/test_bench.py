@@ -12,6 +12,7 @@ from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSp
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import Timing
 from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.profiler import torch_on_use
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Place, Request
@@ -250,7 +251,7 @@ def test_a_result_that_is_no_number_is_refused(monkeypatch):
     def broken(*_, **__):
         return torch.full((4, 4), float("nan"))
 
-    monkeypatch.setattr(torch, "mm", broken)
+    monkeypatch.setattr(torch_on_use.torch, "mm", broken)
     first, *_ = ITEMS["gemm"].tasks(asked(DENSE), CPU)
     with pytest.raises(ValueError, match="product m=32 n=128 k=64 fp32: the result has NaN or Inf"):
         first.measure(OnceClock())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.machine.hardware import SHAPES
 from trainplan.profiler.bench.inputs.tensors import device_of
 from trainplan.profiler.task import Place
+from trainplan.profiler.torch_on_use import dist, torch
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -61,8 +62,6 @@ def strided_shapes(place: Place) -> Iterator[Shape]:
 @cache
 def group_of(shape: Shape, place: Place) -> ProcessGroup:
     """This rank's group; all ranks ask for the same shapes in the same order."""
-    import torch.distributed as dist  # noqa: PLC0415
-
     mine = None
     for members in shape.members(place):
         group = dist.new_group(list(members), timeout=_patience(place))
@@ -74,9 +73,6 @@ def group_of(shape: Shape, place: Place) -> ProcessGroup:
 
 def _patience(place: Place) -> timedelta | None:
     """How long the group of all ranks waits; a new group would wait for half an hour."""
-    import torch  # noqa: PLC0415
-    import torch.distributed as dist  # noqa: PLC0415
-
     world = dist.group.WORLD
     assert world is not None, "the session has connected the ranks"
     options = getattr(world._get_backend(torch.device(device_of(place))), "options", None)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.spec.evidence.profile import Point, Timing
 from trainplan.costmodel.spec.training import FULL_WIDTH, Precision
 from trainplan.profiler.task import Clock, MeasurementTask, Place, Request
+from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 SEED = 0
@@ -39,8 +39,6 @@ def device_of(place: Place) -> str:
 
 def dtype_of(precision: Precision) -> torch.dtype:
     """What tensors are stored in; formats below 16 bits are made by casting from bf16."""
-    import torch  # noqa: PLC0415
-
     if precision in FULL_WIDTH:
         return torch.float32
     return torch.float16 if precision == "fp16" else torch.bfloat16
@@ -63,8 +61,6 @@ class Tensors:
 
     def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
         """Standard normal numbers times `scale`: zeros would draw less power and run faster."""
-        import torch  # noqa: PLC0415
-
         made = torch.randn(shape, generator=self.generator, device=self.device, dtype=self.dtype)
         return made.mul_(scale) if scale != 1.0 else made
 
@@ -74,15 +70,11 @@ class Tensors:
 
     def integers(self, below: int, *shape: int) -> Tensor:
         """Uniform integers from 0."""
-        import torch  # noqa: PLC0415
-
         return torch.randint(below, shape, generator=self.generator, device=self.device)
 
 
 def tensors(place: Place, precision: Precision) -> Tensors:
     """A maker of tensors on this process's device."""
-    import torch  # noqa: PLC0415
-
     device = device_of(place)
     generator = torch.Generator(device=device).manual_seed(SEED)
     return Tensors(device, dtype_of(precision), generator)
@@ -106,8 +98,6 @@ def rotated(
 def _copies(place: Place, num_bytes: int) -> int:
     if place.device == "cpu":
         return 1
-    import torch  # noqa: PLC0415
-
     properties = torch.cuda.get_device_properties(device_of(place))
     cache = getattr(properties, "L2_cache_size", 0) or UNKNOWN_CACHE_BYTES
     if torch.version.hip:
@@ -121,8 +111,6 @@ def check_finite(result: Tensor, what: str) -> None:
     Raises:
         ValueError: Some is not; the message names what was measured.
     """
-    import torch  # noqa: PLC0415
-
     if not bool(torch.isfinite(result).all()):
         raise ValueError(f"{what}: the result has NaN or Inf; the kernel or the device is broken")
 
@@ -130,8 +118,6 @@ def check_finite(result: Tensor, what: str) -> None:
 @contextmanager
 def multiplied_in(precision: Precision) -> Iterator[None]:
     """Products of fp32 tensors in tf32 or in fp32, whatever the process had set."""
-    import torch  # noqa: PLC0415
-
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
@@ -170,8 +156,6 @@ def task(
             return tuple(measure(clock))
         finally:
             if place.device == "cuda":
-                import torch  # noqa: PLC0415
-
                 torch.cuda.empty_cache()
 
     return MeasurementTask(key, measured, together)

@@ -20,6 +20,7 @@ from trainplan.profiler.bench.layers.modules import (
     Weights,
     hidden_norm,
 )
+from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,16 +28,12 @@ if TYPE_CHECKING:
 
 def rotated(x: Tensor, table: Tensor) -> Tensor:
     """Rotary positions; `table` holds cosines and sines, (2, sequence, head)."""
-    import torch  # noqa: PLC0415
-
     low, high = x.chunk(2, -1)
     return x * table[0] + torch.cat((-high, low), -1) * table[1]
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention over (batch, heads, sequence, dim), as (batch, sequence, heads * dim)."""
-    import torch  # noqa: PLC0415
-
     grouped = query.shape[1] != key.shape[1]
     result = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, is_causal=True, enable_gqa=grouped
@@ -97,8 +94,6 @@ class LatentAttention:
 
     def __call__(self, x: Tensor, table: Tensor | None) -> Tensor:
         """The half of a layer behind its norm."""
-        import torch  # noqa: PLC0415
-
         assert table is not None, "latent attention rotates a part of every head"
         mla, rows, nope = self.mla, x.shape[:-1], self.mla.qk_nope_head_dim
         latent = self.query_norm(self.query_down(x)) if self.query_down else x

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 from trainplan.profiler.bench.gemm import grouped_product
 from trainplan.profiler.bench.layers.modules import Linear, Mlp, Sharding, Weights, activate
+from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +39,6 @@ class Experts:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The half of a layer behind its norm."""
-        import torch  # noqa: PLC0415
-
         tokens = x.flatten(0, 1)
         weights, chosen = self.router(tokens).float().softmax(-1).topk(self.chosen, sorted=False)
         weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
@@ -63,8 +62,6 @@ def grouped(rows: Tensor, matrices: Tensor) -> Tensor:
 
     Groups are equal but for the alignment.
     """
-    import torch  # noqa: PLC0415
-
     groups = len(matrices)
     kernel = grouped_product(str(rows.device), rows.dtype) if rows.is_cuda else None
     if kernel is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.profiler.bench.inputs.tensors import Tensors
 from trainplan.profiler.bench.layers.norm import rms_norm
+from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +36,6 @@ class Weights:
 
     def vector(self, size: int, value: float) -> Tensor:
         """One number everywhere: norm weights and biases."""
-        import torch  # noqa: PLC0415
-
         made = torch.full((size,), value, device=self.tensors.device, dtype=self.tensors.dtype)
         self.made.append(made.requires_grad_())
         return made
@@ -51,8 +50,6 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rows of `x` times the weight."""
-        import torch  # noqa: PLC0415
-
         return torch.nn.functional.linear(x, self.weight, self.bias)
 
 
@@ -66,8 +63,6 @@ class Norm:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Normed over the last dim."""
-        import torch  # noqa: PLC0415
-
         if self.bias is None:
             return rms_norm(x, self.weight, self.eps)
         return torch.nn.functional.layer_norm(
@@ -82,8 +77,6 @@ def hidden_norm(weights: Weights, model: ModelSpec) -> Norm:
 
 def activate(name: str, x: Tensor) -> Tensor:
     """The activation function of a model."""
-    import torch  # noqa: PLC0415
-
     functional = torch.nn.functional
     if name == "silu":
         return functional.silu(x)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
+from trainplan.profiler.torch_on_use import torch
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -34,8 +36,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     Source: pytorch/pytorch v2.13.0 tools/autograd/derivatives.yaml, `_fused_rms_norm` (input and
     rstd are kept); on a CPU the composed one keeps two tensors instead of one.
     """
-    import torch  # noqa: PLC0415
-
     if x.is_cuda:
         return torch.nn.functional.rms_norm(x, weight.shape, weight, eps)
     return _kept_small()(x, weight, eps)
@@ -47,7 +47,6 @@ def _kept_small() -> Callable[[Tensor, Tensor, float], Tensor]:
 
     Source: Zhang and Sennrich, arXiv:1910.07467, section 3, and its derivative.
     """
-    import torch  # noqa: PLC0415
 
     def forward(ctx: Context, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         wide = x.float()
