@@ -30,6 +30,7 @@ from trainplan.profiler.journal.records import (
 from trainplan.profiler.journal.samples import Book, Samples, labelled
 from trainplan.profiler.launch.ranks import Ranks
 from trainplan.profiler.task import Item, MeasurementTask, Request
+from trainplan.profiler.torch_on_use import torch
 from trainplan.profiler.watch.heartbeat import Heart
 
 LEFT_ALONE = re.compile(r"timed? ?out|connection (closed|reset|refused)|by peer", re.IGNORECASE)
@@ -286,8 +287,6 @@ def _described(error: Exception) -> str:
 
 def _free_memory() -> None:
     """Give back what the failed task held, so that the next ones have room."""
-    import torch  # noqa: PLC0415
-
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

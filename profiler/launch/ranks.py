@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Place
+from trainplan.profiler.torch_on_use import dist, torch
 from trainplan.profiler.watch.heartbeat import START_SECONDS
 
 if TYPE_CHECKING:
@@ -31,16 +32,12 @@ class Ranks:
 
     def gather(self, text: str) -> tuple[str, ...]:
         """What every rank says, by rank, on every rank; waits for all of them."""
-        import torch.distributed as dist  # noqa: PLC0415
-
         said = [""] * self.place.world_size
         dist.all_gather_object(said, text, group=self.control)
         return tuple(said)
 
     def from_first(self, text: str) -> str:
         """What rank 0 says, on every rank."""
-        import torch.distributed as dist  # noqa: PLC0415
-
         said = [text]
         dist.broadcast_object_list(said, src=0, group=self.control)
         return said[0]
@@ -52,8 +49,6 @@ def this_place() -> Place:
     Raises:
         ProfilerError: More processes than GPUs.
     """
-    import torch  # noqa: PLC0415
-
     local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if 0 < num_gpus < local_world_size:
@@ -77,9 +72,6 @@ def join(place: Place, deadline_seconds: float) -> Ranks:
     be told from it. NCCL ends the process when it gives up, hence after that time; on GPUs the
     clock gives up.
     """
-    import torch  # noqa: PLC0415
-    import torch.distributed as dist  # noqa: PLC0415
-
     backend, patience = "gloo", DATA_FRACTION * deadline_seconds
     if place.device == "cuda":
         torch.cuda.set_device(place.local_rank)
@@ -114,6 +106,4 @@ def _meet(place: Place) -> Store:
 
 def leave() -> None:
     """Disconnect from the other ranks."""
-    import torch.distributed as dist  # noqa: PLC0415
-
     dist.destroy_process_group()
