@@ -174,9 +174,7 @@ def _job(logged: LogOptions, chosen: RunSelection, measured: Measured) -> tuple[
             "--log needs --model, --cluster, --global-batch-size, --seq-length and --layout"
         )
     training = TrainingSpec(
-        seq_length=length,
-        global_batch_size=batch,
-        precision=chosen.precision or DEFAULT_PRECISION,
+        seq_length=length, global_batch_size=batch, precision=chosen.precision or DEFAULT_PRECISION
     )
     cluster, whole = machines_of(logged.cluster, measured)
     job = Job(

@@ -16,13 +16,7 @@ REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for; most take less than one."""
 
 
-def command(
-    question: Question,
-    layout: str,
-    memory_margin: float,
-    *,
-    as_json: bool,
-) -> None:
+def command(question: Question, layout: str, memory_margin: float, *, as_json: bool) -> None:
     """Print the price of a layout."""
     job = question.job
     chosen = parse_layout(layout, job.cluster)

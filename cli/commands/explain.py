@@ -16,12 +16,7 @@ from trainplan.planner.questions.explain import explain
 
 
 def command(
-    plan: Path,
-    profiles: tuple[Path, ...],
-    time_limit: float,
-    workers: int | None,
-    *,
-    as_json: bool,
+    plan: Path, profiles: tuple[Path, ...], time_limit: float, workers: int | None, *, as_json: bool
 ) -> None:
     """Print what limits a plan."""
     measured = load_measured(profiles)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainplan.cli.files.disk import read_text
-from trainplan.cli.options.schedule import (
-    ALL,
-    Durations,
-    Sizes,
-    Way,
-)
+from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
 from trainplan.cli.options.schedule_effects import (
     refuse_idle,
     refuse_no_export,

@@ -40,9 +40,7 @@ def command(
 
 
 def _predictions(
-    records: Sequence[MeasuredRun | InvalidRun],
-    measured: Measured,
-    memory_margin: float,
+    records: Sequence[MeasuredRun | InvalidRun], measured: Measured, memory_margin: float
 ) -> Iterator[Prediction]:
     """One for every record, in order."""
     runs = [record for record in records if isinstance(record, MeasuredRun)]

@@ -92,10 +92,7 @@ def read_json(path: Path) -> tuple[str, Document]:
 def _json(path: Path, text: str, entries: str = "") -> dict[str, object]:
     try:
         values: object = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-            parse_float=_finite,
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
         )
     except json.JSONDecodeError as error:
         raise FileError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
@@ -188,8 +185,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(
-                    problem="a list or mapping is no key: write a word",
-                    problem_mark=key.start_mark,
+                    problem="a list or mapping is no key: write a word", problem_mark=key.start_mark
                 )
             if key.value in seen:
                 raise yaml.MarkedYAMLError(

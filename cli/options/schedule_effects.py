@@ -26,10 +26,7 @@ def refuse_idle(way: Way, sizes: Sizes, durations: Durations) -> None:
     Raises:
         UsageError: There is one; the message says what it belongs to.
     """
-    idle = {
-        **_idle_sizes(way, sizes),
-        **_idle_durations(way, sizes, durations),
-    }
+    idle = {**_idle_sizes(way, sizes), **_idle_durations(way, sizes, durations)}
     for message, found in idle.items():
         if found:
             raise click.UsageError(message)

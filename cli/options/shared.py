@@ -160,9 +160,7 @@ job_options = gathered(
 
 
 OUTPUT = click.option(
-    "--output",
-    type=PATH,
-    help="Also write the plan here (`plan export` reads it).",
+    "--output", type=PATH, help="Also write the plan here (`plan export` reads it)."
 )
 destination_options = gathered(
     "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON)
@@ -177,15 +175,9 @@ def output_options(unit: str = "") -> Decorator:
         "trainplan.cli.options.schedule_outputs:Outputs",
         (
             click.option(
-                "--csv",
-                type=PATH,
-                help="Write the schedule as torch's pipeline runtime loads it.",
+                "--csv", type=PATH, help="Write the schedule as torch's pipeline runtime loads it."
             ),
-            click.option(
-                "--trace",
-                type=PATH,
-                help=f"Write a trace for ui.perfetto.dev{unit}.",
-            ),
+            click.option("--trace", type=PATH, help=f"Write a trace for ui.perfetto.dev{unit}."),
             FORCE,
             click.option(
                 "--width",

@@ -137,8 +137,7 @@ def _rules(found: Explanation) -> Iterator[RenderableType]:
     if free is not None:
         rows.append(_rule_row("the same, and layers split as they are", free, found))
     yield Group(
-        grid(columns, rows),
-        f"A price and no answer: {found.job.runtime} has no option for it.",
+        grid(columns, rows), f"A price and no answer: {found.job.runtime} has no option for it."
     )
 
 

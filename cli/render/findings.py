@@ -22,11 +22,7 @@ class Finding:
 
 def findings_page(findings: Sequence[Finding]) -> RenderableType:
     """A row for each."""
-    head = (
-        Words(""),
-        Words("check"),
-        Words("finding"),
-    )
+    head = (Words(""), Words("check"), Words("finding"))
     return grid(head, ((_mark(one), one.name, one.detail) for one in findings))
 
 

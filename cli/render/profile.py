@@ -67,11 +67,7 @@ def headline(profile: Profile) -> Text:
 def curves_table(profile: Profile) -> Table:
     """The fitted curves with what they leave of a point they have not seen."""
     return grid(
-        (
-            Words("Curve"),
-            Words("says"),
-            "off by",
-        ),
+        (Words("Curve"), Words("says"), "off by"),
         (
             (name, says, percent(profile.scatter_fraction[key]) if key else "")
             for name, says, key in _curves(profile)

@@ -178,11 +178,7 @@ def verdicts_part(verdicts: Verdicts) -> RenderableType:
         (
             ("we say it fits", str(verdicts.true_fits), str(len(verdicts.false_fits))),
             ("we refuse it", str(len(verdicts.false_refusals)), str(verdicts.true_refusals)),
-            (
-                "wrong",
-                rate(verdicts.false_refusal_fraction),
-                rate(verdicts.false_fit_fraction),
-            ),
+            ("wrong", rate(verdicts.false_refusal_fraction), rate(verdicts.false_fit_fraction)),
         ),
     )
     names = [f"  {name}" for name in verdicts.false_fits]
@@ -225,8 +221,7 @@ def skipped_table(scores: Scores) -> Table:
     """What was not priced."""
     columns = ("not priced", Words("reason"), Words(""))
     return grid(
-        columns,
-        ((str(count), reason, SKIPPED[reason]) for reason, count in scores.skipped.items()),
+        columns, ((str(count), reason, SKIPPED[reason]) for reason, count in scores.skipped.items())
     )
 
 

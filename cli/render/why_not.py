@@ -99,10 +99,7 @@ def why_not_document(found: WhyNot) -> Mapping[str, object]:
         "text": verdict(found),
         "layout": _asked_json(found.layout),
         "estimate": estimate_json(other.estimate) if other else None,
-        "best": {
-            "layout": layout_json(job, best.layout),
-            "estimate": estimate_json(best.estimate),
-        },
+        "best": {"layout": layout_json(job, best.layout), "estimate": estimate_json(best.estimate)},
         "broken_rules": [
             {"rule": rule.name, "says": rule.says, "source": rule.source} for rule in found.broken
         ],

@@ -8,13 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Self, TypeVar
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trainplan.profiler.watch.watch import Progress as Measured
 

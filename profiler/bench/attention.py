@@ -123,11 +123,7 @@ def _times(
 
     def forward() -> Tensor:
         return torch.nn.functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            is_causal=True,
-            enable_gqa=core.num_heads != core.num_key_value_heads,
+            query, key, value, is_causal=True, enable_gqa=core.num_heads != core.num_key_value_heads
         )
 
     with kernels(kernel):

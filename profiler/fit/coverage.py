@@ -166,13 +166,7 @@ QUANTITIES = (
         curve=STRIDED,
         quantity=STRIDED_GROUPS,
     ),
-    Quantity(
-        "links between nodes",
-        "collectives",
-        ("dp_comm", "fsdp_comm"),
-        (),
-        quantity="NIC",
-    ),
+    Quantity("links between nodes", "collectives", ("dp_comm", "fsdp_comm"), (), quantity="NIC"),
     Quantity(
         "messages between stages",
         "p2p",

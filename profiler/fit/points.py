@@ -115,9 +115,7 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
     _streams(found, points_of(points, StreamPoint))
     _overlaps(found, points_of(points, OverlapPoint))
     curves = FittedConstants(
-        gemm=found.gemm,
-        collectives=found.collectives,
-        attention=found.attention,
+        gemm=found.gemm, collectives=found.collectives, attention=found.attention
     )
     return profile.model_copy(
         update={
@@ -173,9 +171,7 @@ def _attention(found: _FitResult, points: Sequence[AttentionPoint]) -> None:
         return
     efficiency, half, start = curve
     found.attention = AttentionFit(
-        max_efficiency=efficiency,
-        half_length=half,
-        source=found.said(len(mine), "forward passes"),
+        max_efficiency=efficiency, half_length=half, source=found.said(len(mine), "forward passes")
     )
     found.constant("attention_fixed_seconds", start, len(mine), "forward passes")
     backward = backward_efficiency(mine)

@@ -132,10 +132,7 @@ def _rows(file: str, lines: Sequence[str]) -> Iterator[tuple[int, Timing]]:
         empty = False
         if int(words[0]):
             where = f"{file}: {words[0]} bytes: time"
-            yield (
-                int(words[0]),
-                stated(positive(where, words[COLUMNS_BEFORE_TIME], MICROSECOND)),
-            )
+            yield (int(words[0]), stated(positive(where, words[COLUMNS_BEFORE_TIME], MICROSECOND)))
     if empty:
         raise SpecError(f"{file}: no row with a size and times: give the output of nccl-tests")
 

@@ -120,11 +120,7 @@ def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Tab
 
 def field_json(difference: FieldDifference) -> Mapping[str, object]:
     """One field."""
-    return {
-        "field": difference.field,
-        "before": difference.before,
-        "after": difference.after,
-    }
+    return {"field": difference.field, "before": difference.before, "after": difference.after}
 
 
 def term_json(difference: TermDifference) -> Mapping[str, object]:
