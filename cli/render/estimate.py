@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 
+from trainplan.cli.render.parts.breakdown import memory_table, terms_table
 from trainplan.cli.render.parts.differences import remedies_json, remedies_part
 from trainplan.cli.render.parts.headline import fit_line, headline, job_line
-from trainplan.cli.render.parts.memory_bar import memory_table
 from trainplan.cli.render.parts.placement import groups_part
-from trainplan.cli.render.parts.terms import terms_table
 from trainplan.cli.render.plan import notes_part
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate

@@ -8,11 +8,10 @@ from math import isfinite
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.differences import change_text, gain
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
-from trainplan.cli.render.parts.memory_bar import memory_table
-from trainplan.cli.render.parts.terms import largest_cost, terms_table
 from trainplan.cli.render.parts.text import (
     NEVER,
     gib,

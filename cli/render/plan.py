@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.render.parts.alternatives import alternatives_table, legend
+from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import headline, job_line
-from trainplan.cli.render.parts.memory_bar import memory_table
 from trainplan.cli.render.parts.objective import (
     WORDS,
     amount,
@@ -21,7 +21,6 @@ from trainplan.cli.render.parts.objective import (
     sizes_part,
 )
 from trainplan.cli.render.parts.placement import groups_part, placement_text
-from trainplan.cli.render.parts.terms import largest_cost, terms_table
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds, seconds_like
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.spec import Job, Layout

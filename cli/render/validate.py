@@ -247,8 +247,5 @@ def _worst_rows(rows: Iterable[TimedRow]) -> Iterator[RenderableType]:
 def _terms(row: TimedRow) -> str:
     terms = sorted(asdict(row.estimate.terms).items(), key=lambda item: -abs(item[1]))
     shown = [f"{name} {seconds_like(value, row.predicted_s)}" for name, value in terms[:TERMS]]
-    return ", ".join((*shown, f"others {seconds_like(_rest(terms), row.predicted_s)}"))
-
-
-def _rest(terms: Sequence[tuple[str, float]]) -> float:
-    return sum(value for _, value in terms[TERMS:])
+    others = sum(value for _, value in terms[TERMS:])
+    return ", ".join((*shown, f"others {seconds_like(others, row.predicted_s)}"))

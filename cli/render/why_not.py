@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.render.parts.breakdown import memory_table
 from trainplan.cli.render.parts.differences import (
     differences_table,
     remedies_json,
@@ -14,9 +15,7 @@ from trainplan.cli.render.parts.differences import (
     term_json,
 )
 from trainplan.cli.render.parts.headline import estimate_line, job_line
-from trainplan.cli.render.parts.memory_bar import memory_table
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
-from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.why_not import Overflow, WhyNot
@@ -97,7 +96,8 @@ def why_not_document(found: WhyNot) -> Mapping[str, object]:
         **job_json(job),
         "verdict": found.verdict,
         "text": verdict(found),
-        "layout": _asked_json(found.layout),
+        # as it was asked: what follows from an illegal layout has no meaning
+        "layout": found.layout.model_dump(mode="json"),
         "estimate": estimate_json(other.estimate) if other else None,
         "best": {"layout": layout_json(job, best.layout), "estimate": estimate_json(best.estimate)},
         "broken_rules": [
@@ -113,11 +113,6 @@ def why_not_document(found: WhyNot) -> Mapping[str, object]:
         "listed_rank": found.listed_rank,
         "remedies": remedies_json(found.remedies),
     }
-
-
-def _asked_json(layout: Layout) -> Mapping[str, object]:
-    """As it was asked: what follows from an illegal layout has no meaning."""
-    return layout.model_dump(mode="json")
 
 
 def _overflow_json(overflow: Overflow) -> Mapping[str, object]:

@@ -11,7 +11,7 @@ from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_erro
 from accuracy_remarks import PEERS, SHORT
 from accuracy_tables import Row, errors_table, ranking_table, table
 
-from trainplan.cli.render.parts.terms import LABELS
+from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.render.parts.text import percent, seconds, seconds_like
 from trainplan.cli.render.validate import SKIPPED, headline_text, rate, signed
 from trainplan.costmodel.step.simulate import Terms

@@ -140,7 +140,8 @@ class Walk:
     def note_slow(self, ranks: Sequence[int]) -> None:
         """Write down ranks whose canary is slower than that of the others."""
         if ranks:
-            which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {_listing(ranks)}"
+            listed = " and ".join(map(str, ranks))
+            which = f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
             self.note(f"{NOISE} {which} slower than the others at the start")
 
     def note(self, sentence: str) -> None:
@@ -290,7 +291,3 @@ def _free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _listing(numbers: Sequence[int]) -> str:
-    return " and ".join(map(str, numbers))

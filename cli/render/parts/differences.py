@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import RenderableType
 from rich.table import Table
 
+from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
 from trainplan.cli.render.parts.grid import Words, bar, grid
-from trainplan.cli.render.parts.terms import LABELS, SMALLEST_SHARE
 from trainplan.cli.render.parts.text import (
     gib,
     last_words,

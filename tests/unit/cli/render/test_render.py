@@ -7,7 +7,7 @@ from rich.console import Console
 
 from trainplan.cli.render.infeasible import infeasible_page
 from trainplan.cli.render.parts.alternatives import legend
-from trainplan.cli.render.parts.memory_bar import MOST_ROWS, memory_table
+from trainplan.cli.render.parts.breakdown import MOST_ROWS, memory_table
 from trainplan.cli.render.parts.text import gib, parameters, plural, seconds, seconds_like, tokens
 from trainplan.cli.render.plan import certificate_text
 from trainplan.costmodel.base import GIB
