@@ -1,6 +1,6 @@
 """The names that help pages list, out of the registries, as the module `cli.options.names`.
 
-python docs/names.py    write it; before docs/generate.py, whose pages show the help pages
+python docs/generator/names.py    write it; before generate.py, whose pages show the help pages
 """
 
 from __future__ import annotations
