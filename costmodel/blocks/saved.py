@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.model.params import norms_per_layer
-from trainplan.costmodel.runtimes.autograd import Autograd
+from trainplan.costmodel.runtimes.traits.autograd import Autograd
 from trainplan.costmodel.spec import ModelSpec
 
 

@@ -10,7 +10,6 @@ from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
-from trainplan.costmodel.runtimes.footprint import PRIMARY_MESSAGE_BYTES
 from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
 from trainplan.costmodel.runtimes.maxtext import MAXTEXT
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
@@ -21,6 +20,7 @@ from trainplan.costmodel.runtimes.nanotron import NANOTRON
 from trainplan.costmodel.runtimes.nemo import NEMO
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
+from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
 from trainplan.costmodel.spec import Job
 
 RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(

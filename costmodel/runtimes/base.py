@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainplan.costmodel.layouts import Rule
-from trainplan.costmodel.runtimes.autograd import FUSED_KERNELS, Autograd
-from trainplan.costmodel.runtimes.footprint import PLAIN, Footprint
 from trainplan.costmodel.runtimes.traits import (
     Communication,
     Experts,
@@ -20,6 +18,8 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
+from trainplan.costmodel.runtimes.traits.autograd import FUSED_KERNELS, Autograd
+from trainplan.costmodel.runtimes.traits.footprint import PLAIN, Footprint
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.footprint import Footprint
 from trainplan.costmodel.runtimes.traits import (
     Gradients,
     Host,
@@ -22,6 +21,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
+from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 from trainplan.costmodel.spec import Job
 

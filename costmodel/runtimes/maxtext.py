@@ -9,7 +9,6 @@ exponentials is kept beside logits in 16 bits, then beside their gradient).
 from __future__ import annotations
 
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.footprint import Footprint
 from trainplan.costmodel.runtimes.fsdp import ALONE, data_parallel_only
 from trainplan.costmodel.runtimes.traits import (
     Gradients,
@@ -18,6 +17,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
+from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.spec import ModelSpec
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.runtimes.megatron_core import MEGATRON_CORE
+from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.traits import Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 

@@ -20,10 +20,7 @@ import numpy as np
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.layouts.table import BLOCK
-from trainplan.costmodel.runtimes.autograd import Autograd
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.fetches import Fetches
-from trainplan.costmodel.runtimes.footprint import Footprint
 from trainplan.costmodel.runtimes.traits import (
     Communication,
     Gradients,
@@ -33,6 +30,9 @@ from trainplan.costmodel.runtimes.traits import (
     Recipe,
     Sharding,
 )
+from trainplan.costmodel.runtimes.traits.autograd import Autograd
+from trainplan.costmodel.runtimes.traits.fetches import Fetches
+from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.spec import Job
 

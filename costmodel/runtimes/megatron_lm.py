@@ -1,14 +1,14 @@
 """Megatron-LM: Megatron Core as `plan export` starts it.
 
-Files and lines as in `costmodel.runtimes.megatron_core`.
+Files and lines as in `costmodel.runtimes.megatron.core`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.runtimes.megatron_core import MEGATRON_CORE
-from trainplan.costmodel.runtimes.megatron_lm_options import (
+from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
+from trainplan.costmodel.runtimes.megatron.options import (
     gathers_apart_or_with_reductions,
     gathers_overlap_with_reductions,
 )

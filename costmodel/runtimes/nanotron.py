@@ -7,9 +7,7 @@ then all backward, or 1F1B).
 
 from __future__ import annotations
 
-from trainplan.costmodel.runtimes.autograd import Autograd
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.footprint import Footprint
 from trainplan.costmodel.runtimes.traits import (
     Gradients,
     Host,
@@ -19,6 +17,8 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
+from trainplan.costmodel.runtimes.traits.autograd import Autograd
+from trainplan.costmodel.runtimes.traits.footprint import Footprint
 
 NANOTRON = RuntimeTraits(
     name="nanotron",

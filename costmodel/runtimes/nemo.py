@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
-from trainplan.costmodel.runtimes.megatron_core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.traits.recompute import no_offloads
 
 NEMO = replace(

@@ -17,7 +17,6 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.runtimes.autograd import Autograd
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
     Gradients,
@@ -27,6 +26,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
+from trainplan.costmodel.runtimes.traits.autograd import Autograd
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 from trainplan.costmodel.spec import Job, ModelSpec
 

@@ -37,7 +37,7 @@ from trainplan.costmodel.pipeline.bound import (
 )
 from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.footprint import OUTSIDE_BYTES
+from trainplan.costmodel.runtimes.traits.footprint import OUTSIDE_BYTES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.traffic.data_parallel import (

@@ -13,7 +13,7 @@ from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.megatron_lm_options import exchange_beside_compute
+from trainplan.costmodel.runtimes.megatron.options import exchange_beside_compute
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import stage_specs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
-from trainplan.costmodel.runtimes.fetches import WHOLE_LAYERS, Fetches
+from trainplan.costmodel.runtimes.traits.fetches import WHOLE_LAYERS, Fetches
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 from trainplan.costmodel.spec import RuntimeOptions
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.megatron_lm_features import all_linear_biased, unsupported_feature
+from trainplan.costmodel.runtimes.megatron.features import all_linear_biased, unsupported_feature
 from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
 from trainplan.planner.exporters.config import Argument, option, switch
 

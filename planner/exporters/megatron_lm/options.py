@@ -1,7 +1,7 @@
 """Options for what a run sets beside its layout: kernels, graphs, overlap and number formats.
 
 What is left out of `RuntimeOptions` is what the other modules write. Files and lines are those of
-`costmodel.runtimes.megatron_core`.
+`costmodel.runtimes.megatron.core`.
 """
 
 from __future__ import annotations

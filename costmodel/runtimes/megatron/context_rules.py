@@ -1,6 +1,6 @@
 """Which attention Megatron Core runs under context parallelism.
 
-Files and lines as in `costmodel.runtimes.megatron_core`.
+Files and lines as in `costmodel.runtimes.megatron.core`.
 """
 
 from __future__ import annotations

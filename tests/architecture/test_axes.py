@@ -188,7 +188,7 @@ def test_every_axis_runs_somewhere(axis, job_for):
     jobs = (job_for(model, on, runtime) for runtime in RUNTIMES)
     assert any(not broken_rules(job, LayoutTable.of([on]))[0] for job in jobs), (
         f"every runtime refuses {on}: give {axis.name} a layout in SAMPLES of "
-        "tests/unit/test_axes.py that one of them runs"
+        "tests/architecture/test_axes.py that one of them runs"
     )
 
 

@@ -1,6 +1,6 @@
 """Which activations Megatron-LM keeps on the host, and beside what.
 
-Files and lines as in `costmodel.runtimes.megatron_core`; FO is
+Files and lines as in `costmodel.runtimes.megatron.core`; FO is
 megatron/core/pipeline_parallel/fine_grained_activation_offload.py, TL
 megatron/core/transformer/transformer_layer.py.
 """

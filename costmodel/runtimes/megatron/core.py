@@ -16,11 +16,10 @@ from trainplan.costmodel.layouts import BoolColumn, LayoutTable, num_microbatche
 from trainplan.costmodel.layouts.table import UNIFORM
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import model_modules
-from trainplan.costmodel.runtimes.footprint import Footprint
-from trainplan.costmodel.runtimes.megatron_core_context import CONTEXT_RULES
-from trainplan.costmodel.runtimes.megatron_lm_features import unsupported_feature
-from trainplan.costmodel.runtimes.megatron_lm_offload import OFFLOAD_RULES, offloads
-from trainplan.costmodel.runtimes.megatron_lm_options import OPTION_RULES, SWITCHES
+from trainplan.costmodel.runtimes.megatron.context_rules import CONTEXT_RULES
+from trainplan.costmodel.runtimes.megatron.features import unsupported_feature
+from trainplan.costmodel.runtimes.megatron.offload import OFFLOAD_RULES, offloads
+from trainplan.costmodel.runtimes.megatron.options import OPTION_RULES, SWITCHES
 from trainplan.costmodel.runtimes.traits import (
     Communication,
     Experts,
@@ -34,6 +33,7 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
     splits_groups,
 )
+from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES

@@ -1,6 +1,6 @@
 """Which layouts the options of a Megatron-LM run leave.
 
-Files and lines as in `costmodel.runtimes.megatron_core`.
+Files and lines as in `costmodel.runtimes.megatron.core`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def consistency(folder):
     chosen = f"{NAME} or together or varies or somewhere"
     options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-k", chosen, "tests/unit/test_axes.py"],
+        [sys.executable, "-m", "pytest", *options, "-k", chosen, "tests/architecture/test_axes.py"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -60,7 +60,7 @@ def _copy(tmp_path_factory):
         "pyproject.toml",
         "tests/conftest.py",
         "tests/grids.py",
-        "tests/unit/test_axes.py",
+        "tests/architecture/test_axes.py",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
