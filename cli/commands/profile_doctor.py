@@ -9,10 +9,10 @@ from trainplan.cli.files.profiles import cluster_of, load_measured
 from trainplan.cli.render.profile import coverage_page
 from trainplan.cli.terminal.output import show
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, ProductPoint, Profile
 from trainplan.costmodel.spec.training import Precision
@@ -35,7 +35,7 @@ def show_findings(paths: Sequence[Path]) -> None:
     profile = measured.profile
     job, layout = _step(profile)
     machine = machine_for(job, measured)
-    (estimate,) = explicit(job, machine, traits_of(job), LayoutTable.of([layout]))
+    (estimate,) = explicit(context_of(job, machine).with_table(LayoutTable.of([layout])))
     known = coverage(profile, machine.provenance, estimate.terms, estimate.step_time_s)
     degrees = f"{job.model.name}, tp={layout.tp}, dp={layout.dp}"
     show(*coverage_page(profile, known, degrees))

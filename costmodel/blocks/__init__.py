@@ -18,6 +18,7 @@ from trainplan.costmodel.blocks.accumulation import (
     moe_weights,
 )
 from trainplan.costmodel.blocks.attention.core import all_but_projections, attention_part
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import (
     embedding_passes,
     head_passes,
@@ -45,10 +46,7 @@ from trainplan.costmodel.blocks.parts import (
     shapes,
 )
 from trainplan.costmodel.blocks.power import under_power_limit
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, distinct
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on, with the micro batches of a step where their number changes it, and
@@ -90,19 +88,20 @@ class Blocks:
 
 
 def distinct_keys(
-    job: Job, traits: RuntimeTraits, table: LayoutTable
-) -> tuple[LayoutTable, IntColumn]:
+    candidates: Candidates,
+) -> tuple[Candidates, IntColumn]:
     """Distinct block keys of a table, and for each row the number of its key."""
-    counted = counted_microbatches(job, traits, table)
-    whole = adds_whole(traits, table).astype(np.int64)
+    table = candidates.table
+    counted = counted_microbatches(candidates)
+    whole = adds_whole(candidates.traits, table).astype(np.int64)
     first, key = distinct(*(getattr(table, name) for name in KEY), counted, whole)
-    return table.take(first), key
+    return candidates.take(first), key
 
 
-def blocks(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable) -> Blocks:
+def blocks(keys: Candidates) -> Blocks:
     """Price every kind of block of the model for each key."""
-    columns = shapes(job, machine, traits, keys)
-    model, attention = job.model, attention_part(columns)
+    columns = shapes(keys)
+    model, attention = keys.job.model, attention_part(columns)
     dense = moe = _at_level(columns, _dense(columns, attention), moe=False)
     if model.moe:
         moe = _at_level(columns, _moe(columns, attention), moe=True)
@@ -137,44 +136,43 @@ def _moe(columns: Shapes, attention: Part) -> Block:
 
 def _at_level(columns: Shapes, block: Block, *, moe: bool) -> Block:
     """A layer at the level of those that were measured, where some were."""
-    job, machine, traits = columns.job, columns.machine, columns.traits
-    if not machine.layers:
+    if not columns.machine.layers:
         return block
 
-    def parts(job: Job, keys: LayoutTable) -> Passes:
-        one = _measured_shapes(job, machine, traits, keys)
+    def parts(keys: Candidates) -> Passes:
+        one = _measured_shapes(keys)
         layer = (_moe if moe else _dense)(one, attention_part(one))
         return Passes(layer.forward, layer.backward)
 
-    found = levels(job, machine, traits, parts, moe=moe)
-    sizes = layer_sizes(job.model, job.training.seq_length, columns.table, moe=moe)
+    found = levels(columns, parts, moe=moe)
+    sizes = layer_sizes(columns.job.model, columns.job.training.seq_length, columns.table, moe=moe)
     return _scaled(block, found, sizes) if found else block
 
 
 def _end_at_level(columns: Shapes, *, head: bool) -> Block:
     """The embedding or the head at the level of those that were measured, where some were."""
-    job, machine, traits = columns.job, columns.machine, columns.traits
     passes = head_passes if head else embedding_passes
     block = _end(columns, *passes(columns))
-    if not machine.ends:
+    if not columns.machine.ends:
         return block
 
-    def parts(job: Job, keys: LayoutTable) -> Passes:
-        forward, backward, _ = passes(_measured_shapes(job, machine, traits, keys))
+    def parts(keys: Candidates) -> Passes:
+        forward, backward, _ = passes(_measured_shapes(keys))
         return Passes(forward, backward)
 
-    found = end_levels(job, machine, traits, parts, head=head)
-    hidden = np.full(columns.size, float(job.model.hidden_size))
-    sizes = (columns.tokens, hidden, job.model.vocab_size / columns.table.tp)
+    found = end_levels(columns, parts, head=head)
+    model = columns.job.model
+    hidden = np.full(columns.size, float(model.hidden_size))
+    sizes = (columns.tokens, hidden, model.vocab_size / columns.table.tp)
     return _scaled(block, found, sizes) if found else block
 
 
 def _measured_shapes(
-    job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable
+    keys: Candidates,
 ) -> Shapes:
     """Blocks as they are measured: one backward pass, whose gradients meet no others."""
-    columns = shapes(job, machine, traits, keys)
-    return replace(columns, added_bytes=np.zeros(len(keys)), table_added_bytes=0)
+    columns = shapes(keys)
+    return replace(columns, added_bytes=np.zeros(columns.size), table_added_bytes=0)
 
 
 def _scaled(block: Block, found: Levels, sizes: Sequence[FloatColumn]) -> Block:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
@@ -32,12 +33,15 @@ def product_bytes(job: Job, traits: RuntimeTraits) -> int:
     return job.training.storage_bytes if traits.gradients.added_apart else BYTES_FP32
 
 
-def counted_microbatches(job: Job, traits: RuntimeTraits, table: LayoutTable) -> IntColumn:
+def counted_microbatches(candidates: Candidates) -> IntColumn:
     """Micro batches of a step, at least 1, where `added_bytes` depends on them; else 0."""
-    return np.maximum(1, num_microbatches(job, table)) * traits.gradients.added_apart
+    return (
+        np.maximum(1, num_microbatches(candidates.job, candidates.table))
+        * candidates.traits.gradients.added_apart
+    )
 
 
-def added_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
+def added_bytes(candidates: Candidates) -> FloatColumn:
     """Bytes moved to add the gradient of one weight, mean over the micro batches of a step.
 
     The gradient and the accumulated one are read, their sum is written. Where both have the same
@@ -46,10 +50,10 @@ def added_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatCol
     gradient it need not copy; a buffer of higher precision starts from zeros, or nearly (FSDP
     writes the first gradient into it).
     """
-    gradient = job.training.storage_bytes
-    accumulated = max(traits.gradients.accumulated_bytes, gradient)
-    moved = (2 * accumulated + gradient) * adds_whole(traits, table)
-    first = np.maximum(1, counted_microbatches(job, traits, table))
+    gradient = candidates.job.training.storage_bytes
+    accumulated = max(candidates.traits.gradients.accumulated_bytes, gradient)
+    moved = (2 * accumulated + gradient) * adds_whole(candidates.traits, candidates.table)
+    first = np.maximum(1, counted_microbatches(candidates))
     return moved * (1 - (accumulated == gradient) / first)
 
 

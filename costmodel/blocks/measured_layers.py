@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.blocks.parts import Module, PassSeconds
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.residuals import Residuals, residuals
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
@@ -28,7 +28,7 @@ class Passes:
     backward: PassSeconds
 
 
-Parts = Callable[[Job, LayoutTable], Passes]
+Parts = Callable[[Candidates], Passes]
 """Prices one kind of block from its parts, for each key."""
 Sizes = tuple[float, float, float]
 
@@ -47,35 +47,33 @@ class Levels:
         return self.forward.factor(*sizes), self.backward.factor(*sizes)
 
 
-def levels(
-    job: Job, machine: Machine, traits: RuntimeTraits, parts: Parts, *, moe: bool
-) -> Levels | None:
+def levels(context: Context, parts: Parts, *, moe: bool) -> Levels | None:
     """Levels that measured layers of kernels like the job's give; null where there is none.
 
     A layer of other kernels tells nothing that its products and its attention did not tell.
     """
-    mine = [p for p in machine.layers if _tells(p, moe=moe) and _alike(p, traits)]
+    layers = context.machine.layers
+    mine = [p for p in layers if _tells(p, moe=moe) and _alike(p, context.traits)]
     found: list[tuple[Sizes, float, float]] = []
     for (model, seq_length), points in _grouped(mine, lambda p: (p.model, p.seq_length)).items():
         keys = LayoutTable.of([_layout(point) for point in points])
-        layer = parts(_job(job, model, seq_length), keys)
+        layer = parts(_keys(context, model, seq_length, keys))
         sizes = np.stack(layer_sizes(model, seq_length, keys, moe=moe), axis=-1).tolist()
         for row, point in enumerate(points):
             found.append((tuple(sizes[row]), *_ratios(point, layer, row)))
     return _levels(found, inside=any(point.collectives_inside for point in mine))
 
 
-def end_levels(
-    job: Job, machine: Machine, traits: RuntimeTraits, parts: Parts, *, head: bool
-) -> Levels | None:
+def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
     """As `levels`, of the embedding or of the head with the loss."""
     kind = "head" if head else "embedding"
-    mine = [p for p in machine.ends if p.kind == kind and p.kernels == traits.kernels.elementwise]
+    kernels = context.traits.kernels.elementwise
+    mine = [p for p in context.machine.ends if p.kind == kind and p.kernels == kernels]
     found: list[tuple[Sizes, float, float]] = []
     for (hidden, vocab), points in _grouped(mine, lambda p: (p.hidden_size, p.vocab_size)).items():
-        model = job.model.model_copy(update={"hidden_size": hidden, "vocab_size": vocab})
+        model = context.job.model.model_copy(update={"hidden_size": hidden, "vocab_size": vocab})
         keys = LayoutTable.of([Layout(micro_batch_size=point.tokens) for point in points])
-        end = parts(_job(job, model, 1), keys)
+        end = parts(_keys(context, model, 1, keys))
         for row, point in enumerate(points):
             forward = point.forward.seconds / float(end.forward.total[row])
             backward = point.backward.seconds / float(end.backward.total[row])
@@ -145,9 +143,11 @@ def layer_sizes(
     return tokens, np.full(len(keys), float(model.hidden_size)), sliced
 
 
-def _job(job: Job, model: ModelSpec, seq_length: int) -> Job:
+def _keys(context: Context, model: ModelSpec, seq_length: int, keys: LayoutTable) -> Candidates:
+    job = context.job
     training = job.training.model_copy(update={"seq_length": seq_length})
-    return Job(model=model, training=training, cluster=job.cluster, runtime=job.runtime)
+    job = Job(model=model, training=training, cluster=job.cluster, runtime=job.runtime)
+    return replace(context.with_table(keys), job=job)
 
 
 def _tells(point: LayerPoint, *, moe: bool) -> bool:

@@ -10,13 +10,11 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks.attention.core import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import offloads
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.model.params import query_columns, value_columns
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +34,7 @@ class Offloadable(Copies):
     name: str
 
 
-def layer_copies(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
-    keys: LayoutTable,
-    *,
-    key: IntColumn,
-    table: LayoutTable,
-) -> tuple[Copies, Copies]:
+def layer_copies(keys: Candidates, *, key: IntColumn, table: LayoutTable) -> tuple[Copies, Copies]:
     """What a dense layer and a mixture-of-experts layer of each row offload.
 
     `keys` are the distinct block keys and `key` says which one a row has.
@@ -52,10 +42,10 @@ def layer_copies(
     nothing = np.broadcast_to(0.0, len(table))
     if not table.offload_modules.any():
         return Copies(nothing, nothing), Copies(nothing, nothing)
-    columns = shapes(job, machine, traits, keys)
+    columns = shapes(keys)
     attention = _attention(columns)
     dense = _chosen(attention, key, table)
-    if job.model.moe is None:
+    if keys.job.model.moe is None:
         return dense, dense
     return dense, _chosen((*attention, *_experts(columns)), key, table)
 

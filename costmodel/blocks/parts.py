@@ -7,12 +7,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import elementwise_seconds
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +105,9 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class Shapes(Candidates):
     """Columns every part needs; one row per distinct block key."""
 
-    job: Job
-    machine: Machine
-    traits: RuntimeTraits
-    table: LayoutTable
     tokens: FloatColumn
     """Tokens of one micro batch on one context-parallel rank."""
     residual_shards: FloatColumn
@@ -176,7 +170,7 @@ class Shapes:
         return self.job.training.casts and self.traits.footprint.low_precision != "cast"
 
 
-def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Shapes:
+def shapes(candidates: Candidates) -> Shapes:
     """Prepare the shared columns.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.2.2: an all-reduce becomes an
@@ -186,6 +180,7 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
     `_functional_collectives.py`, torch.cat around collectives along another dimension than the
     first (tests/oracles/test_sequence_parallel.py), which overlapped kernels do without.
     """
+    (job, machine, traits), table = candidates.shared, candidates.table
     one = np.ones(len(table), dtype=np.int64)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     links = group(machine, table.tp, one)
@@ -202,15 +197,13 @@ def shapes(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
     copies = elementwise_seconds(machine, 2.0 * copied * traits.communication.reorders_sequences)
     copies = np.where(overlapped, 0.0, copies)
     return Shapes(
-        job=job,
-        machine=machine,
-        traits=traits,
-        table=table,
+        *candidates.shared,
+        table,
         tokens=tokens,
         residual_shards=np.where(parallel, table.tp, 1).astype(np.float64),
         tp_exchange=np.where(parallel, gather + scatter, reduce) * exposed + copies,
         tp_regather=np.where(again, gather, 0.0) * exposed * machine.constants.regather_exposed,
         tp_exposed=exposed,
-        added_bytes=added_bytes(job, traits, table),
+        added_bytes=added_bytes(candidates),
         table_added_bytes=table_added_bytes(job, traits),
     )

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.offload import Copies, layer_copies
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, recomputes
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,12 @@ class RowBlocks:
     mtp: Selective
 
 
-def row_blocks(job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> RowBlocks:
+def row_blocks(candidates: Candidates) -> RowBlocks:
     """Price every distinct block once and gather it by row."""
-    keys, key = distinct_keys(job, traits, table)
-    kinds = blocks(job, machine, traits, keys)
-    copies = layer_copies(job, machine, traits, keys, key=key, table=table)
+    job, table = candidates.job, candidates.table
+    keys, key = distinct_keys(candidates)
+    kinds = blocks(keys)
+    copies = layer_copies(keys, key=key, table=table)
     dense = moe = _selective(kinds.dense, key, table, copies[0])
     if job.model.moe:
         moe = _selective(kinds.moe, key, table, copies[1])

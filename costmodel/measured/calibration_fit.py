@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
@@ -203,7 +204,7 @@ def _priced_steps(observation: Observation, profile: Profile | None) -> FloatCol
     machine, traits = _machine(job, profile), traits_of(job)
 
     def seconds(machine: Machine) -> float:
-        return float(step_seconds(job, machine, traits, table)[0])
+        return float(step_seconds(Candidates(job, machine, traits, table))[0])
 
     if math.isinf(machine.nic_bytes_per_second):
         return np.full(len(NETWORK_FACTORS), seconds(machine))
@@ -222,7 +223,7 @@ def _predicted(
     for observation in observations:
         job, table = observation.job, LayoutTable.of([observation.layout])
         machine = with_scalars(_machine(job, profile), scalars)
-        times.append(float(step_seconds(job, machine, traits_of(job), table)[0]))
+        times.append(float(step_seconds(context_of(job, machine).with_table(table))[0]))
     return np.array(times)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import ClassRows
@@ -28,8 +29,6 @@ from trainplan.costmodel.memory.transients import (
     sharded_unit_bytes,
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,7 @@ class MemoryTable:
 
 
 def rank_memory(
-    job: Job,
-    traits: RuntimeTraits,
-    table: LayoutTable,
+    candidates: Candidates,
     blocks: RowBlocks,
     *,
     ranks: Ranks,
@@ -104,48 +101,47 @@ def rank_memory(
     held: RankParams,
 ) -> MemoryTable:
     """Peak memory of each rank class."""
+    job, traits, table = candidates.job, candidates.traits, candidates.table
     dense, expert = shard_ranks(table), expert_shard_ranks(table)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     moment = np.maximum(
-        ranks.head * head_bytes(job, traits, table, tokens),
-        backward_bytes(job, traits, table, blocks, ranks=ranks, tokens=tokens),
+        ranks.head * head_bytes(candidates, tokens),
+        backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
     return MemoryTable(
         weights=held.weighted(
-            weight_bytes_per_param(job, traits, table, dense),
-            weight_bytes_per_param(job, traits, table, expert),
+            weight_bytes_per_param(candidates, dense),
+            weight_bytes_per_param(candidates, expert),
         )
-        - uncached_bytes(job, traits, table, ranks=ranks, params=params),
+        - uncached_bytes(candidates, ranks=ranks, params=params),
         gradients=held.weighted(
-            gradient_bytes_per_param(job, traits, table, dense),
-            gradient_bytes_per_param(job, traits, table, expert),
+            gradient_bytes_per_param(candidates, dense),
+            gradient_bytes_per_param(candidates, expert),
         ),
         optimizer=held.weighted(
-            optimizer_bytes_per_param(job, traits, table, dense),
-            optimizer_bytes_per_param(job, traits, table, expert),
+            optimizer_bytes_per_param(candidates, dense),
+            optimizer_bytes_per_param(candidates, expert),
         ),
         activations=activation_bytes(blocks, ranks)
         * device_share(ranks, traits.footprint.offloaded_layers),
         transients=moment
         + workspace_bytes(job, traits)
-        + weight_buffer_bytes(job, traits, table, ranks=ranks, params=params, held=held),
+        + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
         in_transit=in_transit_bytes(blocks, ranks, table),
         outside_bytes=traits.footprint.outside_bytes,
     )
 
 
-def uncached_bytes(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, *, ranks: Ranks, params: BlockParams
-) -> FloatColumn:
+def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams) -> FloatColumn:
     """Bytes of low-precision copies that `weight_bytes_per_param` counts and the ends have not.
 
     Embedding and output projection multiply in 16 bits, so nothing is cast.
     Source: Megatron-LM @d98e8a64 `models/gpt/gpt_model.py`: tensor_parallel.ColumnParallelLinear
     and VocabParallelEmbedding, no modules of Transformer Engine, which alone keep copies.
     """
-    cached = job.training.casts and traits.footprint.low_precision == "cached"
+    cached = candidates.job.training.casts and candidates.traits.footprint.low_precision == "cached"
     ends = ranks.embedding * params.embedding + ranks.head * params.head
-    sharded = np.where(table.zero_stage == 3, shard_ranks(table), 1.0)
+    sharded = np.where(candidates.table.zero_stage == 3, shard_ranks(candidates.table), 1.0)
     return np.asarray(FP8_WEIGHT_COPY_BYTES * cached * ends / sharded)
 
 
@@ -194,9 +190,7 @@ def device_share(ranks: Ranks, offloaded_layers: int) -> FloatColumn:
 
 
 def backward_bytes(
-    job: Job,
-    traits: RuntimeTraits,
-    table: LayoutTable,
+    candidates: Candidates,
     blocks: RowBlocks,
     *,
     ranks: Ranks,
@@ -210,17 +204,15 @@ def backward_bytes(
     """
     kept = np.maximum(blocks.dense.saved_bytes, blocks.moe.saved_bytes)
     dropped = np.maximum(blocks.dense.dropped_bytes, blocks.moe.dropped_bytes)
-    layer = layer_backward_bytes(job, traits, table, tokens) + dropped
-    if traits.autograd.shared_layer_input:
+    layer = layer_backward_bytes(candidates, tokens) + dropped
+    if candidates.traits.autograd.shared_layer_input:
         again = ranks.layers_at_once > 0
         layer = layer - again * blocks.kinds.layer_input_bytes[blocks.key]
     return layer + ranks.layers_at_once * kept
 
 
 def weight_buffer_bytes(
-    job: Job,
-    traits: RuntimeTraits,
-    table: LayoutTable,
+    candidates: Candidates,
     *,
     ranks: Ranks,
     params: BlockParams,
@@ -231,8 +223,9 @@ def weight_buffer_bytes(
     Source: `dummy_gradient_bytes`, `added_gradient_bytes`, `sharded_unit_bytes` and
     `Footprint.reduce_bucket_elements`.
     """
+    job, traits, table = candidates.job, candidates.traits, candidates.table
     whole = table.zero_stage < 2
-    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(job, traits, table, params)
+    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, params)
     if traits.gradients.caches_dummies:
         head = whole * job.training.storage_bytes * params.head
         buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head
@@ -242,6 +235,6 @@ def weight_buffer_bytes(
         some = params.take(rows)
         ends = ranks.embedding[:, rows] * some.embedding + ranks.head[:, rows] * some.head
         buffers[:, rows] += sharded_unit_bytes(
-            job, traits, table.take(rows), some, held=held.take(rows), ends=ends
+            candidates.take(rows), some, held=held.take(rows), ends=ends
         )
     return buffers

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.layouts import (
     BoolColumn,
@@ -171,30 +172,28 @@ def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
     return np.asarray(np.maximum(1.0, ranks))
 
 
-def weight_bytes_per_param(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn
-) -> FloatColumn:
+def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of weights one rank keeps for a parameter of its part.
 
     Source: ZeRO, arXiv:1910.02054, section 5.3 (stage 3 shards weights); PyTorch FSDP,
     arXiv:2304.11277, section 3.2 (the fp32 shard is the master weight, counted with the optimizer).
     """
+    job, traits = candidates.job, candidates.traits
     copies = job.training.storage_bytes
     if job.training.casts:
         copies = LOW_PRECISION_WEIGHT_BYTES[traits.footprint.low_precision]
     sharded = 0 if traits.footprint.sharded_weights_are_master else copies / shards
-    return np.where(table.zero_stage == 3, sharded, copies)
+    return np.where(candidates.table.zero_stage == 3, sharded, copies)
 
 
-def gradient_bytes_per_param(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn
-) -> FloatColumn:
+def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight.
 
     Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Sharding.whole_under_pipeline`:
     whole sums of the virtual stages that run backward, beside their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
     """
+    job, traits, table = candidates.job, candidates.traits, candidates.table
     gradient = max(traits.gradients.accumulated_bytes, job.training.storage_bytes)
     sharded = gradient / shards
     usual = np.where(table.zero_stage >= 2, sharded, gradient)
@@ -222,14 +221,16 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
     return np.where(alone, table.vpp, 1.0)
 
 
-def optimizer_bytes_per_param(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn
-) -> FloatColumn:
+def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of optimizer state on the GPU: an fp32 master weight and both Adam moments.
 
     Weights that are fp32 themselves need no master. Source: ZeRO, arXiv:1910.02054, sections 3.1
     (K = 12) and 5.1 (stage 1); ZeRO-Offload, arXiv:2101.06840, section 3.
     """
-    master = BYTES_FP32 if job.training.storage_bytes < BYTES_FP32 else 0
-    state = master + 2 * traits.footprint.moment_bytes
-    return state * (1 - table.offload_optimizer) / np.where(table.zero_stage >= 1, shards, 1.0)
+    master = BYTES_FP32 if candidates.job.training.storage_bytes < BYTES_FP32 else 0
+    state = master + 2 * candidates.traits.footprint.moment_bytes
+    return (
+        state
+        * (1 - candidates.table.offload_optimizer)
+        / np.where(candidates.table.zero_stage >= 1, shards, 1.0)
+    )

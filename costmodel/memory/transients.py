@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.separate import (
@@ -19,7 +20,6 @@ from trainplan.costmodel.memory.states import (
     sums_whole,
 )
 from trainplan.costmodel.model.params import query_columns
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
 
 GATHERED_UNITS = 2
@@ -38,14 +38,13 @@ with convert_to_f32; counted in tests/oracles/test_ring_attention.py.
 """
 
 
-def head_bytes(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, tokens: FloatColumn
-) -> FloatColumn:
+def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     """Logits, their fp32 copy and gradient while the loss runs.
 
     Source: `head_bytes_per_logit` of the runtime; Korthikanti et al., arXiv:2205.05198,
     section 4.3.
     """
+    job, traits, table = candidates.job, candidates.traits, candidates.table
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.training.storage_bytes * tokens * job.model.hidden_size
     loss = traits.kernels.head_bytes_per_logit * tokens * vocab + hidden
@@ -54,15 +53,14 @@ def head_bytes(
     return np.asarray(loss + final_norm_bytes(job, traits, tokens))
 
 
-def layer_backward_bytes(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, tokens: FloatColumn
-) -> FloatColumn:
+def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     """Largest gradient inside a layer, and the gathered layer input under sequence parallelism.
 
     Source: derived: the gradient of the first MLP product's output, of unfused attention's scores,
     or what attention over context ranks makes when the MLP is done; Megatron-LM
     `scaled_masked_softmax_backward` works in place; arXiv:2205.05198, section 4.2.2 for the gather.
     """
+    job, traits, table = candidates.job, candidates.traits, candidates.table
     model, moe = job.model, job.model.moe
     if traits.autograd.weight_gradients:
         return layer_gradient_bytes(job, table, tokens)
@@ -80,20 +78,21 @@ def layer_backward_bytes(
             1 + traits.kernels.dropout
         )  # softmax runs backward in place, dropout does not
         widest = np.maximum(widest, score_gradients * heads * job.training.seq_length)
-    ring = ring_columns(job, traits, table) - mlp_columns(job, table)
+    ring = ring_columns(candidates) - mlp_columns(job, table)
     columns: FloatColumn = np.maximum(widest + gathered, ring) + model.hidden_size
     return job.training.storage_bytes * tokens * columns
 
 
-def ring_columns(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
+def ring_columns(candidates: Candidates) -> FloatColumn:
     """Columns in the backward pass of attention where torch rotates repeated keys and values.
 
     It gathers them from all context ranks at once.
     Source: RING_TENSORS; `_attention.py`, _AllGatherRotater.
     """
-    width = query_columns(job.model) / table.tp
+    table = candidates.table
+    width = query_columns(candidates.job.model) / table.tp
     tensors = (RING_TENSORS + 2 * table.cp) * (table.cp > 1)
-    return np.asarray(tensors * width * traits.communication.gathers_query_heads)
+    return np.asarray(tensors * width * candidates.traits.communication.gathers_query_heads)
 
 
 def mlp_columns(job: Job, table: LayoutTable) -> FloatColumn:
@@ -123,26 +122,25 @@ def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> F
     return job.training.storage_bytes * layer
 
 
-def added_gradient_bytes(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, params: BlockParams
-) -> FloatColumn:
+def added_gradient_bytes(candidates: Candidates, params: BlockParams) -> FloatColumn:
     """Gradients of the largest layer as its products write them, where whole sums take them up.
 
     Source: derived; PyTorch `_fsdp_param.py`, accumulate_unsharded_grad_if_needed: a unit's
     gradients are added when its backward pass has ended.
     """
+    table = candidates.table
     shared, expert = (
-        np.where(sums_whole(traits, table, ranks), 1.0, 0.0)
+        np.where(sums_whole(candidates.traits, table, ranks), 1.0, 0.0)
         for ranks in (shard_ranks(table), expert_shard_ranks(table))
     )
     layer = np.maximum(params.dense_layer, params.moe_layer) * shared
-    return np.asarray(job.training.storage_bytes * (layer + params.expert_layer * expert))
+    return np.asarray(
+        candidates.job.training.storage_bytes * (layer + params.expert_layer * expert)
+    )
 
 
 def sharded_unit_bytes(
-    job: Job,
-    traits: RuntimeTraits,
-    table: LayoutTable,
+    candidates: Candidates,
     params: BlockParams,
     *,
     held: RankParams,
@@ -155,13 +153,16 @@ def sharded_unit_bytes(
     only one rank holds.
     Source: arXiv:2304.11277, section 4.2.
     """
+    table = candidates.table
     shared, expert = shard_ranks(table) > 1, expert_shard_ranks(table) > 1
     layer = np.maximum(
         params.dense_layer * shared, params.moe_layer * shared + params.expert_layer * expert
     )
     most = held.weighted(shared.astype(np.float64), expert.astype(np.float64))
-    gradients = traits.gradients.accumulated_bytes * np.minimum(layer, most)
-    weights = job.training.storage_bytes * np.minimum(GATHERED_UNITS * layer + ends * shared, most)
+    gradients = candidates.traits.gradients.accumulated_bytes * np.minimum(layer, most)
+    weights = candidates.job.training.storage_bytes * np.minimum(
+        GATHERED_UNITS * layer + ends * shared, most
+    )
     return np.where(table.zero_stage >= 2, gradients, 0.0) + np.where(
         table.zero_stage == 3, weights, 0.0
     )

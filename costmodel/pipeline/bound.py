@@ -11,16 +11,15 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.blocks import Block
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import Rows
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 
@@ -86,9 +85,7 @@ class RowSeconds:
         return self.dense, self.moe, self.embedding, self.head, self.mtp
 
 
-def table_sum_seconds(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
-) -> FloatColumn:
+def table_sum_seconds(candidates: Candidates) -> FloatColumn:
     """Seconds in which ranks with a copy of the token table add up its gradients, of each row.
 
     The first and the last rank do, where the head is the table or a module predicts further tokens:
@@ -96,6 +93,7 @@ def table_sum_seconds(
     Source: Megatron-LM @d98e8a64 `distributed/finalize_model_grads.py`,
     _allreduce_word_embedding_grads; DeepSpeed `runtime/pipe/engine.py`, _exec_reduce_tied_grads.
     """
+    job, machine, table = candidates.job, candidates.machine, candidates.table
     model = job.model
     copied = model.tie_word_embeddings or model.num_nextn_predict_layers > 0
     stage = table.tp * table.cp * table.dp
@@ -103,7 +101,7 @@ def table_sum_seconds(
     stride = np.where(whole <= domain, stage, np.maximum(domain, whole // 2))
     links = group(machine, np.full(len(table), 2), stride)
     weights = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
-    size = max(traits.gradients.accumulated_bytes, job.training.storage_bytes)
+    size = max(candidates.traits.gradients.accumulated_bytes, job.training.storage_bytes)
     seconds = collective_seconds(machine, "all_reduce", size * weights, links)
     return np.asarray(copied * (table.pp > 1) * seconds)
 

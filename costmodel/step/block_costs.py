@@ -12,11 +12,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import rank_memory
 from trainplan.costmodel.memory.states import RankParams, rank_params
 from trainplan.costmodel.pipeline.ranks import Ranks
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import (
@@ -72,13 +70,13 @@ class BlockCosts:
         )
 
 
-def block_costs(job: Job, machine: Machine, traits: RuntimeTraits, priced: Priced) -> BlockCosts:
+def block_costs(priced: Priced) -> BlockCosts:
     """Costs of every kind of block for each row of a priced table."""
     table = priced.table
     units = _one_block_each(len(table))
     blocks, params = priced.gathered, priced.params
     held = rank_params(units, params)
-    memory = rank_memory(job, traits, table, blocks, ranks=units, params=params, held=held)
+    memory = rank_memory(priced, blocks, ranks=units, params=params, held=held)
     updated = updated_params(table, held)
     seconds = priced.seconds.by_kind
     return BlockCosts(
@@ -90,8 +88,8 @@ def block_costs(job: Job, machine: Machine, traits: RuntimeTraits, priced: Price
         saved_bytes=memory.activations,
         input_bytes=blocks.kinds.layer_input_bytes[blocks.key],
         params=held,
-        optimizer=rank_optimizer_seconds(machine, table, held, updated),
-        offload=rank_offload_seconds(machine, table, updated),
+        optimizer=rank_optimizer_seconds(priced.machine, table, held, updated),
+        offload=rank_offload_seconds(priced.machine, table, updated),
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.blocks.parts import PassSeconds
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
@@ -43,12 +44,9 @@ speeds of the catalog are those at the limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Energy:
+class Energy(Context):
     """Joules of the layouts of one job."""
 
-    job: Job
-    machine: Machine
-    traits: RuntimeTraits
     limit_watts: float
     """Power limit of all GPUs together."""
 
@@ -66,8 +64,8 @@ class Energy:
         Source: all ranks together run each micro batch through the whole model, the mean rank
         through 1 / pp of it; what is recomputed only adds.
         """
-        keys, key = distinct_keys(self.job, self.traits, table)
-        kinds = blocks(self.job, self.machine, self.traits, keys)
+        keys, key = distinct_keys(self.with_table(table))
+        kinds = blocks(keys)
         return self._share(table) * _whole_model(self.job.model, kinds)[key]
 
     def busy(self, priced: Priced, *, apart: bool) -> FloatColumn:

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks import Blocks
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.offload import Copies
 from trainplan.costmodel.blocks.rows import RowBlocks, row_blocks
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import message_seconds
 from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, num_microbatches
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
 from trainplan.costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
@@ -39,7 +40,6 @@ from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.footprint import OUTSIDE_BYTES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     offload_seconds,
@@ -51,10 +51,9 @@ from trainplan.costmodel.traffic.sharded import Unit, free_window, overlapped_la
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class Priced(Candidates):
     """Everything known of a table of layouts before its schedules are run."""
 
-    table: LayoutTable
     gathered: RowBlocks
     params: BlockParams
     """Of one block of each kind."""
@@ -92,40 +91,35 @@ class Priced:
         return self.optimizer + self.offload
 
 
-def price(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
-    table: LayoutTable,
-    *,
-    merged: bool = True,
-) -> Priced:
+def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     """Time (a lower bound) and memory (exact within the model) of every row.
 
     `merged=False` keeps every pipeline rank apart instead of classes of equal ranks.
     """
-    table = as_executed(traits, table)
-    gathered = row_blocks(job, machine, traits, table)
+    candidates = as_executed(candidates)
+    (job, machine, traits), table = candidates.shared, candidates.table
+    gathered = row_blocks(candidates)
     ranks = ranks_of(job, table, merged=merged)
     params = block_params(job, table)
     held = rank_params(ranks, params)
     updated = updated_params(table, held)
     microbatches = num_microbatches(job, table)
-    seconds = row_seconds(job, machine, traits, table, blocks=gathered, params=params)
+    seconds = row_seconds(candidates, blocks=gathered, params=params)
     work = rank_seconds(seconds, ranks)
     bound = pipeline_lower_bound(work, ranks, table, microbatches)
-    traffic = step_traffic_seconds(machine, traits, table, held, work)
+    traffic = step_traffic_seconds(candidates, held, work)
     one_copy = adds_to_a_copy(ranks.embedding, ranks.head)
-    traffic = traffic + one_copy * table_sum_seconds(job, machine, traits, table)
+    traffic = traffic + one_copy * table_sum_seconds(candidates)
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
     optimizer = optimizer_seconds(machine, table, held, updated)
-    memory = rank_memory(job, traits, table, gathered, ranks=ranks, params=params, held=held)
+    memory = rank_memory(candidates, gathered, ranks=ranks, params=params, held=held)
     usual = traits.footprint.outside_bytes == OUTSIDE_BYTES
     if machine.outside_bytes is not None and usual:
         memory = replace(memory, outside_bytes=machine.outside_bytes)
     offload = offload_seconds(machine, table, updated)
     return Priced(
-        table=table,
+        *candidates.shared,
+        table,
         gathered=gathered,
         params=params,
         ranks=ranks,
@@ -141,23 +135,21 @@ def price(
     )
 
 
-def as_executed(traits: RuntimeTraits, table: LayoutTable) -> LayoutTable:
+def as_executed(candidates: Candidates) -> Candidates:
     """The layouts as the runtime runs them.
 
     Source: `Sharding.whole_under_pipeline`; torch.distributed.pipelining `stage.py`,
     set_reshard_after_backward and set_requires_gradient_sync off until the last micro batch.
     """
-    if not traits.sharding.whole_under_pipeline:
-        return table
+    table = candidates.table
+    if not candidates.traits.sharding.whole_under_pipeline:
+        return candidates
     whole = (table.pp > 1) & (table.zero_stage >= 2)
-    return table.replaced(zero_stage=np.where(whole, 1, table.zero_stage))
+    return candidates.with_table(table.replaced(zero_stage=np.where(whole, 1, table.zero_stage)))
 
 
 def row_seconds(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
-    table: LayoutTable,
+    candidates: Candidates,
     *,
     blocks: RowBlocks,
     params: BlockParams,
@@ -168,6 +160,7 @@ def row_seconds(
     without its recomputation, so that more work never hides more of it. Copies to the host and back
     run beside all of a layer.
     """
+    machine, traits, table = candidates.machine, candidates.traits, candidates.table
     kinds, key, nothing = blocks.kinds, blocks.key, np.zeros(len(table))
     layers = [
         layer_seconds(kinds.dense, key, blocks.dense.seconds),
@@ -177,8 +170,8 @@ def row_seconds(
         layer_seconds(kinds.mtp, key, blocks.mtp.seconds),
     ]
     if (table.zero_stage >= 2).any():
-        traffic = sharded_traffic(machine, traits, table, _units(traits, params, nothing))
-        first = 0 if job.model.num_dense_layers else 1
+        traffic = sharded_traffic(candidates, _units(traits, params, nothing))
+        first = 0 if candidates.job.model.num_dense_layers else 1
         windows = list(layers)
         for end, layer, block in ((2, first, kinds.by_kind[first]), (3, 1, kinds.moe)):
             windows[end] = free_window(layer_seconds(block, key, nothing), traffic[layer])
@@ -190,14 +183,14 @@ def row_seconds(
     if table.offload_modules.any():
         pairs = (dense, blocks.dense), (moe, blocks.moe), (mtp, blocks.mtp)
         dense, moe, mtp = (_copying(machine, layer, block.copies) for layer, block in pairs)
-    sent = message_seconds_of(job, machine, traits, table)
+    sent = message_seconds_of(candidates)
     return RowSeconds(
         dense,
         moe,
         embedding,
         head,
         mtp,
-        p2p=p2p_seconds(job, machine, traits, table),
+        p2p=p2p_seconds(candidates),
         sending=sent * waits_for_messages(traits, table),
         splits_backward=splits_backward(table),
         apart=ends_apart(traits, table),
@@ -253,43 +246,40 @@ def without_overhead(machine: Machine, seconds: float) -> float:
     return float((seconds - nothing) / (one - nothing))
 
 
-def p2p_seconds(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
-) -> FloatColumn:
+def p2p_seconds(candidates: Candidates) -> FloatColumn:
     """Seconds of one activation between neighbouring pipeline ranks, gathered where it was cut.
 
     Source: Narayanan et al., arXiv:2104.04473, section 4.1; with sequence parallelism each tensor
     rank sends its slice. Section 4.1 there: the scatter and gather of messages.
     """
-    sent = message_seconds_of(job, machine, traits, table)
-    if not traits.pipeline.scatters_messages:
+    machine, table = candidates.machine, candidates.table
+    sent = message_seconds_of(candidates)
+    if not candidates.traits.pipeline.scatters_messages:
         return sent
     cut = (table.pp > 1) & (table.sequence_parallel == 0)
-    whole = sent_bytes(job, machine, traits, table) * table.tp
+    whole = sent_bytes(candidates) * table.tp
     links = group(machine, table.tp, np.ones_like(table.tp))
     return np.asarray(sent + cut * collective_seconds(machine, "all_gather", whole, links))
 
 
-def message_seconds_of(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
-) -> FloatColumn:
+def message_seconds_of(candidates: Candidates) -> FloatColumn:
     """Seconds in which one activation, or a rank's slice of it, is on its way.
 
     Source: as `p2p_seconds`.
     """
+    machine, table = candidates.machine, candidates.table
     stride = table.tp * table.cp * table.dp
     crossing = pipeline_neighbour(machine, table.pp, stride)
     nic = group(machine, np.ones_like(table.pp), stride).nic_bytes_per_second
-    sent = sent_bytes(job, machine, traits, table)
+    sent = sent_bytes(candidates)
     link = link_speed(machine, stride)
     return np.where(table.pp > 1, message_seconds(machine, sent, crossing, link, nic), 0.0)
 
 
-def sent_bytes(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
-) -> FloatColumn:
+def sent_bytes(candidates: Candidates) -> FloatColumn:
     """Bytes of one activation that one GPU sends to the next stage. Source: as `p2p_seconds`."""
-    sliced = (table.sequence_parallel == 1) | traits.pipeline.scatters_messages
+    job, table = candidates.job, candidates.table
+    sliced = (table.sequence_parallel == 1) | candidates.traits.pipeline.scatters_messages
     shards = np.where(sliced, table.tp, 1) * table.cp
     tokens = table.micro_batch_size * job.training.seq_length / shards
-    return np.asarray(machine.storage_bytes * tokens * job.model.hidden_size)
+    return np.asarray(candidates.machine.storage_bytes * tokens * job.model.hidden_size)

@@ -6,25 +6,25 @@ step by itself where messages are long.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trainplan.costmodel.base import GB, MICROSECOND
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.comm import group as links_of
 from trainplan.costmodel.comm.collectives import message_seconds
 from trainplan.costmodel.comm.topology import link_speed
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.layouts.table import IntRowStages, RowBoundaries
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import p2p_seconds, sent_bytes
 
 
 def boundary_seconds(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, group: IntRowStages
+    candidates: Candidates, group: IntRowStages
 ) -> tuple[RowBoundaries, RowBoundaries]:
     """Seconds of one message between each stage and the next, and how long it keeps a join busy.
 
@@ -32,33 +32,35 @@ def boundary_seconds(
     Source: between two ranks of a group as `step.estimate.p2p_seconds` on the machine of the
     group; between two groups over their join, busy for what the wire takes.
     """
+    machine, table = candidates.machine, candidates.table
     here, there = group[:, :-1], group[:, 1:]
     total, wire = np.zeros((2, *here.shape))
     vpp = int(table.vpp[0])
     for one in range(len(machine.groups)):
         own = table.replaced(pp=(group == one).sum(axis=1) // vpp)
-        inside = p2p_seconds(job, machine.groups[one], traits, own)
+        inside = p2p_seconds(replace(candidates, machine=machine.groups[one], table=own))
         total += ((here == one) & (there == one)) * inside[:, None]
         for other in range(len(machine.groups)):
             crosses = (here == one) & (there == other)
             if one != other and crosses.any():
-                every, busy = group_link_seconds(job, machine, traits, table, (one, other))
+                every, busy = group_link_seconds(candidates, (one, other))
                 total += crosses * every[:, None]
                 wire += crosses * busy[:, None]
     return total, wire
 
 
 def group_link_seconds(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, pair: tuple[int, int]
+    candidates: Candidates, pair: tuple[int, int]
 ) -> tuple[FloatColumn, FloatColumn]:
     """Seconds of one message between two groups, and of these what it keeps their join busy.
 
     Source: derived; the GPUs of a node that send share the adapters of the node.
     """
+    machine, table = candidates.machine, candidates.table
     stride = table.tp * table.cp * table.dp
-    sent = sent_bytes(job, machine, traits, table)
+    sent = sent_bytes(candidates)
     latency, both = 0.0, [machine.groups[one] for one in pair]
-    if (between := job.cluster.between_groups) is not None:
+    if (between := candidates.job.cluster.between_groups) is not None:
         senders = np.max([np.minimum(one.gpus_per_node, stride) for one in both], axis=0)
         nic = between.gb_per_s * GB * machine.constants.nic_efficiency / senders
         latency = between.latency_us * MICROSECOND

@@ -12,17 +12,16 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from trainplan.costmodel.layouts.table import IntRankRows, RankRows, RowBoundaries
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable
-from trainplan.costmodel.memory.states import block_params, rank_params
+from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.pipeline.bound import pipeline_lower_bound
 from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups, stage_groups
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
@@ -61,15 +60,16 @@ class HeterogeneousStep:
     whole: Priced
     """Every rank as in the part of its group; `blocks` and `seconds` are those of the first."""
 
-    def capacity(self, machine: Machine) -> RankRows:
+    @property
+    def capacity(self) -> RankRows:
         """Device memory of the GPUs of every rank. Source: that of their group."""
-        return np.array([one.memory_bytes for one in machine.groups])[self.group]
+        return np.array([one.machine.memory_bytes for one in self.parts])[self.group]
 
-    def fits(self, machine: Machine, margin: float) -> BoolColumn:
+    def fits(self, margin: float) -> BoolColumn:
         """Has every rank room, with a share of its memory to spare?"""
         memory = self.whole.memory
         used = memory.reserved + memory.outside_bytes
-        return np.asarray((used <= self.capacity(machine) * (1 - margin)).all(axis=0))
+        return np.asarray((used <= self.capacity * (1 - margin)).all(axis=0))
 
     def row(self, index: int) -> Priced:
         """`whole` with the blocks of the group of one row's busiest rank."""
@@ -79,25 +79,23 @@ class HeterogeneousStep:
 
 
 def price_heterogeneous(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
+    candidates: Candidates,
 ) -> HeterogeneousStep:
     """As `costmodel.step.estimate.price`, of layouts whose stages name their node groups."""
-    jobs = group_jobs(job)
-    parts = tuple(
-        price(one, own, traits, table, merged=False)
-        for one, own in zip(jobs, machine.groups, strict=True)
-    )
-    table = parts[0].table
+    parts = tuple(price(one, merged=False) for one in on_groups(candidates))
+    machine, table = candidates.machine, parts[0].table
     group = _groups_of_ranks(table)
-    pipelines = tuple(_pipelines(job, machine, traits, parts))
+    pipelines = tuple(_pipelines(candidates.with_table(table), parts))
     work = _work(parts, group, pipelines)
     microbatches, ranks = parts[0].microbatches, parts[0].ranks
     bound = pipeline_lower_bound(work, ranks, table, microbatches)
     traffic = picked([part.traffic for part in parts], group)
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
-    optimizer, offload = _update(job, machine, parts[0], group)
+    optimizer, offload = _update(machine, parts[0], group)
     whole = replace(
         parts[0],
+        job=candidates.job,
+        machine=machine,
         work=work,
         memory=_memory(parts, group),
         traffic=traffic,
@@ -107,6 +105,12 @@ def price_heterogeneous(
         step_seconds=with_overhead(machine, bound + dp_comm + optimizer + offload),
     )
     return HeterogeneousStep(parts, group, pipelines, whole)
+
+
+def on_groups(candidates: Candidates) -> list[Candidates]:
+    """Layouts on the machine of each node group."""
+    pairs = zip(group_jobs(candidates.job), candidates.machine.groups, strict=True)
+    return [replace(candidates, job=job, machine=machine) for job, machine in pairs]
 
 
 def simulate_heterogeneous(heterogeneous: HeterogeneousStep) -> SimulatedTable:
@@ -128,11 +132,11 @@ def simulate_heterogeneous(heterogeneous: HeterogeneousStep) -> SimulatedTable:
     return SimulatedTable(with_messages, instant, dp_comm)
 
 
-def heterogeneous_seconds(machine: Machine, heterogeneous: HeterogeneousStep) -> FloatColumn:
+def heterogeneous_seconds(heterogeneous: HeterogeneousStep) -> FloatColumn:
     """Step time of every row, simulated. Source: as `costmodel.step.simulate.step_seconds`."""
     pipeline = simulate_heterogeneous(heterogeneous)
     explained = pipeline.with_messages + pipeline.dp_comm + heterogeneous.whole.update
-    return with_overhead(machine, explained)
+    return with_overhead(heterogeneous.whole.machine, explained)
 
 
 def picked(parts: Sequence[FloatColumn], group: IntColumn) -> FloatColumn:
@@ -153,28 +157,26 @@ def _groups_of_ranks(table: LayoutTable) -> IntColumn:
     return result
 
 
-def _pipelines(
-    job: Job, machine: Machine, traits: RuntimeTraits, parts: Sequence[Priced]
-) -> list[Pipelines]:
+def _pipelines(candidates: Candidates, parts: Sequence[Priced]) -> list[Pipelines]:
     """Rows of each shape, with the seconds of stages and messages.
 
     Source: a stage takes what it takes on the machine of its group, which the part priced there
     knows; messages between stages are those of `boundary_seconds`.
     """
-    table, microbatches = parts[0].table, parts[0].microbatches
+    table, microbatches = candidates.table, parts[0].microbatches
     first, code = distinct(table.schedule, table.pp, table.vpp, microbatches)
     found = []
     for number, one in enumerate(first.tolist()):
         rows = np.flatnonzero(code == number)
-        some = table.take(rows)
-        group = np.array([stage_groups(stages) for stages in some.stages])
-        of_parts = [virtual_stage_seconds(job, part, rows) for part in parts]
+        some = candidates.take(rows)
+        group = np.array([stage_groups(stages) for stages in some.table.stages])
+        of_parts = [virtual_stage_seconds(part, rows) for part in parts]
         forward, backward, weight = (
             picked([getattr(part, name) for part in of_parts], group)
             for name in ("forward", "backward", "weight")
         )
         seconds = StageSeconds(forward, backward, weight)
-        p2p, wire = boundary_seconds(job, machine, traits, some, group)
+        p2p, wire = boundary_seconds(some, group)
         pp, vpp = int(table.pp[one]), int(table.vpp[one])
         shape = SCHEDULE_NAMES[table.schedule[one]], pp, vpp, int(microbatches[one])
         found.append(Pipelines(rows, shape, seconds, p2p, wire))
@@ -209,15 +211,13 @@ def _memory(parts: Sequence[Priced], group: IntColumn) -> MemoryTable:
     return MemoryTable(**columns, outside_bytes=max(p.memory.outside_bytes for p in parts))
 
 
-def _update(
-    job: Job, machine: Machine, priced: Priced, group: IntColumn
-) -> tuple[FloatColumn, FloatColumn]:
+def _update(machine: Machine, priced: Priced, group: IntColumn) -> tuple[FloatColumn, FloatColumn]:
     """Seconds of the optimizer step on the slowest rank, and what offloading it adds.
 
     Source: as `costmodel.traffic.data_parallel`, each rank on the machine of its group.
     """
     table = priced.table
-    held = rank_params(priced.ranks, block_params(job, table))
+    held = rank_params(priced.ranks, priced.params)
     updated = updated_params(table, held)
     own = [rank_optimizer_seconds(one, table, held, updated) for one in machine.groups]
     away = [rank_offload_seconds(one, table, updated) for one in machine.groups]

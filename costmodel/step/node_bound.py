@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 import numpy as np
 
 from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches
-from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import FloatColumn, num_microbatches
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.step.estimate import p2p_seconds, with_overhead
 
-Each = Callable[
-    [Callable[[LayoutTable], FloatColumn], Sequence[LayoutTable]], Iterable[FloatColumn]
-]
-"""What `map` does with one function and some tables."""
+Each = Callable[[Callable[[Candidates], FloatColumn], Sequence[Candidates]], Iterable[FloatColumn]]
+"""What `map` does with one function and some candidates."""
 KEYS_AT_ONCE = 16_384
 """Block keys priced together: there are 100,000, and their columns stay in the processor's cache.
 
@@ -26,9 +23,7 @@ Source: measured, 8,000 to 45,000 take three quarters of the time of all at once
 """
 
 
-def node_bound_seconds(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, each: Each = map
-) -> FloatColumn:
+def node_bound_seconds(candidates: Candidates, each: Each = map) -> FloatColumn:
     """Seconds no choice of vpp, schedule, ZeRO stage, recomputation or offload can beat.
 
     A step takes as long as its slowest rank, hence at least the mean over ranks of
@@ -43,22 +38,23 @@ def node_bound_seconds(
     1) stages, (pp - 1)(pp - 2) / 2pp in the mean; tests/properties/test_bounds.py holds it below
     `estimate.price`.
     """
-    keys, key = distinct_keys(job, traits, table)
-    priced = each(partial(_of_keys, job, machine, traits), keys.batches(KEYS_AT_ONCE))
+    table = candidates.table
+    keys, key = distinct_keys(candidates)
+    priced = each(_of_keys, [keys.with_table(one) for one in keys.table.batches(KEYS_AT_ONCE)])
     total, crossing = np.concatenate([np.zeros((2, 0)), *priced], axis=1)
-    fill, drain = counts_fill_and_drain(traits)
+    fill, drain = counts_fill_and_drain(candidates.traits)
     hops = (table.pp - 1) / 2
     crossed = hops * np.maximum(0, table.pp - 2) / table.pp
-    messages = (fill + drain) * p2p_seconds(job, machine, traits, table)
+    messages = (fill + drain) * p2p_seconds(candidates)
     way = crossed * crossing[key] + hops * messages
-    pipeline = num_microbatches(job, table) * total[key] / table.pp + way
-    return with_overhead(machine, pipeline)
+    pipeline = num_microbatches(candidates.job, table) * total[key] / table.pp + way
+    return with_overhead(candidates.machine, pipeline)
 
 
-def _of_keys(job: Job, machine: Machine, traits: RuntimeTraits, keys: LayoutTable) -> FloatColumn:
+def _of_keys(keys: Candidates) -> FloatColumn:
     """The whole model and the cheapest crossing of a layer; (which, key). Source: as below."""
-    kinds = blocks(job, machine, traits, keys)
-    return np.stack([_whole_model(job.model, kinds), _crossing(job.model, kinds, traits)])
+    kinds, model = blocks(keys), keys.job.model
+    return np.stack([_whole_model(model, kinds), _crossing(model, kinds, keys.traits)])
 
 
 def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.blocks.attention.context import context_ways
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.comm.neighbours import Pairs, Paths, Places, joined
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.machine import Machine
@@ -116,10 +117,10 @@ def placement_costs(job: Job, machine: Machine, layout: Layout, nodes: NodeLinks
     """Price one layout at every slowdown its links have."""
     places = Places(layout, machine.gpus_per_node)
     knots = _knots(nodes)
-    table = LayoutTable.of([layout])
-    priced = [_at(job, machine, table, slowdown) for slowdown in knots.tolist()]
-    step = simulate(job, priced[0]).row(0)
-    ends = _rank_ends(job, machine, table, step.with_messages)
+    candidates = context_of(job, machine).with_table(LayoutTable.of([layout]))
+    priced = [_at(candidates, slowdown) for slowdown in knots.tolist()]
+    step = simulate(priced[0]).row(0)
+    ends = _rank_ends(candidates, step.with_messages)
     inside, traffic = _inside_seconds(priced), _growing([p.traffic[:, 0] for p in priced])
     pairs = priced[0].work.pair[:, 0]
     kinds = [_kinds(job, places, rank) for rank in range(layout.pp)]
@@ -164,22 +165,23 @@ def _knots(nodes: NodeLinks) -> FloatColumn:
     return np.asarray(np.geomspace(1.0, found[-1], MOST_KNOTS))
 
 
-def _at(job: Job, machine: Machine, table: LayoutTable, slowdown: float) -> Priced:
+def _at(candidates: Candidates, slowdown: float) -> Priced:
     """The layout on a cluster whose links are all that slow."""
+    machine = candidates.machine
     slower = replace(machine, nic_bytes_per_second=machine.nic_bytes_per_second / slowdown)
-    return price(job, slower, traits_of(job), table, merged=False)
+    return price(replace(candidates, machine=slower), merged=False)
 
 
-def _rank_ends(job: Job, machine: Machine, table: LayoutTable, makespan: float) -> FloatColumn:
+def _rank_ends(candidates: Candidates, makespan: float) -> FloatColumn:
     """When each pipeline rank ends its last pass.
 
     Source: derived; traffic of one rank alone that lasts as long as the pipeline outlasts it by
     just that.
     """
-    pp = int(table.pp[0])
-    priced = _at(job, machine, table.take(np.zeros(pp, dtype=np.int64)), 1.0)
+    pp = int(candidates.table.pp[0])
+    priced = price(candidates.take(np.zeros(pp, dtype=np.int64)), merged=False)
     alone = replace(priced, traffic=np.eye(pp) * makespan)
-    return simulate(job, alone).dp_comm
+    return simulate(alone).dp_comm
 
 
 def _kinds(job: Job, places: Places, rank: int) -> tuple[Pairs, ...]:

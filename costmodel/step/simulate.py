@@ -7,14 +7,13 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.base import TERA
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import Interval, step_time_interval
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,
@@ -113,58 +112,48 @@ class Estimate:
     uncertainty: Interval
 
 
-def explicit(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
-    table: LayoutTable,
-    *,
-    memory_margin: float = 0.0,
-) -> tuple[Estimate, ...]:
+def explicit(candidates: Candidates, *, memory_margin: float = 0.0) -> tuple[Estimate, ...]:
     """Price every row with its schedule simulated; for a few rows.
 
     `memory_margin` is the share of device memory that must stay free for `fits`.
     """
-    grouped = in_groups(table)
+    grouped = in_groups(candidates.table)
     if grouped.any() and not grouped.all():
-        some = [table.take(grouped), table.take(~grouped)]
-        both = [explicit(job, machine, traits, t, memory_margin=memory_margin) for t in some]
+        some = candidates.take(grouped), candidates.take(~grouped)
+        both = [explicit(one, memory_margin=memory_margin) for one in some]
         found = iter(both[0]), iter(both[1])
         return tuple(next(found[0 if heterogeneous else 1]) for heterogeneous in grouped.tolist())
     if grouped.any():
-        return _explicit_heterogeneous(
-            job, machine, price_heterogeneous(job, machine, traits, table), memory_margin
-        )
-    priced = price(job, machine, traits, table, merged=False)
-    simulated = simulate(job, priced)
+        return _explicit_heterogeneous(price_heterogeneous(candidates), memory_margin)
+    priced = price(candidates, merged=False)
+    simulated = simulate(priced)
     return tuple(
-        _estimate(job, machine, priced, row, makespans=simulated.row(row), margin=memory_margin)
-        for row in range(len(table))
+        _estimate(priced, row, makespans=simulated.row(row), margin=memory_margin)
+        for row in range(len(grouped))
     )
 
 
-def step_seconds(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable
-) -> FloatColumn:
+def step_seconds(candidates: Candidates) -> FloatColumn:
     """Step time of every row with its schedule simulated.
 
     Source: as `costmodel.step.estimate.price`, with the simulated pipeline for its bound.
     """
-    grouped = in_groups(table)
+    grouped = in_groups(candidates.table)
     if grouped.any() and not grouped.all():
-        seconds = np.empty(len(table))
+        seconds = np.empty(len(grouped))
         for rows in (grouped, ~grouped):
-            seconds[rows] = step_seconds(job, machine, traits, table.take(rows))
+            seconds[rows] = step_seconds(candidates.take(rows))
         return seconds
     if grouped.any():
-        return heterogeneous_seconds(machine, price_heterogeneous(job, machine, traits, table))
-    priced = price(job, machine, traits, table, merged=False)
-    pipeline = simulate(job, priced)
-    return with_overhead(machine, pipeline.with_messages + pipeline.dp_comm + priced.update)
+        return heterogeneous_seconds(price_heterogeneous(candidates))
+    priced = price(candidates, merged=False)
+    pipeline = simulate(priced)
+    explained = pipeline.with_messages + pipeline.dp_comm + priced.update
+    return with_overhead(candidates.machine, explained)
 
 
 def _explicit_heterogeneous(
-    job: Job, machine: Machine, heterogeneous: HeterogeneousStep, margin: float
+    heterogeneous: HeterogeneousStep, margin: float
 ) -> tuple[Estimate, ...]:
     """As `explicit`, of layouts whose stages name their node groups.
 
@@ -173,20 +162,14 @@ def _explicit_heterogeneous(
     simulated = simulate_heterogeneous(heterogeneous)
     found = []
     for row, makespans in enumerate(map(simulated.row, range(len(heterogeneous.whole.table)))):
-        one = _estimate(
-            job, machine, heterogeneous.row(row), row, makespans=makespans, margin=margin
-        )
-        found.append(
-            replace(one, memory=_tightest(machine, heterogeneous, row, one.memory, margin))
-        )
+        one = _estimate(heterogeneous.row(row), row, makespans=makespans, margin=margin)
+        found.append(replace(one, memory=_tightest(heterogeneous, row, one.memory, margin)))
     return tuple(found)
 
 
-def _tightest(
-    machine: Machine, heterogeneous: HeterogeneousStep, row: int, memory: Memory, margin: float
-) -> Memory:
+def _tightest(heterogeneous: HeterogeneousStep, row: int, memory: Memory, margin: float) -> Memory:
     """Memory of all ranks, each in the GPUs of its group; the peaks are of the fullest one."""
-    table, capacity = heterogeneous.whole.memory, heterogeneous.capacity(machine)[:, row]
+    table, capacity = heterogeneous.whole.memory, heterogeneous.capacity[:, row]
     used = table.reserved[:, row] + table.outside_bytes
     fullest = int(np.argmax(used - capacity * (1 - margin)))
     return replace(
@@ -198,9 +181,8 @@ def _tightest(
     )
 
 
-def _estimate(
-    job: Job, machine: Machine, priced: Priced, row: int, *, makespans: Makespans, margin: float
-) -> Estimate:
+def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) -> Estimate:
+    job, machine = priced.job, priced.machine
     explained = makespans.with_messages + makespans.dp_comm + float(priced.update[row])
     step = float(with_overhead(machine, np.array([explained]))[0])
     flop_per_second = model_flop_per_step(job) / step / machine.num_gpus
@@ -212,7 +194,7 @@ def _estimate(
         tflops_per_gpu=flop_per_second / TERA,
         mfu=flop_per_second / _mean_peak(machine),
         terms=terms,
-        memory=_memory(machine, priced, row, margin),
+        memory=_memory(priced, row, margin),
         uncertainty=step_time_interval(job, step, terms.host, calibrated=machine.calibrated),
     )
 
@@ -270,8 +252,8 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     return replace(measured, overhead=step - explained / speed)
 
 
-def _memory(machine: Machine, priced: Priced, row: int, margin: float) -> Memory:
-    table = priced.memory
+def _memory(priced: Priced, row: int, margin: float) -> Memory:
+    table, machine = priced.memory, priced.machine
     allocated, reserved = table.allocated[:, row], table.reserved[:, row]
     ranks = tuple(
         RankMemory(

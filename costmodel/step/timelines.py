@@ -18,7 +18,6 @@ from trainplan.costmodel.schedules.timeline.cycles import (
     relative_seconds,
     units_of,
 )
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import exposed_seconds
@@ -50,7 +49,7 @@ class SimulatedTable:
         )
 
 
-def simulate(job: Job, priced: Priced) -> SimulatedTable:
+def simulate(priced: Priced) -> SimulatedTable:
     """Run each row's schedule, with its messages and with instant ones.
 
     `priced` keeps every rank apart. Rows with one program run together. Where each rank ends a
@@ -63,7 +62,7 @@ def simulate(job: Job, priced: Priced) -> SimulatedTable:
         rows = np.flatnonzero(shape == number)
         pp, name = int(table.pp[one]), SCHEDULE_NAMES[table.schedule[one]]
         run = (name, pp, int(table.vpp[one]), int(priced.microbatches[one]))
-        passes, apart = virtual_stage_seconds(job, priced, rows), priced.seconds.apart[rows]
+        passes, apart = virtual_stage_seconds(priced, rows), priced.seconds.apart[rows]
         ends, at_once = rank_ends(run, passes, priced.seconds.p2p[rows], apart)
         if priced.seconds.sending[rows].any():
             ends, _ = rank_ends(run, *busy_with_messages(priced, rows, passes), apart)
@@ -130,7 +129,7 @@ def _programs(
         yield one, np.flatnonzero([other == one for other in relative])
 
 
-def virtual_stage_seconds(job: Job, priced: Priced, rows: IntColumn) -> StageSeconds:
+def virtual_stage_seconds(priced: Priced, rows: IntColumn) -> StageSeconds:
     """Seconds of every virtual stage; shape (row, stage).
 
     All rows have one `pp` and `vpp`.
@@ -146,7 +145,7 @@ def virtual_stage_seconds(job: Job, priced: Priced, rows: IntColumn) -> StageSec
         some = np.flatnonzero(codes == code)
         if not len(some):
             continue
-        decoder = decoder_of(job, split)
+        decoder = decoder_of(priced.job, split)
         stages = stage_layers(decoder, number)
         repeated = recomputed_layers(decoder, stages, table.take(some))
         recompute_forward = (*repeated, *np.zeros((3, 1), dtype=np.int64))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.comm.collectives import (
     Rate,
@@ -91,9 +92,7 @@ def state_groups(machine: Machine, table: LayoutTable) -> tuple[StateGroups, Sta
 
 
 def step_traffic_seconds(
-    machine: Machine,
-    traits: RuntimeTraits,
-    table: LayoutTable,
+    candidates: Candidates,
     params: RankParams,
     work: RankSeconds,
 ) -> FloatColumn:
@@ -104,9 +103,9 @@ def step_traffic_seconds(
     reduction hides behind backward passes and the gather behind forward passes of the rank class.
     Source: Rajbhandari et al., arXiv:1910.02054, section 7; `costmodel.traffic.overlap`.
     """
-    traffic = step_traffic(machine, traits, table, params)
-    reduction = reduction_overlap(machine, traits, table)
-    gather = gather_overlap(machine, traits, table)
+    traffic = step_traffic(candidates, params)
+    reduction = reduction_overlap(candidates)
+    gather = gather_overlap(candidates)
     return reduction.exposed(traffic.reduce, work.backward) + gather.exposed(
         traffic.gather, work.forward
     )
@@ -120,13 +119,12 @@ class StepTraffic:
     gather: ClassRows
 
 
-def step_traffic(
-    machine: Machine, traits: RuntimeTraits, table: LayoutTable, params: RankParams
-) -> StepTraffic:
+def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     """Gradient reduction and parameter gather of each rank class.
 
     Source: as `step_traffic_seconds`.
     """
+    machine, traits, table = candidates.machine, candidates.traits, candidates.table
     reduce, gather = np.zeros((2, 1, 1))
     weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
@@ -136,7 +134,7 @@ def step_traffic(
     held = ((params.shared, dense), (params.expert, expert))
     for count, links in held if params.has_experts else held[:1]:
         reduction, gathering = (
-            rate.take(key) for rate in _step_rates(machine, traits, some, links)
+            rate.take(key) for rate in _step_rates(candidates.with_table(some), links)
         )
         reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
         gather = gather + gathering.seconds(weight_bytes * count)
@@ -154,10 +152,9 @@ def exposed_seconds(makespan: Rows, ends: ClassRows, traffic: ClassRows) -> Rows
     return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
 
 
-def _step_rates(
-    machine: Machine, traits: RuntimeTraits, table: LayoutTable, links: StateGroups
-) -> tuple[Rate, Rate]:
+def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate]:
     """Price of the gradient reduction and of the parameter gather that each row's stage pays."""
+    machine, traits, table = candidates.machine, candidates.traits, candidates.table
     replicated, sharded = table.zero_stage == 0, table.zero_stage == 1
     gathers = sharded | ((table.zero_stage == 2) & (not traits.sharding.gathers_every_pass))
     whole = replicated | (sharded & traits.sharding.reduces_whole_gradients)

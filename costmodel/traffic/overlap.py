@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.memory.states import shard_ranks, sums_whole
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Overlap:
         return np.maximum(self.least * traffic, traffic - self.window * compute)
 
 
-def reduction_overlap(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Overlap:
+def reduction_overlap(candidates: Candidates) -> Overlap:
     """What the reduction of gradients hides behind.
 
     In buckets behind the last backward pass. Virtual stages that reduce whole: the gradients of one
@@ -43,11 +42,12 @@ def reduction_overlap(machine: Machine, traits: RuntimeTraits, table: LayoutTabl
     `distributed/pipelining/stage.py`, run_post_backward (later an op of the schedule,
     REDUCE_GRAD), and `fsdp/_fully_shard/_fsdp_param_group.py`, post_backward.
     """
+    traits, table = candidates.traits, candidates.table
     overlapped = traits.sharding.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
-    return _overlap(machine, traits, table, np.asarray(overlapped))
+    return _overlap(candidates, np.asarray(overlapped))
 
 
-def gather_overlap(machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Overlap:
+def gather_overlap(candidates: Candidates) -> Overlap:
     """What the gather of updated weights hides behind.
 
     In buckets behind the first forward pass. Virtual stages that gather whole: the first one's
@@ -57,11 +57,12 @@ def gather_overlap(machine: Machine, traits: RuntimeTraits, table: LayoutTable) 
     Source: `first_bucket`, `overlap_window`, `Sharding.whole_stages`,
     `Sharding.gathers_apart`.
     """
+    traits, table = candidates.traits, candidates.table
     pipelined = (table.pp > 1) & (table.vpp == 1) & traits.sharding.whole_stages
     overlapped = np.full(len(table), traits.sharding.overlaps_parameters) & ~(
         pipelined & traits.sharding.gathers_apart
     )
-    usual = _overlap(machine, traits, table, overlapped)
+    usual = _overlap(candidates, overlapped)
     waits = overlapped & pipelined
     return Overlap(
         least=np.where(waits, table.pp - 1.0, usual.least),
@@ -69,15 +70,17 @@ def gather_overlap(machine: Machine, traits: RuntimeTraits, table: LayoutTable) 
     )
 
 
-def _overlap(
-    machine: Machine, traits: RuntimeTraits, table: LayoutTable, overlapped: BoolColumn
-) -> Overlap:
+def _overlap(candidates: Candidates, overlapped: BoolColumn) -> Overlap:
     """Of traffic in buckets or by virtual stages, where it is hidden at all.
 
     Source: as `reduction_overlap`; stages one by one, T traffic and C seconds of a pass: T / vpp is
     left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T.
     """
-    constants, whole = machine.constants, (table.vpp > 1) & traits.sharding.whole_stages
+    table = candidates.table
+    constants, whole = (
+        candidates.machine.constants,
+        (table.vpp > 1) & candidates.traits.sharding.whole_stages,
+    )
     least = np.where(whole, 1 / table.vpp, constants.first_bucket)
     window = np.where(whole, table.pp * (1 - 1 / table.vpp), constants.overlap_window)
     return Overlap(np.where(overlapped, least, 1.0), np.where(overlapped, window, 0.0))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.comm.collectives import Rate, collective_rate, only
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import LayerSeconds
@@ -46,15 +47,14 @@ class Unit:
     """Gathered before all others, kept between both passes, and reduced behind all others."""
 
 
-def sharded_traffic(
-    machine: Machine, traits: RuntimeTraits, table: LayoutTable, units: Sequence[Unit]
-) -> list[PassTraffic]:
+def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassTraffic]:
     """Gathers and reductions of each unit's states under ZeRO-2 and ZeRO-3.
 
     ZeRO-3 gathers weights in both passes; both stages reduce gradients in every backward pass.
     Source: Rajbhandari et al., arXiv:1910.02054, section 7; `Sharding.gathers_every_pass`,
     `Sharding.reduces_whole_gradients`, `Sharding.overlaps_gradients`; `Fetches`.
     """
+    machine, traits, table = candidates.machine, candidates.traits, candidates.table
     degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
     some = table.take(one)

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainplan.costmodel.base import GIB, PlanError
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.measured.calibration import calibrated
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.measured_run import (
@@ -140,10 +140,7 @@ def _priced(case: Case, pricing: _Pricing) -> Prediction:
     job, layout = case.job, case.layout
     try:
         (estimate,) = explicit(
-            job,
-            pricing.machine(case),
-            traits_of(job),
-            LayoutTable.of([layout]),
+            context_of(job, pricing.machine(case)).with_table(LayoutTable.of([layout])),
             memory_margin=pricing.memory_margin,
         )
     except PlanError as error:

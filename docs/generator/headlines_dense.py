@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, rules, step_time
 
 from trainplan.costmodel.base import MICROSECOND
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
@@ -105,7 +105,7 @@ def interleaving_gain(batch: int) -> float:
     )
     twice = plain.model_copy(update={"vpp": 2, "schedule": "interleaved"})
     machine = machine_of(job.cluster, job.training.precision)
-    one, two = explicit(job, machine, traits_of(job), LayoutTable.of([plain, twice]))
+    one, two = explicit(context_of(job, machine).with_table(LayoutTable.of([plain, twice])))
     return one.step_time_s / two.step_time_s - 1
 
 
@@ -224,7 +224,7 @@ def _layer_times(run: MeasuredRun) -> Iterator[Figure]:
         update={"recompute": "none", "recompute_modules": (), "sequence_parallel": False}
     )
     machine = machine_of(job.cluster, job.training.precision)
-    layer = price(job, machine, traits_of(job), LayoutTable.of([plain, some])).seconds.dense
+    layer = price(context_of(job, machine).with_table(LayoutTable.of([plain, some]))).seconds.dense
     for row, (name, published) in enumerate(LAYER_MS.items()):
         for what, seconds, expected in zip(
             ("forward", "backward"), (layer.forward, layer.backward), published, strict=True
@@ -238,6 +238,6 @@ def _memory_ratio(run: MeasuredRun) -> Figure:
     plain = {"recompute": "none", "recompute_modules": (), "sequence_parallel": False}
     table = LayoutTable.of([case.layout.model_copy(update=plain), case.layout])
     machine = machine_of(case.job.cluster, case.job.training.precision)
-    more, less = explicit(case.job, machine, traits_of(case.job), table)
+    more, less = explicit(context_of(case.job, machine).with_table(table))
     first, second = (one.memory.pipeline_ranks[0].activations_bytes for one in (more, less))
     return Figure("activation memory of 1T, ratio", 5, first / second, 0.05, "times")

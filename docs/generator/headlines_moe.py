@@ -9,10 +9,10 @@ import numpy as np
 from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, rules
 
 from trainplan.costmodel.base import GB
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
 from trainplan.costmodel.machine import Machine, machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron.options import exchange_beside_compute
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
@@ -108,7 +108,7 @@ def _folding(model: ModelSpec, nodes: int, mfu: float, why: str = "") -> Iterato
 def _best(job: Job, *held: Rule) -> Estimate:
     machine = machine_of(job.cluster, job.training.precision)
     table = fastest(job, machine, held)
-    return explicit(job, machine, traits_of(job), table.take(np.array([0])))[0]
+    return explicit(context_of(job, machine).with_table(table.take(np.array([0]))))[0]
 
 
 def deepseek_job() -> Job:
@@ -152,7 +152,7 @@ DEEPSEEK_LAYOUT = Layout(
 def deepseek() -> Estimate:
     """DeepSeek-V3 as it was trained."""
     job = deepseek_job()
-    return explicit(job, _h800(job), traits_of(job), LayoutTable.of([DEEPSEEK_LAYOUT]))[0]
+    return explicit(context_of(job, _h800(job)).with_table(LayoutTable.of([DEEPSEEK_LAYOUT])))[0]
 
 
 def deepseek_found() -> tuple[LayoutTable, Estimate]:
@@ -160,7 +160,7 @@ def deepseek_found() -> tuple[LayoutTable, Estimate]:
     job = deepseek_job()
     machine = _h800(job)
     table = fastest(job, machine, rules(DEEPSEEK_HELD), without=[exchange_beside_compute])
-    return table, explicit(job, machine, traits_of(job), table.take(np.array([0])))[0]
+    return table, explicit(context_of(job, machine).with_table(table.take(np.array([0]))))[0]
 
 
 def _deepseek() -> Iterator[Figure]:

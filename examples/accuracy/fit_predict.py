@@ -13,6 +13,7 @@ from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
 from fit_rows import FloatColumn, Row, speed_key
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine, hardware, machine_of
 from trainplan.costmodel.runtimes import traits_of
@@ -52,8 +53,8 @@ def log_step(
     machine = _machine(case, theta, left_out)
     table, traits = LayoutTable.of([case.layout]), traits_of(case.job)
     if simulate:
-        return math.log(float(step_seconds(case.job, machine, traits, table)[0]))
-    return math.log(float(price(case.job, machine, traits, table).step_seconds[0]))
+        return math.log(float(step_seconds(Candidates(case.job, machine, traits, table))[0]))
+    return math.log(float(price(Candidates(case.job, machine, traits, table)).step_seconds[0]))
 
 
 def log_steps(

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import price
 from trainplan.planner.goals.context import SearchContext
@@ -66,6 +66,6 @@ def memory_minimal(
 
 def _memory_minimal_of(context: SearchContext, job: Job, table: LayoutTable) -> MemoryMinimal:
     machine = machine_for(job, context.measured)
-    used = price(job, machine, traits_of(job), table).memory.used
+    used = price(context_of(job, machine).with_table(table)).memory.used
     row = int(np.argmin(used))
     return MemoryMinimal(table.take(np.array([row])), float(used[row]), 0.0)

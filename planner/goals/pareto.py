@@ -14,6 +14,7 @@ from math import inf, nextafter
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
@@ -153,7 +154,9 @@ class _Sweep:
     def _point(self, table: LayoutTable) -> Point:
         machine = machine_for(self.job, self.context.measured)
         margin = self.context.options.memory_margin
-        estimate = explicit(self.job, machine, traits_of(self.job), table, memory_margin=margin)[0]
+        estimate = explicit(context_of(self.job, machine).with_table(table), memory_margin=margin)[
+            0
+        ]
         first, second = (self._value(name, table, estimate) for name in self.objectives)
         return Point(
             num_gpus=self.job.cluster.num_gpus,

@@ -217,7 +217,7 @@ class _Search:
         return Pool(table, bound, np.full(len(bound), ROUGH))
 
     def _node_bound(self, table: LayoutTable) -> FloatColumn:
-        return node_bound_seconds(self.job, self.machine, self.traits, table)
+        return node_bound_seconds(self.layouts.with_table(table))
 
     def _refined(self, best: RelaxedRule, waiting: Pool) -> tuple[RelaxedRule, Pool]:
         """Closer bounds of the first ones, and maybe a faster layout.
@@ -252,10 +252,10 @@ class _Search:
         return best
 
     def _simulated(self, table: LayoutTable) -> FloatColumn:
-        return step_seconds(self.job, self.machine, self.traits, table)
+        return step_seconds(self.layouts.with_table(table))
 
     def _plain_bound(self, table: LayoutTable) -> FloatColumn:
-        return price(self.job, self.machine, self.traits, _plain(table)).step_seconds
+        return price(self.layouts.with_table(_plain(table))).step_seconds
 
     def _all(
         self, table: LayoutTable, best: RelaxedRule, deadline: Deadline, split: IntColumn | None
@@ -274,7 +274,7 @@ class _Search:
         return best_by_stage(row, self.pool, best.step_time_s, deadline, split)
 
     def _row(self, table: LayoutTable) -> StageProblem:
-        return stage_problems(self.job, self.machine, self.traits, table, self.memory_bytes)[0]
+        return stage_problems(self.layouts.with_table(table), self.memory_bytes)[0]
 
 
 def _better(best: RelaxedRule, row: StageProblem, found: ByStage) -> RelaxedRule:

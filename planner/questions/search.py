@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
@@ -98,7 +99,7 @@ def estimate(
     check(job, layout)
     machine = machine_for(job, measured)
     table = LayoutTable.of([layout])
-    return explicit(job, machine, traits_of(job), table, memory_margin=memory_margin)[0]
+    return explicit(context_of(job, machine).with_table(table), memory_margin=memory_margin)[0]
 
 
 def check(job: Job, layout: Layout) -> None:
@@ -175,7 +176,9 @@ def _candidates(
 ) -> tuple[Candidate, ...]:
     """The fastest first, then near-ties by headroom, then the others by time."""
     traits = traits_of(job)
-    estimates = explicit(job, machine, traits, finalists, memory_margin=options.memory_margin)
+    estimates = explicit(
+        Candidates(job, machine, traits, finalists), memory_margin=options.memory_margin
+    )
     fastest = estimates[0].step_time_s
     limit = fastest * (1 + near_tie_fraction())
     ties = [e.step_time_s <= limit for e in estimates]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups
@@ -79,9 +80,9 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
             "stages in unlike node groups have messages of unlike length, which the timeline does "
             "not draw: simulate the layout without its groups, or read the terms of `plan estimate`"
         )
-    priced = price(job, machine, traits, table, merged=False)
+    priced = price(Candidates(job, machine, traits, table), merged=False)
     shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
-    seconds = virtual_stage_seconds(job, priced, np.array([0]))
+    seconds = virtual_stage_seconds(priced, np.array([0]))
     relative = relative_seconds(seconds, priced.seconds.p2p[:1], units_of(layout.schedule))[0]
     seconds, way = busy_with_messages(priced, np.array([0]), seconds)
     adapts = SCHEDULES[layout.schedule].adapts
@@ -92,5 +93,5 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
         scored=score(layout.schedule, program, passes, float(way[0]) / speed),
         traffic=tuple((np.broadcast_to(priced.traffic, (layout.pp, 1))[:, 0] / speed).tolist()),
         optimizer=float(priced.update[0]) / speed,
-        step_time_s=explicit(job, machine, traits, table)[0].step_time_s,
+        step_time_s=explicit(Candidates(job, machine, traits, table))[0].step_time_s,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes import RULES
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import executed_by, traits_of
@@ -43,11 +44,11 @@ def other_schedules(
         table = table.take(~rule.broken(job, table))
     if not len(table):
         return ()
-    used = price(job, machine, traits, table).memory.used
+    used = price(Candidates(job, machine, traits, table)).memory.used
     fits = used <= machine.memory_bytes * (1 - memory_margin)
     seconds = np.full(len(table), np.inf)
     if fits.any():
-        seconds[fits] = step_seconds(job, machine, traits, table.take(fits))
+        seconds[fits] = step_seconds(Candidates(job, machine, traits, table.take(fits)))
     order = np.lexsort((used, seconds)).tolist()
     microbatches = num_microbatches(job, table).tolist()
     return tuple(

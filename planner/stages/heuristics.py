@@ -155,4 +155,4 @@ def _least_offload(splits: UnevenSearch, table: LayoutTable, stages: ObjectColum
 
 def _priced(splits: UnevenSearch, table: LayoutTable, stages: ObjectColumn) -> Priced:
     of = splits.of
-    return price(of.job, of.machine, of.traits, table.replaced(stages=stages))
+    return price(of.with_table(table.replaced(stages=stages)))

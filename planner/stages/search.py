@@ -69,7 +69,7 @@ def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
     """All nodes whose states may fit, each with its floor."""
     space = Space(of.job)
     table = nodes(space, MemoryFilter(space, of.machine, rules, of.memory_bytes)).table
-    node_bound = node_bound_seconds(of.job, of.machine, of.traits, table)
+    node_bound = node_bound_seconds(of.with_table(table))
     return Pool.of(table, node_bound)
 
 
@@ -245,7 +245,7 @@ class UnevenSearch:
     def _expand_nodes(self, batch: Pool) -> None:
         table = skeletons(self.space, self.rule_filter, batch.table).table
         table = table.take(allows_any_split(self.of.traits, table))
-        node_bound = node_bound_seconds(self.of.job, self.of.machine, self.of.traits, table)
+        node_bound = node_bound_seconds(self.of.with_table(table))
         bound = np.maximum(node_bound, self._bounded(BoundSkeletons, table))
         self.skeletons = self.skeletons.joined(Pool.of(table, bound).prune(self.incumbent_s))
 

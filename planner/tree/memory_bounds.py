@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
 from trainplan.costmodel.machine import Machine
@@ -76,6 +77,7 @@ def states_bytes(
     that may be offloaded. 0 where all are forbidden, which is for the rules to say.
     """
     job, traits = space.job, space.traits
+    on = Context(job, machine, traits)
     held = _mean_params(job, table)
     most = max(traits.offloading.optimizer_fractions)
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
@@ -89,7 +91,7 @@ def states_bytes(
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
         broken = [rule.broken(job, rows) for rule in rules if rule.columns <= known]
         each.append(
-            np.where(np.any(broken, axis=0), np.inf, _states_bytes(job, traits, rows, held))
+            np.where(np.any(broken, axis=0), np.inf, _states_bytes(on.with_table(rows), held))
         )
     least = np.min(each, axis=0)
     used = least * RESERVE_FACTOR + _outside_bytes(traits, machine)
@@ -116,9 +118,10 @@ def skeleton_bytes(
     """
     job, traits = space.job, space.traits
     table = table.replaced(offload_optimizer=most_offload(space, rules, table))
+    rows = Candidates(job, machine, traits, table)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
-    moment = layer_backward_bytes(job, traits, table, tokens) + workspace_bytes(job, traits)
-    least = _states_bytes(job, traits, table, _mean_params(job, table)) + moment
+    moment = layer_backward_bytes(rows, tokens) + workspace_bytes(job, traits)
+    least = _states_bytes(rows, _mean_params(job, table)) + moment
     return np.asarray(least * RESERVE_FACTOR + _outside_bytes(traits, machine))
 
 
@@ -159,14 +162,12 @@ def _mean_params(job: Job, table: LayoutTable) -> RankParams:
     return RankParams(shared / table.pp, expert / table.pp)
 
 
-def _states_bytes(
-    job: Job, traits: RuntimeTraits, table: LayoutTable, held: RankParams
-) -> FloatColumn:
+def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
     """Weights, gradients and optimizer on the GPU, under the ZeRO stage and offload of a table."""
-    table = as_executed(traits, table)
-    shards = shard_ranks(table), expert_shard_ranks(table)
+    candidates = as_executed(candidates)
+    shards = shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
     weights, gradients, optimizer = (
-        held.weighted(*(one(job, traits, table, ranks) for ranks in shards))
+        held.weighted(*(one(candidates, ranks) for ranks in shards))
         for one in (weight_bytes_per_param, gradient_bytes_per_param, optimizer_bytes_per_param)
     )
     return weights + gradients + optimizer

@@ -66,7 +66,7 @@ class StepEnergy:
     def value(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
         """Joules of the simulated step."""
         model = self.energy
-        priced = price(model.job, model.machine, model.traits, table, merged=False)
+        priced = price(model.with_table(table), merged=False)
         return self._within(seconds, model.joules(seconds, model.busy(priced, apart=True)))
 
     def _within(self, seconds: FloatColumn, joules: FloatColumn) -> FloatColumn:

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.tree.objective import Objective
@@ -23,19 +21,16 @@ BoolMatrix = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class PricingContext:
+class PricingContext(Context):
     """What all layouts are asked for."""
 
-    job: Job
-    machine: Machine
-    traits: RuntimeTraits
     objective: Objective
     memory_bytes: float
     """Device memory that a rank may use."""
 
     def price(self, table: LayoutTable) -> Priced:
         """Layouts on the machine, evenly split."""
-        return price(self.job, self.machine, self.traits, table)
+        return price(self.with_table(table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,4 +141,4 @@ class Simulate:
 
     def __call__(self, deadline: Deadline) -> FloatColumn:
         """Their step times, seconds."""
-        return step_seconds(self.context.job, self.context.machine, self.context.traits, self.table)
+        return step_seconds(self.context.with_table(self.table))

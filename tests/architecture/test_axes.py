@@ -12,10 +12,11 @@ from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.render.parts.text import layout_line
 from trainplan.costmodel.axes import AXES, Apart, Held, Tried
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.codecs import Count, Flag, Modules, Names, Share
@@ -225,7 +226,7 @@ def test_every_runtime_prices_or_refuses_every_axis(axis, runtime, job_for):
     refused = [r.name for r in broken_rules(job, table)[1] if axis.column in r.columns]
     if refused:
         return
-    priced = price(job, machine_for(job), traits_of(job), table)
+    priced = price(context_of(job, machine_for(job)).with_table(table))
     seconds, used = priced.step_seconds, priced.memory.used
     assert seconds[0] != seconds[1] or used[0] != used[1], (
         f"no formula and no rule reads {axis.column}: price it, or refuse it under {runtime}"

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
@@ -26,7 +27,7 @@ def test_pricing_speed(benchmark, make_job, legal_table, name, chunk):
     parts = [table.take(np.arange(start, min(start + chunk, ROWS))) for start in starts]
 
     def price_all():
-        return [price(job, machine, traits, part).memory.used for part in parts]
+        return [price(Candidates(job, machine, traits, part)).memory.used for part in parts]
 
     pedantic = {"rounds": 5, "warmup_rounds": 1, "iterations": 1}
     before = time.process_time()

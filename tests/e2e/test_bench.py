@@ -4,10 +4,10 @@ from types import MappingProxyType
 
 import pytest
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import Timing
@@ -127,7 +127,7 @@ def formula(model, precision, tp):
     )
     layout = Layout(tp=tp, zero_stage=0, micro_batch_size=2, sequence_parallel=False)
     machine = machine_of(job.cluster, job.training.precision)
-    kinds = row_blocks(job, machine, traits_of(job), LayoutTable.of([layout]))
+    kinds = row_blocks(context_of(job, machine).with_table(LayoutTable.of([layout])))
     return (kinds.moe if model.moe else kinds.dense).saved_bytes[0]
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import explicit
 
@@ -167,5 +167,5 @@ def test_the_estimate_is_near_the_published_step_time(make_job, name):
     )
     assert run.layout.world_size == job.cluster.num_gpus
     machine = machine_of(job.cluster, job.training.precision)
-    (estimate,) = explicit(job, machine, traits_of(job), LayoutTable.of([run.layout]))
+    (estimate,) = explicit(context_of(job, machine).with_table(LayoutTable.of([run.layout])))
     assert estimate.step_time_s == pytest.approx(run.step_seconds, rel=TOLERANCE), run.source

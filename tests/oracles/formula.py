@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -38,17 +39,17 @@ def arguments(model, micro_batch_size, seq_length, *, fused, recompute):
 def blocks(model, micro_batch_size, seq_length):
     """Seconds of one micro batch in every kind of block."""
     given = arguments(model, micro_batch_size, seq_length, fused=True, recompute="full")
-    return row_blocks(*given).kinds
+    return row_blocks(Candidates(*given)).kinds
 
 
 def layer_kept_bytes(model, micro_batch_size, seq_length, *, fused=True):
     """Bytes the last layer keeps; layers of a model are alike in these tests."""
     given = arguments(model, micro_batch_size, seq_length, fused=fused, recompute="none")
-    blocks = row_blocks(*given)
+    blocks = row_blocks(Candidates(*given))
     return (blocks.moe if model.moe else blocks.dense).saved_bytes[0]
 
 
 def memory(model, micro_batch_size, seq_length, *, fused=True, recompute="none"):
     """Memory of the one rank."""
     given = arguments(model, micro_batch_size, seq_length, fused=fused, recompute=recompute)
-    return price(*given).memory
+    return price(Candidates(*given)).memory

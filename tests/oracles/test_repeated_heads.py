@@ -8,6 +8,7 @@ from tests.oracles.kernels import flash_attention
 from tests.oracles.live_bytes import saved_bytes
 from tests.oracles.shapes import SMALL, Case, changed
 from tests.oracles.test_selected import handed_bytes, layer_of
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -48,7 +49,9 @@ def said_bytes(case, *, repeats=True):
     machine, traits = machine_of(cluster, training.precision), traits_of(job)
     if not repeats:
         traits = replace(traits, footprint=replace(traits.footprint, repeats_key_values=False))
-    return row_blocks(job, machine, traits, LayoutTable.of([layout])).dense.saved_bytes[0]
+    return row_blocks(Candidates(job, machine, traits, LayoutTable.of([layout]))).dense.saved_bytes[
+        0
+    ]
 
 
 def eager_bytes(case, core):

@@ -4,9 +4,10 @@ import pytest
 
 from tests.oracles.live_bytes import LiveBytes
 from tests.oracles.shapes import SMALL
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.memory.transients import ring_columns
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 
@@ -66,5 +67,5 @@ def test_attention_over_context_ranks_takes_what_the_formula_says(cp):
     cluster = parse_cluster(f"1x{cp}:h100-sxm")
     job = Job(model=SMALL, training=training, cluster=cluster, runtime="torchtitan")
     table = LayoutTable.of([Layout(cp=cp, zero_stage=3)])
-    columns = ring_columns(job, traits_of(job), table)[0]
+    columns = ring_columns(context_of(job, machine_for(job)).with_table(table))[0]
     assert ring_bytes() == training.storage_bytes * TOKENS * columns

@@ -8,10 +8,10 @@ import pytest
 from tests.oracles.live_bytes import LiveBytes
 from tests.oracles.shapes import DENSE, SMALL, Case, changed
 from tests.oracles.step import bf16_decoder
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 
@@ -122,7 +122,9 @@ def said_bytes(case, *, compiled):
         recompute_modules=("torchtitan_selective_op",),
     )
     machine = machine_of(job.cluster, job.training.precision)
-    return row_blocks(job, machine, traits_of(job), LayoutTable.of([layout])).dense.saved_bytes[0]
+    return row_blocks(
+        context_of(job, machine).with_table(LayoutTable.of([layout]))
+    ).dense.saved_bytes[0]
 
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)

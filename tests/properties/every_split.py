@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.machine import machine_of
@@ -106,12 +107,12 @@ def number(job, table):
 def on_the_clock(job, table, memory_bytes=np.inf):
     """One layout with all its splits."""
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
-    row = stage_problems(job, machine, traits, table, memory_bytes)[0]
+    row = stage_problems(Candidates(job, machine, traits, table), memory_bytes)[0]
     layers = np.array(branch(job.model.num_hidden_layers, row.stage_of))
     many = table.take(np.zeros(len(layers), dtype=np.int64))
     many = many.replaced(stages=objects(stage_specs(one) for one in layers.tolist()))
-    used = price(job, machine, traits, many, merged=False).memory.used
-    return EverySplit(row, layers, step_seconds(job, machine, traits, many), used)
+    used = price(Candidates(job, machine, traits, many), merged=False).memory.used
+    return EverySplit(row, layers, step_seconds(Candidates(job, machine, traits, many)), used)
 
 
 def random_job(base, rng):

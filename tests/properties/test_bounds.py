@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.bound import (
@@ -71,7 +72,10 @@ def random_seconds(rng, table):
 @given(seeds)
 def test_the_relaxed_step_time_never_exceeds_the_simulated_one(case, legal_table, seed):
     table = few(legal_table(case[0], 200, seed), case[0], np.random.default_rng(seed))
-    bound, simulated = price(*case, table).step_seconds, step_seconds(*case, table)
+    bound, simulated = (
+        price(Candidates(*case, table)).step_seconds,
+        step_seconds(Candidates(*case, table)),
+    )
     assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 
@@ -83,8 +87,8 @@ def test_the_relaxed_step_time_never_exceeds_the_simulated_one_under_any_schedul
     rng, (job, machine, _) = np.random.default_rng(seed), case
     table = few(under_any_schedule(job, legal_table(job, 600, seed), rng), job, rng, longest=300)
     for traits in (runtime("megatron-zero-bubble"), runtime("torchtitan")):
-        bound = price(job, machine, traits, table).step_seconds
-        simulated = step_seconds(job, machine, traits, table)
+        bound = price(Candidates(job, machine, traits, table)).step_seconds
+        simulated = step_seconds(Candidates(job, machine, traits, table))
         assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 
@@ -95,8 +99,11 @@ def test_no_bound_exceeds_the_step_time_where_gradients_are_added(case, legal_ta
     table = few(legal_table(job, 200, seed), job, rng, longest=300)
     for name in ("megatron-deepspeed", "nanotron"):
         here = job, machine, runtime(name)
-        bound, simulated = price(*here, table).step_seconds, step_seconds(*here, table)
-        assert (node_bound_seconds(*here, table) <= bound * ROUNDING).all()
+        bound, simulated = (
+            price(Candidates(*here, table)).step_seconds,
+            step_seconds(Candidates(*here, table)),
+        )
+        assert (node_bound_seconds(Candidates(*here, table)) <= bound * ROUNDING).all()
         assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 
@@ -112,11 +119,11 @@ def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(
         table = under_any_schedule(job, table, rng)
     table = few(table, job, rng, longest=300 if any_schedule else 3000)
     seconds = random_seconds(rng, table)
-    apart = replace(price(*case, table, merged=False), seconds=seconds)
-    simulated = simulate(job, apart)
+    apart = replace(price(Candidates(*case, table), merged=False), seconds=seconds)
+    simulated = simulate(apart)
     assert (simulated.instant <= simulated.with_messages * ROUNDING).all()
     for merged in (True, False):
-        priced = price(*case, table, merged=merged)
+        priced = price(Candidates(*case, table), merged=merged)
         work = rank_seconds(seconds, priced.ranks)
         bound = pipeline_lower_bound(work, priced.ranks, table, priced.microbatches)
         assert (bound <= simulated.with_messages * ROUNDING).all(), table.row(
@@ -130,7 +137,7 @@ def test_classes_of_ranks_lose_nothing(case, legal_table, under_any_schedule, se
     table = legal_table(case[0], 100, seed)
     others = under_any_schedule(case[0], table, np.random.default_rng(seed))
     table = LayoutTable.concat([table, others])
-    merged, apart = (price(*case, table, merged=m) for m in (True, False))
+    merged, apart = (price(Candidates(*case, table), merged=m) for m in (True, False))
     np.testing.assert_allclose(merged.memory.used, apart.memory.used, rtol=1e-12)
     highest = [priced.traffic.max(axis=0) for priced in (merged, apart)]
     np.testing.assert_allclose(*highest, rtol=1e-12)
@@ -146,9 +153,9 @@ def test_a_table_prices_like_its_rows(case, legal_table, under_any_schedule, see
     table = legal_table(case[0], 40, seed)
     table = LayoutTable.concat([table, under_any_schedule(case[0], table, rng)])
     table = table.take(rng.permutation(len(table)))
-    together = price(*case, table)
+    together = price(Candidates(*case, table))
     for i in range(0, len(table), 4):
-        alone = price(*case, table.take(np.array([i])))
+        alone = price(Candidates(*case, table.take(np.array([i]))))
         for term in ("step_seconds", "dp_comm", "optimizer", "offload", "microbatches"):
             mine, row = getattr(alone, term)[0], getattr(together, term)[i]
             np.testing.assert_allclose(mine, row, rtol=1e-12, err_msg=term)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step import price
@@ -38,12 +39,12 @@ def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
     roots = nodes(space, rule_filter).table
     for node in random.choice(len(roots), 40):
         root = roots.take(np.array([node]))
-        node_bound = node_bound_seconds(job, machine, traits, root)[0]
+        node_bound = node_bound_seconds(Candidates(job, machine, traits, root))[0]
         below = skeletons(space, rule_filter, root).table
         if not len(below):
             continue
         skeleton = below.take(random.choice(len(below), 1))
-        lean = price(job, machine, traits, skeleton)
+        lean = price(Candidates(job, machine, traits, skeleton))
         assert node_bound <= lean.step_seconds[0] * (1 + 1e-12)
         layouts, _ = memory_policies(space, skeleton)
         some = layouts.take(random.choice(len(layouts), 6))
@@ -51,11 +52,11 @@ def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
             offload_optimizer=random.choice(space.traits.offloading.optimizer_fractions, 6)
             * (some.zero_stage == 1)
         )
-        priced = price(job, machine, traits, some)
+        priced = price(Candidates(job, machine, traits, some))
         assert (lean.step_seconds[0] <= priced.step_seconds * (1 + 1e-12)).all()
         assert (
             lean.memory.least_used((skeleton.zero_stage == 1) * 1.0)[0]
             <= priced.memory.used * (1 + 1e-12)
         ).all()
-        simulated = step_seconds(job, machine, traits, some)
+        simulated = step_seconds(Candidates(job, machine, traits, some))
         assert (priced.step_seconds <= simulated * (1 + 1e-9)).all()

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration import with_scalars
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.scalars import NETWORK_FACTORS, Steps, fit_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.calibration import Scalars
 from trainplan.costmodel.step import price
@@ -41,14 +41,14 @@ def table(job, legal_table):
 
 def priced(job, table, scalars):
     machine = with_scalars(machine_of(job.cluster, "bf16"), scalars)
-    return machine, step_seconds(job, machine, traits_of(job), table)
+    return machine, step_seconds(context_of(job, machine).with_table(table))
 
 
 @given(scalars=SCALARS)
 def test_bounds_hold_on_a_calibrated_machine(job, table, scalars):
     machine, steps = priced(job, table, scalars)
-    bound = price(job, machine, traits_of(job), table).step_seconds
-    floor = node_bound_seconds(job, machine, traits_of(job), table)
+    bound = price(context_of(job, machine).with_table(table)).step_seconds
+    floor = node_bound_seconds(context_of(job, machine).with_table(table))
     assert (bound <= steps * (1 + 1e-9)).all()
     assert (floor <= bound * (1 + 1e-9)).all()
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
@@ -79,7 +80,7 @@ class Small:
             if self.bound[some[0]] >= best:
                 break
             traits, rows = traits_of(self.job), self.table.take(some)
-            best = min(best, step_seconds(*self.surroundings, traits, rows).min())
+            best = min(best, step_seconds(Candidates(*self.surroundings, traits, rows)).min())
         return best
 
     def even(self, memory):
@@ -103,7 +104,7 @@ def _small(request, make_job):
     rules = [*(parse_choice(text, excluded=False).rule() for text in fixed), *legality_rules(job)]
     table = every_layout_and_split(job, rules)
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
-    priced = price(job, machine, traits, table)
+    priced = price(Candidates(job, machine, traits, table))
     return Small(job, rules, table, priced.step_seconds, priced.memory.used)
 
 
@@ -114,9 +115,9 @@ def test_the_best_split_of_all_layouts_is_found_and_proved(small, share):
     truth = pytest.approx(best(small, memory), rel=1e-9)
     assert found.step_time_s == found.lower_bound_s == truth
     traits = traits_of(small.job)
-    again = step_seconds(*small.surroundings, traits, found.table)
+    again = step_seconds(Candidates(*small.surroundings, traits, found.table))
     assert again == pytest.approx([found.step_time_s], rel=1e-12)
-    assert price(*small.surroundings, traits, found.table).memory.used <= memory
+    assert price(Candidates(*small.surroundings, traits, found.table)).memory.used <= memory
     assert not any(rule.broken(small.job, found.table).any() for rule in small.rules)
 
 
@@ -161,8 +162,8 @@ def test_what_is_tried_at_last_is_a_layout_and_leaves_the_bound_true(small, shar
     assert found.lower_bound_s <= truth * ROUNDING
     assert truth <= found.step_time_s * ROUNDING
     if found.table is not None:
-        again = step_seconds(*small.surroundings, traits_of(small.job), found.table)
+        again = step_seconds(Candidates(*small.surroundings, traits_of(small.job), found.table))
         assert again == pytest.approx([found.step_time_s], rel=1e-12)
-        used = price(*small.surroundings, traits_of(small.job), found.table).memory.used
+        used = price(Candidates(*small.surroundings, traits_of(small.job), found.table)).memory.used
         assert used <= memory
         assert not any(rule.broken(small.job, found.table).any() for rule in small.rules)

@@ -60,7 +60,7 @@ class Case:
         return len(POLICY_CLASSES) + bool(self.space.offloads)
 
     def price(self, table):
-        return price(self.job, self.machine, self.traits, table)
+        return price(self.with_table(table))
 
 
 @pytest.fixture(scope="module", params=CASES, ids=" ".join, name="case")

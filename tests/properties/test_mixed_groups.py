@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import MODELS
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE
 from trainplan.costmodel.measured import machine_for
@@ -131,7 +132,7 @@ def in_groups(question, layout):
 @given(questions())
 def test_the_bound_of_a_split_is_never_above_its_step(asked):
     question, layout, _ = asked
-    found = explicit(*in_groups(question, layout))[0]
+    found = explicit(Candidates(*in_groups(question, layout)))[0]
     assert found.lower_bound_s <= found.step_time_s * (1 + 1e-9)
 
 
@@ -140,9 +141,9 @@ def test_the_bound_of_a_split_is_never_above_its_step(asked):
 def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
-    seconds = float(step_seconds(job, machine, traits, table)[0])
+    seconds = float(step_seconds(Candidates(job, machine, traits, table))[0])
     plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
-    of = Grouped.of(job, machine, traits, plain)
+    of = Grouped.of(Candidates(job, machine, traits, plain))
     longest = max(stage.layers for stage in layout.stages)
     again = of.recomputed_share_of(np.array([float(longest)]))
     assert steady_bound(of, order, again)[0] <= seconds * (1 + 1e-9)
@@ -155,11 +156,11 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurri
     job, machine, traits, table = in_groups(question, layout)
     if not alike(layout):
         return
-    seconds = float(step_seconds(job, machine, traits, table)[0])
-    of = Grouped.of(job, machine, traits, without_stages(layout))
+    seconds = float(step_seconds(Candidates(job, machine, traits, table))[0])
+    of = Grouped.of(Candidates(job, machine, traits, without_stages(layout)))
     cutoff = seconds * (1 + 1e-9) if hurried else np.inf
     split_limits = SplitLimits(
-        tightest(price_heterogeneous(job, machine, traits, table), machine), cutoff
+        tightest(price_heterogeneous(Candidates(job, machine, traits, table)), machine), cutoff
     )
     for bound in (window_bound, path_bound):
         found = bound(of, order, of.recomputed_share(cutoff), split_limits, updates=updates)
@@ -171,7 +172,7 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurri
 def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_adds(asked):
     question, layout, order = asked
     job, machine, traits, _ = in_groups(question, layout)
-    of = Grouped.of(job, machine, traits, without_stages(layout))
+    of = Grouped.of(Candidates(job, machine, traits, without_stages(layout)))
     split_limits, again = SplitLimits(0.0, np.inf), of.recomputed_share(np.inf)
     window, path = (
         bound(of, order, again, split_limits, updates=True)[0]
@@ -189,10 +190,12 @@ def test_no_layout_below_a_node_is_faster_than_the_node(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
     node = {name: getattr(layout, name) for name in NODE_COLUMNS}
-    floor = throughput_bound(Grouped.of(job, machine, traits, LayoutTable.of([Layout(**node)])))
-    of = Grouped.of(job, machine, traits, without_stages(layout))
+    floor = throughput_bound(
+        Grouped.of(Candidates(job, machine, traits, LayoutTable.of([Layout(**node)])))
+    )
+    of = Grouped.of(Candidates(job, machine, traits, without_stages(layout)))
     assert floor[0] <= steady_bound(of, order, of.recomputed_share(np.inf))[0] * (1 + 1e-9)
-    assert floor[0] <= float(step_seconds(job, machine, traits, table)[0]) * (1 + 1e-9)
+    assert floor[0] <= float(step_seconds(Candidates(job, machine, traits, table))[0]) * (1 + 1e-9)
 
 
 def alike(layout):
@@ -209,7 +212,7 @@ def without_stages(layout):
 def tightest(mixed, machine):
     """The largest share of memory that a layout leaves free."""
     shares = (0.0, 0.3, 0.6, 0.8, 0.9, 0.93, 0.96)
-    return max(one for one in shares if mixed.fits(machine, one)[0])
+    return max(one for one in shares if mixed.fits(one)[0])
 
 
 @settings(max_examples=30)
@@ -218,8 +221,8 @@ def test_the_order_of_the_groups_in_the_file_changes_nothing(asked):
     (model, text, runtime, joined), layout, _ = asked
     other = (model, "+".join(reversed(text.split("+"))), runtime, joined)
     stages = tuple(s.model_copy(update={"group": 1 - s.group}) for s in layout.stages)
-    here = explicit(*in_groups((model, text, runtime, joined), layout))[0]
-    there = explicit(*in_groups(other, layout.model_copy(update={"stages": stages})))[0]
+    here = explicit(Candidates(*in_groups((model, text, runtime, joined), layout)))[0]
+    there = explicit(Candidates(*in_groups(other, layout.model_copy(update={"stages": stages}))))[0]
     assert there.step_time_s == pytest.approx(here.step_time_s, rel=1e-12)
     assert there.memory == here.memory
 
@@ -229,8 +232,8 @@ def test_the_order_of_the_groups_in_the_file_changes_nothing(asked):
 def test_a_slower_join_never_helps(asked, factor):
     (model, text, runtime, _), layout, _ = asked
     slow = BetweenGroups(gb_per_s=ETHERNET.gb_per_s * factor, latency_us=30)
-    fast = explicit(*in_groups((model, text, runtime, ETHERNET), layout))[0]
-    slower = explicit(*in_groups((model, text, runtime, slow), layout))[0]
+    fast = explicit(Candidates(*in_groups((model, text, runtime, ETHERNET), layout)))[0]
+    slower = explicit(Candidates(*in_groups((model, text, runtime, slow), layout)))[0]
     assert slower.step_time_s >= fast.step_time_s * (1 - 1e-9)
 
 
@@ -239,7 +242,7 @@ def test_a_slower_join_never_helps(asked, factor):
 def test_a_faster_group_never_hurts(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
-    (ran,) = price_heterogeneous(job, machine, traits, table).pipelines
+    (ran,) = price_heterogeneous(Candidates(job, machine, traits, table)).pipelines
     share = np.where([stage.group == order[0] for stage in layout.stages], 1 / 1.5, 1.0)
     quicker = StageSeconds(
         ran.seconds.forward * share, ran.seconds.backward * share, ran.seconds.weight * share
@@ -254,11 +257,11 @@ def test_a_faster_group_never_hurts(asked):
 def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
-    mixed = price_heterogeneous(job, machine, traits, table)
+    mixed = price_heterogeneous(Candidates(job, machine, traits, table))
     plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
-    of = Grouped.of(job, machine, traits, plain)
+    of = Grouped.of(Candidates(job, machine, traits, plain))
     alike = np.ptp([stage.layers for stage in layout.stages]) <= 1 or layout.vpp == 1
-    if mixed.fits(machine, 0.0)[0] and alike:
+    if mixed.fits(0.0)[0] and alike:
         assert may_fit(of, order, 0.0, np.inf)[0]
 
 
@@ -267,8 +270,8 @@ def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
 def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
     question, layout, order = asked
     job, machine, traits, table = in_groups(question, layout)
-    seconds = float(step_seconds(job, machine, traits, table)[0])
-    mixed = price_heterogeneous(job, machine, traits, table)
+    seconds = float(step_seconds(Candidates(job, machine, traits, table))[0])
+    mixed = price_heterogeneous(Candidates(job, machine, traits, table))
     margin = tightest(mixed, machine)
     plain = {"stages": None, "recompute": "none", "recompute_method": None}
     skeleton = layout.model_copy(update={**plain, "recompute_num_layers": None})
@@ -277,7 +280,7 @@ def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
     known = BoundingContext(
         Space(job),
         rules,
-        lambda rows: Grouped.of(job, machine, traits, rows),
+        lambda rows: Grouped.of(Candidates(job, machine, traits, rows)),
         margin,
         seconds * (1 + 1e-9),
         Unlimited(),

@@ -5,6 +5,7 @@ import pytest
 
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
@@ -47,10 +48,10 @@ class Everything:
     def _figures(job):
         machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
         table = every_legal_layout(job)
-        used = price(job, machine, traits, table).memory.used
+        used = price(Candidates(job, machine, traits, table)).memory.used
         fits = used <= machine.memory_bytes * 0.95
         table, used = table.take(fits), used[fits]
-        time = step_seconds(job, machine, traits, table)
+        time = step_seconds(Candidates(job, machine, traits, table))
         gpus = np.full(len(time), float(job.cluster.num_gpus))
         hourly = job.cluster.groups[0].price_per_gpu_hour
         return {
@@ -203,9 +204,9 @@ def test_no_bound_of_the_energy_exceeds_its_true_value(make_job, model, runtime)
     rng = np.random.default_rng(7)
     table = table.take(rng.choice(len(table), size=3000))
     objective = StepEnergy(energy_of(job, machine, traits))
-    floor = objective.node_bound(table, node_bound_seconds(job, machine, traits, table))
-    bound = objective.bound(price(job, machine, traits, table))
-    value = objective.value(table, step_seconds(job, machine, traits, table))
+    floor = objective.node_bound(table, node_bound_seconds(Candidates(job, machine, traits, table)))
+    bound = objective.bound(price(Candidates(job, machine, traits, table)))
+    value = objective.value(table, step_seconds(Candidates(job, machine, traits, table)))
     assert (floor <= bound * (1 + 1e-12)).all()
     assert (bound <= value * (1 + 1e-12)).all()
     assert (bound > 0.8 * value).mean() > 0.5, "a bound worth having"

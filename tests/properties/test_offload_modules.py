@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import FULL, module_bits
 from trainplan.costmodel.machine import machine_of
@@ -64,7 +65,9 @@ def test_one_more_module_never_saves_time_and_never_needs_memory(
     less, more = pairs[pick % len(pairs)]
     table = offloading(job, legal_table(job, 200, seed), *more)
     fewer = table.replaced(offload_modules=np.full(len(table), module_bits(less, OFFLOAD_MODULES)))
-    before, after = (price(job, linked(machine, speed), traits, t) for t in (fewer, table))
+    before, after = (
+        price(Candidates(job, linked(machine, speed), traits, t)) for t in (fewer, table)
+    )
     assert (before.step_seconds <= after.step_seconds * ROUNDING).all()
     assert (after.memory.used <= before.memory.used * ROUNDING).all()
     assert (after.memory.activations < before.memory.activations).any() or not len(table)
@@ -77,7 +80,8 @@ def test_a_faster_link_to_the_host_never_hurts(case, legal_table, seed, speed):
     table = legal_table(job, 200, seed)
     assert (table.offload_modules > 0).any()
     slow, fast = (
-        price(job, linked(machine, s), traits, table).step_seconds for s in (speed, 2 * speed)
+        price(Candidates(job, linked(machine, s), traits, table)).step_seconds
+        for s in (speed, 2 * speed)
     )
     assert (fast <= slow * ROUNDING).all()
 
@@ -92,10 +96,10 @@ def test_bounds_hold_where_passes_wait_for_copies(case, legal_table, seed, speed
     table = table.take(np.flatnonzero(count * table.pp * table.vpp <= 2000)[:12])
     if not len(table):
         return
-    floor = node_bound_seconds(job, machine, traits, table)
-    bound = price(job, machine, traits, table).step_seconds
+    floor = node_bound_seconds(Candidates(job, machine, traits, table))
+    bound = price(Candidates(job, machine, traits, table)).step_seconds
     assert (floor <= bound * ROUNDING).all()
-    assert (bound <= step_seconds(job, machine, traits, table) * ROUNDING).all()
+    assert (bound <= step_seconds(Candidates(job, machine, traits, table)) * ROUNDING).all()
 
 
 @few
@@ -103,9 +107,9 @@ def test_bounds_hold_where_passes_wait_for_copies(case, legal_table, seed, speed
 def test_a_table_that_offloads_prices_like_its_rows(case, legal_table, seed):
     table = legal_table(case[0], 60, seed)
     table = table.take(np.flatnonzero(table.offload_modules > 0)[:6])
-    whole = price(*case, table)
+    whole = price(Candidates(*case, table))
     for row in range(len(table)):
-        one = price(*case, LayoutTable.of([table.row(row)]))
+        one = price(Candidates(*case, LayoutTable.of([table.row(row)])))
         assert one.step_seconds[0] == pytest.approx(whole.step_seconds[row], rel=1e-12)
         assert one.memory.used[0] == pytest.approx(whole.memory.used[row], rel=1e-12)
 
@@ -115,7 +119,7 @@ def test_a_table_that_offloads_prices_like_its_rows(case, legal_table, seed):
 def test_nothing_on_the_host_leaves_everything_as_it_was(case, legal_table, seed):
     table = legal_table(case[0], 100, seed)
     plain = table.replaced(offload_modules=np.zeros(len(table), dtype=np.int64))
-    one = price(*case, plain)
+    one = price(Candidates(*case, plain))
     assert not one.memory.in_transit.any()
     assert not one.seconds.dense.waiting.any()
     assert (plain.take(plain.recompute == FULL).offload_modules == 0).all()

@@ -5,6 +5,7 @@ import pytest
 
 from tests.budgets import Steps
 from tests.properties.every_split import every_layout_and_split
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
@@ -42,8 +43,8 @@ def test_the_best_split_that_is_not_even_is_found(make_job, case):
     rules = [*rules_of_grid([*choices, even]), *legality_rules(job)]
     table = every_layout_and_split(job, rules)
     table = table.take(~np.array([is_even(stages) for stages in table.stages]))
-    used = price(job, machine, traits, table, merged=False).memory.used
-    seconds = step_seconds(job, machine, traits, table)
+    used = price(Candidates(job, machine, traits, table), merged=False).memory.used
+    seconds = step_seconds(Candidates(job, machine, traits, table))
     for share in SHARES:
         memory = float(np.quantile(used, share, method="lower"))
         of = SplitContext(job, machine, traits, memory)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.blocks import blocks, distinct_keys
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
@@ -64,7 +65,7 @@ def test_a_slower_part_never_makes_a_step_faster(case, legal_table, part, seed):
     job, machine, traits = case
     table = legal_table(job, 200, seed)
     slower = replace(machine, **SLOWER[part](machine))
-    fast, slow = (price(job, m, traits, table).step_seconds for m in (machine, slower))
+    fast, slow = (price(Candidates(job, m, traits, table)).step_seconds for m in (machine, slower))
     assert (fast <= slow * ROUNDING).all(), table.row(int(np.argmax(fast / slow)))
 
 
@@ -74,7 +75,9 @@ def test_terms_are_seconds_and_sum_to_the_step_time(case, legal_table, seed):
     job, machine, traits = case
     table = legal_table(job, 400, seed)
     short = job.training.global_batch_size // (table.dp * table.micro_batch_size) <= 60
-    for estimate in explicit(job, machine, traits, table.take(short).take(np.arange(4))):
+    for estimate in explicit(
+        Candidates(job, machine, traits, table.take(short).take(np.arange(4)))
+    ):
         terms = [getattr(estimate.terms, f.name) for f in fields(estimate.terms)]
         assert sum(terms) == pytest.approx(estimate.step_time_s, rel=1e-12)
         assert min(terms) >= -1e-9 * estimate.step_time_s
@@ -121,7 +124,7 @@ def test_an_axis_does_to_memory_what_it_says(case, legal_table, seed):
         rows = table.take(fits_twice(axis, table, experts=job.model.moe is not None))
         if not len(rows):
             continue
-        few, many = (price(*case, some).memory for some in grown(axis, rows))
+        few, many = (price(Candidates(*case, some)).memory for some in grown(axis, rows))
         for term in axis.memory.terms:
             less, more = (np.atleast_2d(getattr(one, term)).max(axis=0) for one in (few, many))
             if axis.memory.effect == "falls":
@@ -134,7 +137,7 @@ def test_an_axis_does_to_memory_what_it_says(case, legal_table, seed):
 def test_every_zero_stage_shards_more_states(case, legal_table, seed):
     table = legal_table(case[0], 200, seed)
     stages = [
-        price(*case, table.replaced(zero_stage=np.full(len(table), stage))).memory
+        price(Candidates(*case, table.replaced(zero_stage=np.full(len(table), stage)))).memory
         for stage in range(4)
     ]
     for less, more in pairwise(stages):
@@ -148,7 +151,7 @@ def test_sharding_never_needs_more_than_the_whole_and_the_own_shard(case, legal_
     """A gathered layer is a copy beside the shard, so ZeRO-2 and 3 may exceed by the shard."""
     table = legal_table(case[0], 200, seed)
     one, two, three = (
-        price(*case, table.replaced(zero_stage=np.full(len(table), stage))).memory
+        price(Candidates(*case, table.replaced(zero_stage=np.full(len(table), stage)))).memory
         for stage in (1, 2, 3)
     )
     assert (two.allocated <= (one.allocated + two.gradients) * ROUNDING).all()
@@ -160,7 +163,7 @@ def test_sharding_never_needs_more_than_the_whole_and_the_own_shard(case, legal_
 def test_more_replicas_never_need_more_bytes_of_state(case, legal_table, seed, zero_stage):
     table = legal_table(case[0], 200, seed)
     table = table.replaced(zero_stage=np.full(len(table), zero_stage))
-    few, many = (price(*case, table.replaced(dp=k * table.dp)) for k in (1, 2))
+    few, many = (price(Candidates(*case, table.replaced(dp=k * table.dp))) for k in (1, 2))
     rows = np.flatnonzero((table.schedule == 0) | (many.microbatches % table.pp == 0))
     for state in ("weights", "gradients", "optimizer", "activations"):
         once, twice = (getattr(one.memory, state)[:, rows] for one in (few, many))
@@ -171,7 +174,7 @@ def test_more_replicas_never_need_more_bytes_of_state(case, legal_table, seed, z
 @given(seeds)
 def test_recomputation_costs_time_and_saves_activations(case, legal_table, seed):
     table = legal_table(case[0], 200, seed)
-    some, none = price(*case, table), price(*case, with_policy(table))
+    some, none = price(Candidates(*case, table)), price(Candidates(*case, with_policy(table)))
     assert (none.step_seconds <= some.step_seconds * ROUNDING).all()
     saves = some.memory.activations <= none.memory.activations * ROUNDING
     assert saves.all(), table.row(int(np.argmin(saves.all(axis=0))))
@@ -186,7 +189,7 @@ def test_recomputing_one_more_layer_of_each_stage_costs_time_and_saves_activatio
     before = None
     for number in range(5):
         policy = {"recompute": FULL, "recompute_method": 2, "recompute_num_layers": number}
-        now = price(*case, with_policy(table, **policy if number else {}))
+        now = price(Candidates(*case, with_policy(table, **policy if number else {})))
         if before is not None:
             assert (before.step_seconds <= now.step_seconds * ROUNDING).all()
             assert (now.memory.activations <= before.memory.activations * ROUNDING).all()
@@ -198,10 +201,10 @@ def test_recomputing_one_more_layer_of_each_stage_costs_time_and_saves_activatio
 def test_one_more_module_costs_time_and_saves_activations(case, legal_table, seed):
     job, _, traits = case
     table = legal_table(job, 100, seed)
-    plain = price(*case, with_policy(table))
+    plain = price(Candidates(*case, with_policy(table)))
     for module in traits.recompute.subsets(job.model)[:6]:
         bits = {"recompute": SELECTIVE, "recompute_modules": module_bits(module)}
-        some = price(*case, with_policy(table, **bits))
+        some = price(Candidates(*case, with_policy(table, **bits)))
         assert (plain.step_seconds <= some.step_seconds * ROUNDING).all(), module
         assert (some.memory.activations <= plain.memory.activations * ROUNDING).all(), module
 
@@ -211,7 +214,8 @@ def test_one_more_module_costs_time_and_saves_activations(case, legal_table, see
 def test_offload_is_never_faster_and_never_keeps_more_on_the_gpu(case, legal_table, seed, share):
     table = legal_table(case[0], 200, seed)
     on_gpu, offloaded = (
-        price(*case, table.replaced(offload_optimizer=np.full(len(table), s))) for s in (0.0, share)
+        price(Candidates(*case, table.replaced(offload_optimizer=np.full(len(table), s))))
+        for s in (0.0, share)
     )
     assert (on_gpu.step_seconds <= offloaded.step_seconds * ROUNDING).all()
     assert (offloaded.memory.optimizer <= on_gpu.memory.optimizer * ROUNDING).all()
@@ -223,7 +227,7 @@ def test_offload_is_never_faster_and_never_keeps_more_on_the_gpu(case, legal_tab
 def test_a_larger_micro_batch_never_needs_less_activation_memory(case, legal_table, seed, factor):
     table = legal_table(case[0], 200, seed)
     larger = table.replaced(micro_batch_size=factor * table.micro_batch_size)
-    small, large = (price(*case, t) for t in (table, larger))
+    small, large = (price(Candidates(*case, t)) for t in (table, larger))
     kept = small.microbatches == factor * large.microbatches
     whole = (table.schedule == 0) | (large.microbatches % table.pp == 0)
     rows = np.flatnonzero(kept & whole)
@@ -234,9 +238,10 @@ def test_a_larger_micro_batch_never_needs_less_activation_memory(case, legal_tab
 @once_a_case
 @given(seeds)
 def test_twice_the_context_ranks_keep_half_the_activations_of_a_layer(case, legal_table, seed):
-    job, machine, traits = case
-    keys, _ = distinct_keys(job, traits, legal_table(job, 200, seed))
-    once, twice = (blocks(job, machine, traits, keys.replaced(cp=k * keys.cp)) for k in (1, 2))
+    keys, _ = distinct_keys(Candidates(*case, legal_table(case[0], 200, seed)))
+    once, twice = (
+        blocks(keys.with_table(keys.table.replaced(cp=k * keys.table.cp))) for k in (1, 2)
+    )
     for kind, half in zip(once.by_kind, twice.by_kind, strict=True):
         np.testing.assert_allclose(2 * half.saved_bytes, kind.saved_bytes, rtol=1e-12)
     np.testing.assert_allclose(2 * twice.layer_input_bytes, once.layer_input_bytes, rtol=1e-12)
@@ -246,6 +251,6 @@ def test_twice_the_context_ranks_keep_half_the_activations_of_a_layer(case, lega
 @given(seeds)
 def test_messages_between_stages_cost_nothing_without_stages(case, legal_table, seed):
     table = legal_table(case[0], 200, seed)
-    p2p = price(*case, table).seconds.p2p
+    p2p = price(Candidates(*case, table)).seconds.p2p
     assert (p2p[table.pp == 1] == 0).all()
     assert (p2p[table.pp > 1] > 0).all()

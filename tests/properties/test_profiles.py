@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel import catalog
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec.evidence.profile import (
@@ -122,7 +123,7 @@ def table(job, legal_table):
 
 def steps(job, table, points):
     machine = machine_for(job, Measured(profile=profile(points)))
-    return step_seconds(job, machine, traits_of(job), table)
+    return step_seconds(context_of(job, machine).with_table(table))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,9 +160,9 @@ def test_bounds_hold_on_a_profiled_machine(job, table, data):
     ]
     points += [layer(job, data.draw(st.floats(1e-4, 1e-1)), micro_batch_size=n) for n in (1, 2)]
     machine = machine_for(job, Measured(profile=profile(points)))
-    explicit = step_seconds(job, machine, traits_of(job), table)
-    bound = price(job, machine, traits_of(job), table).step_seconds
-    floor = node_bound_seconds(job, machine, traits_of(job), table)
+    explicit = step_seconds(context_of(job, machine).with_table(table))
+    bound = price(context_of(job, machine).with_table(table)).step_seconds
+    floor = node_bound_seconds(context_of(job, machine).with_table(table))
     assert (bound <= explicit * (1 + 1e-9)).all()
     assert (floor <= bound * (1 + 1e-9)).all()
 
@@ -172,8 +173,8 @@ def test_a_table_prices_like_its_rows_on_a_profiled_machine(job, table, seed):
     points = [point for points in KINDS.values() for point in points]
     machine = machine_for(job, Measured(profile=profile([*points, layer(job, 0.004)])))
     row = int(np.random.default_rng(seed).integers(len(table)))
-    whole = step_seconds(job, machine, traits_of(job), table)[row]
-    alone = step_seconds(job, machine, traits_of(job), table.take(np.array([row])))[0]
+    whole = step_seconds(context_of(job, machine).with_table(table))[row]
+    alone = step_seconds(context_of(job, machine).with_table(table.take(np.array([row]))))[0]
     assert alone == pytest.approx(whole, rel=1e-12)
 
 
@@ -201,7 +202,7 @@ def test_a_search_with_a_profile_finds_what_brute_force_finds(make_job, model, g
     measured = Measured(profile=known)
     machine, traits = machine_for(job, measured), traits_of(job)
     table = every_legal_layout(job)
-    priced = price(job, machine, traits, table)
+    priced = price(Candidates(job, machine, traits, table))
     fits = priced.memory.used <= machine.memory_bytes * 0.95
     plan = search(job, SearchOptions(top=3), measured=measured)
     best = plan.best.estimate.step_time_s
@@ -209,5 +210,5 @@ def test_a_search_with_a_profile_finds_what_brute_force_finds(make_job, model, g
     assert plan.certificate.lower_bound_s <= best
     near = priced.step_seconds[fits] <= best * (1 + 1e-12)
     assert near.any()
-    simulated = step_seconds(job, machine, traits, table.take(fits).take(near))
+    simulated = step_seconds(Candidates(job, machine, traits, table.take(fits).take(near)))
     assert best == pytest.approx(simulated.min(), rel=1e-12)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
@@ -75,7 +76,7 @@ def all_layouts(job):
 def test_the_search_agrees_with_brute_force(job, share):
     machine = machine_of(job.cluster, "bf16")
     _, table, _ = all_layouts(job)
-    priced = price(job, machine, TRAITS, table)
+    priced = price(Candidates(job, machine, TRAITS, table))
     gib = float(np.quantile(priced.memory.used, share)) * (1 + 1e-9) / 0.95 / 2**30
     group = job.cluster.groups[0].model_copy(update={"memory_gib": gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
@@ -85,7 +86,7 @@ def test_the_search_agrees_with_brute_force(job, share):
     fits = priced.memory.used <= machine.memory_bytes * 0.95
     rivals = np.flatnonzero(fits & (priced.step_seconds <= best * ROUNDING))
     rivals = rivals[np.argsort(priced.step_seconds[rivals])][:2000]
-    fastest = step_seconds(job, machine, TRAITS, table.take(rivals)).min()
+    fastest = step_seconds(Candidates(job, machine, TRAITS, table.take(rivals))).min()
     assert best == pytest.approx(fastest, rel=1e-9)
 
 
@@ -104,4 +105,4 @@ def test_recomputation_and_offload_only_add_time(job, seed):
 
 def price_seconds(job, machine, traits, table):
     """The bound of every row."""
-    return price(job, machine, traits, table).step_seconds
+    return price(Candidates(job, machine, traits, table)).step_seconds

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import Steps
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
@@ -92,7 +93,7 @@ def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
 def all_priced(job):
     """Every legal layout with its price: the same for any memory, so made once for all of it."""
     table = every_legal_layout(job)
-    return table, price(job, machine_of(job.cluster, "bf16"), traits_of(job), table)
+    return table, price(context_of(job, machine_of(job.cluster, "bf16")).with_table(table))
 
 
 def assert_best_of_all(job, memory_gib):
@@ -109,7 +110,7 @@ def assert_best_of_all(job, memory_gib):
     fitting = table.take(fits)
     near = priced.step_seconds[fits] <= plan.best.estimate.step_time_s * (1 + 1e-12)
     assert near.any()
-    simulated = step_seconds(job, machine, traits, fitting.take(near))
+    simulated = step_seconds(Candidates(job, machine, traits, fitting.take(near)))
     assert plan.best.estimate.step_time_s == pytest.approx(simulated.min(), rel=1e-12)
 
 
@@ -296,12 +297,13 @@ def test_one_branch_after_the_other_finds_the_best_of_all_and_the_next_best(
     memory, many = memory_gib * 2**30 * 0.95, parse_choice("pp=1", excluded=True)
     rules = [*rules_of_grid((many,)), *legality_rules(job)]
     found = Search(job, machine, rules, SearchLimits(memory, top)).run(Unlimited())
-    answers = step_seconds(job, machine, traits, found.finalists)
+    answers = step_seconds(Candidates(job, machine, traits, found.finalists))
     table = every_legal_layout(job)
     table = table.take(table.pp > 1)
-    priced = price(job, machine, traits, table)
+    priced = price(Candidates(job, machine, traits, table))
     near = priced.step_seconds <= answers.max() * (1 + 1e-12)
     table = table.take(near & (priced.memory.used <= memory))
-    seconds, variants = step_seconds(job, machine, traits, table), Space(job).variants(table)
+    seconds = step_seconds(Candidates(job, machine, traits, table))
+    variants = Space(job).variants(table)
     best = sorted(seconds[variants == one].min() for one in set(variants.tolist()))
     assert answers == pytest.approx(best[:top], rel=1e-12)

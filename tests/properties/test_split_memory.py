@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.properties.every_split import on_the_clock, with_memory
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
@@ -61,8 +62,8 @@ def test_whatever_fits_is_not_refused(case):
     schedule = "interleaved" if vpp > 1 else "1f1b"
     layout = Layout(pp=2, dp=2, vpp=vpp, schedule=schedule, zero_stage=1, **recomputed)
     table = LayoutTable.of([layout])
-    priced = price(job, machine, traits, table)
-    costs = block_costs(job, machine, traits, priced)
+    priced = price(Candidates(job, machine, traits, table))
+    costs = block_costs(priced)
     every = on_the_clock(job, table)
     for number, bytes_ in enumerate((every.used * (1 + 1e-9)).tolist()):
         limits = RankLimits(bytes_, 1e9)

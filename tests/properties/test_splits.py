@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.every_split import on_the_clock, random_splits, with_memory
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import Layout
@@ -152,14 +153,12 @@ def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
         )
         job, machine, traits = one.row.job, one.row.machine, one.row.traits
         for table in (one.row.table, plain):
-            priced = price(job, machine, traits, table)
-            costs = block_costs(job, machine, traits, priced)
+            priced = price(Candidates(job, machine, traits, table))
+            costs = block_costs(priced)
             for cutoff in cutoffs(one):
                 faster = one.seconds[one.seconds * EQUALS < cutoff].min(initial=np.inf)
                 limits = RankLimits(np.inf, without_overhead(machine, cutoff))
-                bound = split_bound(
-                    job, machine, traits, priced, costs, limits=limits, pool=PathPool()
-                )[0]
+                bound = split_bound(priced, costs, limits=limits, pool=PathPool())[0]
                 assert bound <= faster * ROUNDING, (one, cutoff)
 
 
@@ -189,8 +188,8 @@ def test_no_split_is_faster_than_the_bound_of_its_class_of_policies(base, seed):
 def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         job, machine, traits = one.row.job, one.row.machine, one.row.traits
-        priced = price(job, machine, traits, one.row.table)
-        costs = block_costs(job, machine, traits, priced)
+        priced = price(Candidates(job, machine, traits, one.row.table))
+        costs = block_costs(priced)
         for cutoff in cutoffs(one):
             if not (one.fits & (one.seconds * EQUALS < cutoff)).any():
                 continue
@@ -208,9 +207,9 @@ def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
     table = LayoutTable.of([Layout(**layout, recompute_num_layers=1)])
     one = on_the_clock(job, table)
     machine, traits = one.row.machine, one.row.traits
-    priced = price(job, machine, traits, table)
-    costs, limits = block_costs(job, machine, traits, priced), RankLimits(np.inf, np.inf)
-    bound = split_bound(job, machine, traits, priced, costs, limits=limits, pool=PathPool())
+    priced = price(Candidates(job, machine, traits, table))
+    costs, limits = block_costs(priced), RankLimits(np.inf, np.inf)
+    bound = split_bound(priced, costs, limits=limits, pool=PathPool())
     assert bound[0] <= one.seconds.min() * ROUNDING
 
 

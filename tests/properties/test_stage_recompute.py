@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.every_split import branch, random_job, random_layouts
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
@@ -117,7 +118,7 @@ def random_choices(base, seed, *, even):
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
     table = by_stage(random_layouts(job, LAYOUTS, rng))
     for i in range(len(table)):
-        row = stage_problems(job, machine, traits, table.take(np.array([i])), np.inf)[0]
+        row = stage_problems(Candidates(job, machine, traits, table.take(np.array([i]))), np.inf)[0]
         layouts = EvenLayouts(job, machine, traits, np.inf)
         layers = job.model.num_hidden_layers
         split = [tuple(layouts.even(*row.shape[:2]).tolist())]
@@ -146,7 +147,7 @@ def test_stages_of_their_own_numbers_cost_what_an_estimate_says(base, seed):
         pairs = zip(one.layers, one.again, strict=True)
         many = row.table.take(np.zeros(len(one.layers), dtype=np.int64))
         table = many.replaced(stages=objects(stages_with(*pair) for pair in pairs))
-        seconds = step_seconds(row.job, row.machine, row.traits, table)
+        seconds = step_seconds(row.with_table(table))
         np.testing.assert_allclose(one.simulated.step_time_s, seconds, rtol=1e-12)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from trainplan.costmodel.axes.grid import divisors, micro_batch_sizes
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
@@ -36,13 +37,13 @@ def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     if not legal:
         return ()
     table = LayoutTable.of(legal)
-    priced = price(job, machine, traits, table)
+    priced = price(Candidates(job, machine, traits, table))
     margin = case.options.memory_margin
     fits = np.flatnonzero(priced.memory.used <= machine.memory_bytes * (1 - margin))
     first = fits[np.argsort(priced.step_seconds[fits], kind="stable")][:MOST_SIMULATED]
     if not len(first):
         return ()
-    estimates = explicit(job, machine, traits, table.take(first), memory_margin=margin)
+    estimates = explicit(Candidates(job, machine, traits, table.take(first)), memory_margin=margin)
     order = sorted(range(len(first)), key=lambda i: estimates[i].step_time_s)[:MOST_REPORTED]
     return tuple(
         Candidate(rank=rank, layout=legal[first[i]], estimate=estimates[i])

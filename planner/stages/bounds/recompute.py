@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
@@ -18,12 +19,10 @@ from trainplan.costmodel.layouts import (
     layers_per_stage,
 )
 from trainplan.costmodel.layouts.table import objects
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.program import IntMatrix, placed
-from trainplan.costmodel.spec import Job, StageSpec
+from trainplan.costmodel.spec import StageSpec
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs, layer_counts
@@ -54,12 +53,9 @@ class Refined:
 
 
 @dataclass(frozen=True)
-class EvenLayouts:
+class EvenLayouts(Context):
     """Layouts of one job with even stages and full recomputation of some layers of each."""
 
-    job: Job
-    machine: Machine
-    traits: RuntimeTraits
     memory_bytes: float
     """Device memory that a rank may use."""
 
@@ -71,8 +67,8 @@ class EvenLayouts:
         nothing is counted.
         """
         nothing = table.replaced(recompute_num_layers=np.zeros(len(table), dtype=np.int64))
-        priced = price(self.job, self.machine, self.traits, nothing, merged=False)
-        costs = block_costs(self.job, self.machine, self.traits, priced)
+        priced = price(self.with_table(nothing), merged=False)
+        costs = block_costs(priced)
         fewest = [self._fewest(priced, costs, row) for row in range(len(table))]
         rows = np.array([row for row, again in enumerate(fewest) if NEVER not in again], np.int64)
         bound = np.full(len(table), np.inf)
@@ -81,7 +77,7 @@ class EvenLayouts:
         if len(rows) and len(layer_counts(self.job)) == 1:
             stages = [self._again(priced, row, fewest[row], last=True) for row in rows.tolist()]
             least = min_memory.replaced(stages=objects(stages))
-            bound[rows] = price(self.job, self.machine, self.traits, least).step_seconds
+            bound[rows] = price(self.with_table(least)).step_seconds
         stages = [self._again(priced, row, fewest[row], last=False) for row in rows.tolist()]
         return Refined(bound, rows, min_memory.replaced(stages=objects(stages)))
 
@@ -93,7 +89,7 @@ class EvenLayouts:
         """Which layouts fit with all layers recomputed: no other choice needs less."""
         everything = np.full(len(table), self.job.model.num_hidden_layers)
         whole = table.replaced(recompute_num_layers=everything)
-        priced = price(self.job, self.machine, self.traits, whole)
+        priced = price(self.with_table(whole))
         return np.asarray(priced.memory.used <= self.memory_bytes)
 
     def _fewest(self, priced: Priced, costs: BlockCosts, row: int) -> IntColumn:

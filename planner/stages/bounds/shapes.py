@@ -14,9 +14,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, IntRankChunks, RankRows, StageRows
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
@@ -45,9 +43,6 @@ from trainplan.planner.stages.problem.problem import chord_of_min
 
 
 def split_bound(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
     priced: Priced,
     costs: BlockCosts,
     *,
@@ -62,9 +57,10 @@ def split_bound(
     Source: as `states_bound`; `may_fit`; the mean path of the module; the paths that stay on a
     rank.
     """
+    job = priced.job
     table, seconds = priced.table, limits.pipeline_s
     most = _most_layers(job, priced, costs, seconds)
-    around = _around(job, machine, traits, priced, costs, most=most)
+    around = _around(priced, costs, most=most)
     bound = _steady_bound(job, priced, costs, around, limits)
     rows = np.flatnonzero(bound + around < seconds)
     capacity = layer_capacities(job, priced, costs, rows, limits)
@@ -83,13 +79,10 @@ def split_bound(
             of, stage_of = (job, priced, costs, rows[own]), path.stage_of
             stay = RankPaths(*of, seed_paths(pipeline), stage_of, capacity[:, : len(stage_of), own])
             bound[rows[own]] = np.maximum(bound[rows[own]], stay.seconds)
-    return with_overhead(machine, bound + around)
+    return with_overhead(priced.machine, bound + around)
 
 
 def states_bound(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
     priced: Priced,
     costs: BlockCosts,
     *,
@@ -99,9 +92,11 @@ def states_bound(
 
     Source: all ranks run all blocks; `states_may_fit`.
     """
-    most = _most_layers(job, priced, costs, limits.pipeline_s)
-    around = _around(job, machine, traits, priced, costs, most=most)
-    return with_overhead(machine, _steady_bound(job, priced, costs, around, limits) + around)
+    most = _most_layers(priced.job, priced, costs, limits.pipeline_s)
+    around = _around(priced, costs, most=most)
+    return with_overhead(
+        priced.machine, _steady_bound(priced.job, priced, costs, around, limits) + around
+    )
 
 
 def _steady_bound(
@@ -209,9 +204,6 @@ def _crossing(costs: BlockCosts, path: Crossings, kind: int, rows: IntColumn) ->
 
 
 def _around(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
     priced: Priced,
     costs: BlockCosts,
     *,
@@ -222,15 +214,12 @@ def _around(
     Source: the traffic of the rank with fewest layers, and the optimizer of the one with most,
     which holds no fewer than their mean.
     """
-    kind, count = usual_layers(job)
+    kind, count = usual_layers(priced.job)
     update = (costs.optimizer + costs.offload)[kind] * np.ceil(count / priced.table.pp)
-    return np.asarray(_least_traffic(job, machine, traits, priced, costs, most=most) + update)
+    return np.asarray(_least_traffic(priced, costs, most=most) + update)
 
 
 def _least_traffic(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
     priced: Priced,
     costs: BlockCosts,
     *,
@@ -241,16 +230,16 @@ def _least_traffic(
     A rank holds what the others cannot run. Source: `step_traffic_seconds`, as if all that can hide
     did.
     """
-    kind, count = usual_layers(job)
+    kind, count = usual_layers(priced.job)
     fewest = np.maximum(0, count - (priced.table.pp - 1) * most)
     expert = np.zeros((1, 1))
     if costs.params.has_experts:
         expert = (costs.params.expert[kind] * fewest)[None, :]
     shared = (costs.params.shared[kind] * fewest)[None, :]
     held = RankParams(shared, expert, costs.params.has_experts)
-    found = step_traffic(machine, traits, priced.table, held)
-    reduce = found.reduce * reduction_overlap(machine, traits, priced.table).least
-    gather = found.gather * gather_overlap(machine, traits, priced.table).least
+    found = step_traffic(priced, held)
+    reduce = found.reduce * reduction_overlap(priced).least
+    gather = found.gather * gather_overlap(priced).least
     return np.asarray(np.broadcast_to(reduce + gather, (1, len(fewest)))[0])
 
 

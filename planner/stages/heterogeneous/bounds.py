@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts.table import (
     FULL,
     UNIFORM,
@@ -25,9 +26,6 @@ from trainplan.costmodel.layouts.table import (
     RankRows,
     RowBoundaries,
 )
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.pipeline.node_groups import group_jobs
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
@@ -45,30 +43,22 @@ from trainplan.costmodel.step.block_costs import (
 )
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
+from trainplan.costmodel.step.heterogeneous import on_groups
 from trainplan.planner.stages.bounds.layer_capacity import Layers, RankLimits, most_layers
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class Grouped(Candidates):
     """Layouts on the machine of each node group."""
 
-    job: Job
-    machine: Machine
-    traits: RuntimeTraits
-    table: LayoutTable
     priced: tuple[Priced, ...]
     costs: tuple[BlockCosts, ...]
 
     @classmethod
-    def of(cls, job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable) -> Grouped:
+    def of(cls, candidates: Candidates) -> Grouped:
         """Price the blocks of each row on the machine of each group."""
-        pairs = list(zip(group_jobs(job), machine.groups, strict=True))
-        priced = tuple(price(one, own, traits, table) for one, own in pairs)
-        costs = tuple(
-            block_costs(one, own, traits, rows)
-            for (one, own), rows in zip(pairs, priced, strict=True)
-        )
-        return cls(job, machine, traits, priced[0].table, priced, costs)
+        priced = tuple(map(price, on_groups(candidates)))
+        return cls(*candidates.shared, priced[0].table, priced, tuple(map(block_costs, priced)))
 
     @property
     def microbatches(self) -> IntColumn:
@@ -147,7 +137,7 @@ class Grouped:
         some, stage_of = self.table.take(rows), self.stage_of(int(rows[0]))
         group = np.empty((len(rows), stage_of.size), dtype=np.int64)
         group[:, stage_of] = ranks[:, None]
-        return boundary_seconds(self.job, self.machine, self.traits, some, group)
+        return boundary_seconds(self.with_table(some), group)
 
     def stage_of(self, row: int) -> IntRankChunks:
         """Virtual stage of each (rank, chunk) of a row."""

@@ -12,19 +12,21 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, layers_per_stage
+from trainplan.costmodel.blocks.candidates import Candidates, Context
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, layers_per_stage
 from trainplan.costmodel.layouts.table import IntSplitStages, StageKinds, objects
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.pipeline.node_groups import group_jobs
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths
-from trainplan.costmodel.spec import Job, StageSpec
+from trainplan.costmodel.spec import StageSpec
 from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
-from trainplan.costmodel.step.heterogeneous import price_heterogeneous, simulate_heterogeneous
+from trainplan.costmodel.step.heterogeneous import (
+    on_groups,
+    price_heterogeneous,
+    simulate_heterogeneous,
+)
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
 from trainplan.planner.stages.heterogeneous.bounds import ranks_in_order
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
@@ -36,12 +38,9 @@ FULL_RANK = 1e9
 
 
 @dataclass(frozen=True)
-class HeterogeneousProblem:
+class HeterogeneousProblem(Context):
     """One layout and the node group of each of its virtual stages."""
 
-    job: Job
-    machine: Machine
-    traits: RuntimeTraits
     parts: tuple[StageProblem, ...]
     """The layout on the machine of each group, with the memory its GPUs may use."""
     group: IntColumn
@@ -70,7 +69,7 @@ class HeterogeneousProblem:
     @cached_property
     def _messages(self) -> tuple[FloatColumn, FloatColumn]:
         table, group = self.one.table, self.group[None]
-        return boundary_seconds(self.job, self.machine, self.traits, table, group)
+        return boundary_seconds(self.with_table(table), group)
 
     @cached_property
     def rank_group(self) -> IntColumn:
@@ -121,7 +120,7 @@ class HeterogeneousProblem:
         table = self.one.table.take(np.zeros(len(layers), dtype=np.int64))
         stages = (self.stages(tuple(split)) for split in layers.tolist())
         table = table.replaced(stages=objects(stages))
-        mixed = price_heterogeneous(self.job, self.machine, self.traits, table)
+        mixed = price_heterogeneous(self.with_table(table))
         simulated, priced, ran = simulate_heterogeneous(mixed), mixed.whole, mixed.pipelines[0]
         whole = simulated.with_messages + simulated.dp_comm + priced.update
         limits = np.array([part.memory_bytes for part in self.parts])[mixed.group]
@@ -214,10 +213,7 @@ class HeterogeneousProblem:
 
 
 def heterogeneous_problems(
-    job: Job,
-    machine: Machine,
-    traits: RuntimeTraits,
-    table: LayoutTable,
+    candidates: Candidates,
     order: Sequence[int],
     *,
     margin: float,
@@ -226,16 +222,17 @@ def heterogeneous_problems(
 
     `margin` is the share of device memory that must stay free.
     """
+    table = candidates.table
     table = table.replaced(stages=objects([None] * len(table)))
     parts = [
-        stage_problems(one, own, traits, table, own.memory_bytes * (1 - margin))
-        for one, own in zip(group_jobs(job), machine.groups, strict=True)
+        stage_problems(one, one.machine.memory_bytes * (1 - margin))
+        for one in on_groups(candidates.with_table(table))
     ]
     rows = []
     for row in range(len(table)):
         own = tuple(part[row] for part in parts)
         gpus = int(table.tp[row] * table.cp[row] * table.dp[row])
         group = np.empty(own[0].num_stages, dtype=np.int64)
-        group[own[0].stage_of] = ranks_in_order(job, gpus, order)[:, None]
-        rows.append(HeterogeneousProblem(job, machine, traits, own, group))
+        group[own[0].stage_of] = ranks_in_order(candidates.job, gpus, order)[:, None]
+        rows.append(HeterogeneousProblem(*candidates.shared, own, group))
     return rows

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.machine import Machine
@@ -63,7 +64,7 @@ class HeterogeneousSplits:
 
     def priced(self, table: LayoutTable) -> Grouped:
         """Layouts on the machine of each group."""
-        return Grouped.of(self.job, self.machine, self.space.traits, table)
+        return Grouped.of(Candidates(self.job, self.machine, self.space.traits, table))
 
     def split(self, table: LayoutTable, order: Sequence[int], budget: Budget) -> float:
         """The best split of one layout; seconds that none is below."""
@@ -113,7 +114,7 @@ class HeterogeneousSplits:
         """The layouts of a table, without their stages, the groups in an order."""
         traits = self.space.traits
         return heterogeneous_problems(
-            self.job, self.machine, traits, table, order, margin=self.margin
+            Candidates(self.job, self.machine, traits, table), order, margin=self.margin
         )
 
     def solve(self, problem: HeterogeneousProblem, budget: Budget) -> float:

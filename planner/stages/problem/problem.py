@@ -7,11 +7,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
     IntColumn,
-    LayoutTable,
     layers_per_stage,
 )
 from trainplan.costmodel.layouts.table import (
@@ -23,16 +23,13 @@ from trainplan.costmodel.layouts.table import (
     RankKinds,
     RankLayers,
 )
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
 from trainplan.costmodel.pipeline.bound import table_sum_seconds
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import held_along
 from trainplan.costmodel.schedules.program import EQUAL, placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.schedules.timeline.cycles import named_program
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import (
@@ -62,15 +59,11 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class StageProblem:
+class StageProblem(Candidates):
     """One layout, with all that no split of its layers changes."""
 
-    job: Job
-    machine: Machine
-    traits: RuntimeTraits
     memory_bytes: float
     """Device memory that a rank may use."""
-    table: LayoutTable
     """The layout alone, evenly split, as the runtime executes it."""
     costs: BlockCosts
     """Of one block of each kind."""
@@ -159,13 +152,13 @@ class StageProblem:
 
         Source: `planner.stages.problem.traffic`.
         """
-        of, passes = (self.machine, self.traits, self.table), (forward[:, None], backward[:, None])
-        return traffic_seconds(self.job, of, self.costs, blocks, passes)[:, 0]
+        passes = forward[:, None], backward[:, None]
+        return traffic_seconds(self, self.costs, blocks, passes)[:, 0]
 
     @cached_property
     def table_sum(self) -> float:
         """Seconds in which a rank adds up two copies of the token table, where it has one."""
-        return float(table_sum_seconds(self.job, self.machine, self.traits, self.table)[0])
+        return float(table_sum_seconds(self)[0])
 
     @cached_property
     def least_seconds(self) -> tuple[RankLayers, RankLayers]:
@@ -252,32 +245,28 @@ def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> I
     return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
 
 
-def stage_problems(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, memory_bytes: float
-) -> list[StageProblem]:
+def stage_problems(candidates: Candidates, memory_bytes: float) -> list[StageProblem]:
     """The layouts of a table, one by one."""
-    priced = price(job, machine, traits, table, merged=False)
-    costs = block_costs(job, machine, traits, priced)
-    tails = least_tails(job, machine, traits, priced.table, costs)
+    priced = price(candidates, merged=False)
+    costs = block_costs(priced)
+    tails = least_tails(priced, costs)
     return [
         StageProblem(
-            job,
-            machine,
-            traits,
+            *priced.shared,
+            priced.table.take(np.array([row])),
             memory_bytes,
-            table=priced.table.take(np.array([row])),
             costs=costs.take(np.array([row])),
             num_microbatches=int(priced.microbatches[row]),
             p2p=float(priced.seconds.p2p[row]),
-            transients=_transients(job, priced, row),
+            transients=_transients(priced, row),
             outside_bytes=priced.memory.outside_bytes,
             tails=tails[..., row],
         )
-        for row in range(len(table))
+        for row in range(len(candidates.table))
     ]
 
 
-def _transients(job: Job, priced: Priced, row: int) -> FloatColumn:
+def _transients(priced: Priced, row: int) -> FloatColumn:
     """Bytes that live for a moment on each rank, with the least that is in transit in any split."""
     table = priced.table
     name, pp, vpp = SCHEDULE_NAMES[table.schedule[row]], int(table.pp[row]), int(table.vpp[row])
@@ -287,7 +276,7 @@ def _transients(job: Job, priced: Priced, row: int) -> FloatColumn:
     full = min(int(priced.microbatches[row]), SCHEDULES[name].rounds_to_fill * pp)
     stage_of = placed(SCHEDULES[name].placement, pp, vpp)
     passes = fullest_moment(name, pp, vpp, full)
-    layers = least_in_transit(first_layers(job.model), stage_of, passes)
+    layers = least_in_transit(first_layers(priced.job.model), stage_of, passes)
     return own + layers * float(priced.gathered.moe.copies.freed_bytes[row])
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import IntRankChunks, RankKinds, RankRows
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds
-from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts
 from trainplan.costmodel.traffic.data_parallel import step_traffic_seconds
 
@@ -26,8 +25,7 @@ def ends_held(stage_of: IntRankChunks) -> IntColumn:
 
 
 def traffic_seconds(
-    job: Job,
-    of: tuple[Machine, RuntimeTraits, LayoutTable],
+    candidates: Candidates,
     costs: BlockCosts,
     blocks: RankKinds,
     passes: tuple[RankRows, RankRows],
@@ -41,15 +39,12 @@ def traffic_seconds(
     expert = blocks @ params.expert if params.has_experts else zero
     held = RankParams(blocks @ params.shared, expert, params.has_experts)
     work = RankSeconds(*passes, weight=zero, reach=zero, home=zero, apart=zero[0] > 0)
-    machine, traits, table = of
     copied = adds_to_a_copy(blocks[:, EMBEDDING], blocks[:, HEAD])[:, None]
-    own = step_traffic_seconds(machine, traits, table, held, work)
-    return np.asarray(own + copied * table_sum_seconds(job, machine, traits, table))
+    own = step_traffic_seconds(candidates, held, work)
+    return np.asarray(own + copied * table_sum_seconds(candidates))
 
 
-def least_tails(
-    job: Job, machine: Machine, traits: RuntimeTraits, table: LayoutTable, costs: BlockCosts
-) -> FloatColumn:
+def least_tails(candidates: Candidates, costs: BlockCosts) -> FloatColumn:
     """Least traffic and least update seconds of a rank; shape (2, ends held, layers, row).
 
     Of 0, 1, ... layers, whatever their kinds.
@@ -57,14 +52,15 @@ def least_tails(
     Source: every mixture of kinds is priced for each number of layers, with each set of ends; the
     least over mixtures bounds whichever the rank gets.
     """
-    total, dense = _mixtures(job.model)
-    blocks = np.repeat(_ends(job.model), len(total), axis=0)
+    model, table = candidates.job.model, candidates.table
+    total, dense = _mixtures(model)
+    blocks = np.repeat(_ends(model), len(total), axis=0)
     layers = np.tile(total, len(blocks) // len(total))
     blocks[:, DENSE] = np.tile(dense, len(blocks) // len(total))
     blocks[:, MOE] = layers - blocks[:, DENSE]
     backward = blocks @ costs.backward + layers[:, None] * costs.recompute_forward.max(axis=0)
     passes = blocks @ costs.forward, backward
-    traffic = traffic_seconds(job, (machine, traits, table), costs, blocks, passes)
+    traffic = traffic_seconds(candidates, costs, blocks, passes)
     every = np.stack([traffic, blocks @ (costs.optimizer + costs.offload)])
     parts = every.reshape(2, -1, len(total), len(table))
     return np.asarray(np.minimum.reduceat(parts, np.unique(total, return_index=True)[1], axis=2))

@@ -94,10 +94,10 @@ def simulate_stages(
     """Run the schedules of a layout with some stages; whether one fits is what an estimate says."""
     many = problem.table.take(np.zeros(len(choices), dtype=np.int64))
     table = many.replaced(stages=objects(choices))
-    priced = price(problem.job, problem.machine, problem.traits, table, merged=False)
-    simulated = simulate(problem.job, priced)
+    priced = price(problem.with_table(table), merged=False)
+    simulated = simulate(priced)
     whole = simulated.with_messages + simulated.dp_comm + priced.update
-    seconds = virtual_stage_seconds(problem.job, priced, np.arange(len(choices)))
+    seconds = virtual_stage_seconds(priced, np.arange(len(choices)))
     tails = priced.traffic[: problem.shape[0]].T
     paths = critical_paths(problem.schedule, problem.shape, seconds, priced.seconds.p2p, tails)
     return SimulatedSplits(

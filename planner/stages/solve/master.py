@@ -122,15 +122,12 @@ class Master:
         and the sum of two maxima is the largest sum of a pair.
         """
         raw = self._raw_traffic(rank, least, most)
-        one, of_row = (
-            self.problem.costs,
-            (self.problem.machine, self.problem.traits, self.problem.table),
-        )
+        one = self.problem.costs
         alike = self.problem.recomputes_all and not self.by_stage
         passes = one.backward[:, 0] + alike * one.recompute_forward[:, 0], one.forward[:, 0]
         recompute_forward = (self._recomputed_layers if self.by_stage else np.zeros(1), np.zeros(1))
         partly = (self._partly * one.recompute_forward[list(self.problem.kinds), 0].max(), 0.0)
-        overlap = reduction_overlap(*of_row), gather_overlap(*of_row)
+        overlap = reduction_overlap(self.problem), gather_overlap(self.problem)
         parts = []
         for plane, seconds, own, more, hides in zip(
             raw, passes, recompute_forward, partly, overlap, strict=True
@@ -170,7 +167,7 @@ class Master:
         params = self.problem.costs.params
         expert = blocks @ params.expert if params.has_experts else np.zeros((len(blocks), 1))
         held = RankParams(blocks @ params.shared, expert, params.has_experts)
-        found = step_traffic(self.problem.machine, self.problem.traits, self.problem.table, held)
+        found = step_traffic(self.problem, held)
         shape = held.shared.shape
         reduce, gather = (np.broadcast_to(x, shape)[:, 0] for x in (found.reduce, found.gather))
         return _plane_below(counts, reduce), _plane_below(counts, gather)

@@ -8,11 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead
@@ -26,23 +24,20 @@ from trainplan.planner.work import Deadline
 
 
 @dataclass(frozen=True, slots=True)
-class SplitContext:
+class SplitContext(Context):
     """What all layouts are asked for."""
 
-    job: Job
-    machine: Machine
-    traits: RuntimeTraits
     memory_bytes: float
     """Device memory that a rank may use."""
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
-        return stage_problems(self.job, self.machine, self.traits, table, self.memory_bytes)
+        return stage_problems(self.with_table(table), self.memory_bytes)
 
     def costs(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
         """Layouts on the machine, evenly split, and their blocks."""
-        priced = price(self.job, self.machine, self.traits, table)
-        return priced, block_costs(self.job, self.machine, self.traits, priced)
+        priced = price(self.with_table(table))
+        return priced, block_costs(priced)
 
     def offloaded(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
         """The least seconds and bytes of layouts, whatever they offload.
@@ -77,15 +72,13 @@ class SplitContext:
 
         What `bound` adds, waiting and activations, is never less than nothing.
         """
-        arguments = self.job, self.machine, self.traits, priced, costs
-        return states_bound(*arguments, limits=self._limits(incumbent_s))
+        return states_bound(priced, costs, limits=self._limits(incumbent_s))
 
     def bound(
         self, priced: Priced, costs: BlockCosts, incumbent_s: float, pool: PathPool
     ) -> FloatColumn:
         """Bound of every row; infinite where no split fits that is faster than the best."""
-        arguments = self.job, self.machine, self.traits, priced, costs
-        return split_bound(*arguments, limits=self._limits(incumbent_s), pool=pool)
+        return split_bound(priced, costs, limits=self._limits(incumbent_s), pool=pool)
 
     def _limits(self, incumbent_s: float) -> RankLimits:
         return RankLimits(self.memory_bytes, without_overhead(self.machine, incumbent_s))

@@ -5,7 +5,9 @@ import pytest
 
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.accumulation import added_bytes, dense_weights, moe_weights
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.compute import streaming_bytes_per_second
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.memory.states import block_params
@@ -26,7 +28,7 @@ def job_of(make_job):
 
 
 def bytes_of(job):
-    return added_bytes(job, traits_of(job), TABLE)
+    return added_bytes(context_of(job, machine_of(job.cluster, "bf16")).with_table(TABLE))
 
 
 def test_products_that_accumulate_leave_nothing_to_add(job_of):
@@ -49,7 +51,7 @@ def test_a_buffer_of_higher_precision_takes_every_gradient(job_of):
 @pytest.mark.parametrize("model", ["small-dense", "small-moe"])
 def test_more_micro_batches_make_the_backward_pass_of_one_longer(job_of, model):
     job = job_of("megatron-deepspeed", "fp16", model)
-    found = blocks(job, machine_for(job), traits_of(job), TABLE)
+    found = blocks(context_of(job, machine_for(job)).with_table(TABLE))
     for block in found.by_kind:
         assert (np.diff(block.backward.elementwise) < 0).all()
         assert (np.diff(block.weight) < 0).all()
@@ -60,7 +62,7 @@ def test_more_micro_batches_make_the_backward_pass_of_one_longer(job_of, model):
 def test_adding_streams_the_weights_of_the_rank(job_of):
     job = job_of("megatron-deepspeed", "fp16")
     machine = machine_for(job)
-    head = blocks(job, machine, traits_of(job), TABLE).head.backward.elementwise
+    head = blocks(context_of(job, machine).with_table(TABLE)).head.backward.elementwise
     table_rows = 32_000 / 2 * job.model.hidden_size
     expected = 6 * table_rows * 7 / 8 / streaming_bytes_per_second(machine)
     assert head[0] - head[3] == pytest.approx(expected)
@@ -72,7 +74,7 @@ def test_the_gradient_of_the_token_table_is_a_whole_one(job_of, runtime, moved):
     job = job_of(runtime)
     machine = machine_for(job)
     one, wide = (
-        blocks(changed, machine, traits_of(job), TABLE).embedding
+        blocks(Candidates(changed, machine, traits_of(job), TABLE)).embedding
         for changed in (job, with_vocabulary(job, 64_000))
     )
     more = 32_000 / 2 * job.model.hidden_size
@@ -99,6 +101,6 @@ def test_nearly_all_parameters_of_a_layer_are_added(job_of):
 
 def test_a_pass_that_waits_for_the_host_hides_the_addition(job_of):
     job = job_of("megatron-deepspeed", "fp16", "small-moe")
-    layer = blocks(job, machine_for(job), traits_of(job), TABLE).moe.backward
+    layer = blocks(context_of(job, machine_for(job)).with_table(TABLE)).moe.backward
     assert (layer.host > 0).all()
     assert np.ptp(layer.total) == pytest.approx(0, abs=1e-12)

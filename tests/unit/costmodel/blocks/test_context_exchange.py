@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import collective_rate
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import explicit
@@ -31,7 +32,9 @@ def job_of(model="llama3-8b", runtime="megatron-lm", cluster=NODES, **options):
 
 def terms(job, **layout):
     machine = machine_of(job.cluster, job.training.precision)
-    return explicit(job, machine, traits_of(job), LayoutTable.of([Layout(**layout)]))[0].terms
+    return explicit(context_of(job, machine).with_table(LayoutTable.of([Layout(**layout)])))[
+        0
+    ].terms
 
 
 @pytest.mark.parametrize(("stride", "inside"), [(1, 8), (2, 4), (8, 1)])

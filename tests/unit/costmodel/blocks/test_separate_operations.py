@@ -3,6 +3,7 @@
 import pytest
 
 from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.compute import streaming_bytes_per_second
 from trainplan.costmodel.measured import machine_for
@@ -31,7 +32,7 @@ def job_of(make_job):
 
 
 def layer(job):
-    return blocks(job, machine_for(job), traits_of(job), TABLE).moe
+    return blocks(context_of(job, machine_for(job)).with_table(TABLE)).moe
 
 
 def seconds(job):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.compute import (
     Product,
@@ -43,7 +44,7 @@ def test_gpus_before_bf16_have_no_fused_core_unless_the_user_has_one(make_job, c
 
 
 def backward(job):
-    found = blocks(job, machine_for(job), traits_of(job), TABLE)
+    found = blocks(context_of(job, machine_for(job)).with_table(TABLE))
     return found.dense.backward.elementwise
 
 

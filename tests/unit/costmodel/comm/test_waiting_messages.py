@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
@@ -58,15 +59,15 @@ def message_by_message(forward, backward, count, sent, gathered):
 def test_a_pipeline_with_waiting_ranks_runs_as_long_as_one_run_message_by_message(job):
     machine, traits = machine_for(job), traits_of(job)
     table = LayoutTable.of([LAYOUT])
-    priced = price(job, machine, traits, table, merged=False)
-    passes = virtual_stage_seconds(job, priced, np.array([0]))
+    priced = price(Candidates(job, machine, traits, table), merged=False)
+    passes = virtual_stage_seconds(priced, np.array([0]))
     sent = float(priced.seconds.sending[0])
     gathered = float(priced.seconds.p2p[0]) - sent
     assert min(sent, gathered) > 0
     expected = message_by_message(
         passes.forward[0], passes.backward[0], int(priced.microbatches[0]), sent, gathered
     )
-    found = simulate(job, priced).row(0)
+    found = simulate(priced).row(0)
     assert found.with_messages == pytest.approx(expected)
     assert found.instant < found.with_messages
 
@@ -85,9 +86,9 @@ def test_a_message_holds_the_slice_and_its_gathering(job):
 
 def test_the_first_and_the_last_rank_wait_for_half_as_many_messages(job):
     table = LayoutTable.of([LAYOUT])
-    priced = price(job, machine_for(job), traits_of(job), table, merged=False)
+    priced = price(context_of(job, machine_for(job)).with_table(table), merged=False)
     rows = np.array([0])
-    passes = virtual_stage_seconds(job, priced, rows)
+    passes = virtual_stage_seconds(priced, rows)
     busy, way = busy_with_messages(priced, rows, passes)
     waits = (busy.forward + busy.backward - passes.forward - passes.backward)[0]
     both = float(priced.seconds.p2p[0] + priced.seconds.sending[0])
@@ -97,9 +98,11 @@ def test_the_first_and_the_last_rank_wait_for_half_as_many_messages(job):
 
 def test_ranks_that_do_not_wait_are_as_busy_as_before(make_job):
     job = make_job("small-dense", "2x4:a100-sxm-80gb", precision="fp16")
-    priced = price(job, machine_for(job), traits_of(job), LayoutTable.of([LAYOUT]), merged=False)
+    priced = price(
+        context_of(job, machine_for(job)).with_table(LayoutTable.of([LAYOUT])), merged=False
+    )
     rows = np.array([0])
-    passes = virtual_stage_seconds(job, priced, rows)
+    passes = virtual_stage_seconds(priced, rows)
     busy, way = busy_with_messages(priced, rows, passes)
     assert (busy.forward == passes.forward).all()
     assert (busy.backward == passes.backward).all()
@@ -111,7 +114,7 @@ def test_the_zero_bubble_fork_waits_under_the_schedules_it_has_from_megatron(mak
         update={"runtime": "megatron-zero-bubble"}
     )
     layouts = [LAYOUT.model_copy(update={"schedule": name}) for name in ("1f1b", "zb-1p")]
-    priced = price(job, machine_for(job), traits_of(job), LayoutTable.of(layouts))
+    priced = price(context_of(job, machine_for(job)).with_table(LayoutTable.of(layouts)))
     assert priced.seconds.sending[0] > 0
     assert priced.seconds.sending[1] == 0
     assert (priced.seconds.p2p > 0).all()
@@ -119,6 +122,8 @@ def test_the_zero_bubble_fork_waits_under_the_schedules_it_has_from_megatron(mak
 
 def test_the_drawn_timeline_of_waiting_ranks_is_that_of_the_estimate(job):
     found = drawn(job, LAYOUT)
-    terms = explicit(job, machine_for(job), traits_of(job), LayoutTable.of([LAYOUT]))[0].terms
+    terms = explicit(context_of(job, machine_for(job)).with_table(LayoutTable.of([LAYOUT])))[
+        0
+    ].terms
     assert terms.p2p > 0
     assert found.overhead == pytest.approx(terms.overhead)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.attention.core import attention_part
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.blocks.feed_forward.moe import moe_part
 from trainplan.costmodel.blocks.parts import shapes
@@ -19,7 +20,6 @@ from trainplan.costmodel.machine.compute import (
     product_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.cluster import parse_cluster
 
@@ -159,7 +159,7 @@ def parts(make_job, part, cluster="1x8:h100-sxm", layout=None, constants=(), **m
     changed = made.constants.model_copy(update=dict(constants))
     made = replace(made, constants=changed, **machine)
     table = LayoutTable.of([layout or Layout(dp=8, ep=8, micro_batch_size=1)])
-    return part(shapes(job, made, traits_of(job), table))
+    return part(shapes(context_of(job, made).with_table(table)))
 
 
 @pytest.mark.parametrize(("part", "kernels"), [(attention_part, 9), (moe_part, 8)])

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.calibration import calibrated, calibration_notes, with_scalars
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.scalars import INTER_NODE, Steps, fit_of, identified_by
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import ClusterSpec, Layout
 from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.calibration import Scalars
@@ -41,7 +41,7 @@ def seconds(job, layout, scalars=None):
     """Step time of a layout on a machine with scalars."""
     machine = machine_of(job.cluster, job.training.precision)
     machine = with_scalars(machine, scalars or Scalars())
-    return float(step_seconds(job, machine, traits_of(job), LayoutTable.of([layout]))[0])
+    return float(step_seconds(context_of(job, machine).with_table(LayoutTable.of([layout])))[0])
 
 
 def observed(job, layout, time, name="run"):
@@ -197,8 +197,8 @@ def test_the_terms_of_a_calibrated_estimate_sum_to_its_step(job):
     machine = machine_for(job, Measured(calibration=calibration))
     table = LayoutTable.of(list(LAYOUTS))
     for one, plain in zip(
-        explicit(job, machine, traits_of(job), table),
-        explicit(job, machine_for(job), traits_of(job), table),
+        explicit(context_of(job, machine).with_table(table)),
+        explicit(context_of(job, machine_for(job)).with_table(table)),
         strict=True,
     ):
         terms = {name: getattr(one.terms, name) for name in type(one.terms).__dataclass_fields__}

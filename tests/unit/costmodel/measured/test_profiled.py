@@ -8,12 +8,12 @@ import pytest
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.residuals import NUGGET
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import (
@@ -115,7 +115,7 @@ def dense(job, profile_, layout=None):
     """Seconds of forward and backward of a dense layer, without traffic."""
     machine = machine_for(job, Measured(profile=profile_))
     table = LayoutTable.of([layout or Layout(micro_batch_size=1)])
-    block = blocks(job, machine, traits_of(job), table).dense
+    block = blocks(context_of(job, machine).with_table(table)).dense
     return [
         float((one.total - one.tp_comm - one.cp_comm)[0]) for one in (block.forward, block.backward)
     ]
@@ -143,7 +143,7 @@ def test_an_empty_profile_prices_exactly_like_the_catalog(make_job, legal_table,
     table = legal_table(job, 60, 5)
     plain, empty = (machine_for(job, Measured(profile=one)) for one in (None, profile()))
     assert empty.provenance == plain.provenance
-    before, after = (step_seconds(job, m, traits_of(job), table) for m in (plain, empty))
+    before, after = (step_seconds(context_of(job, m).with_table(table)) for m in (plain, empty))
     assert (before == after).all()
     assert estimate(job, LAYOUT, Measured(profile=profile())) == estimate(job, LAYOUT)
 
@@ -258,7 +258,7 @@ def test_layers_measured_with_their_traffic_set_its_level_too(make_job):
 
     def layer_seconds(measured):
         machine = machine_for(job, Measured(profile=measured))
-        one = blocks(job, machine, traits_of(job), table).dense.forward
+        one = blocks(context_of(job, machine).with_table(table)).dense.forward
         return float(one.total[0]), float(one.tp_comm[0])
 
     total, traffic = layer_seconds(None)
@@ -396,7 +396,9 @@ def test_rows_for_one_expert_are_copied_and_rows_for_several_also_sorted(make_jo
     table = LayoutTable.of([Layout(dp=16, ep=ep, micro_batch_size=1)])
     machine = machine_for(job)
     slow, fast = (
-        blocks(job, replace(machine, permute_bytes_per_second=speed), traits_of(job), table).moe
+        blocks(
+            context_of(job, replace(machine, permute_bytes_per_second=speed)).with_table(table)
+        ).moe
         for speed in (1e9, 2e9)
     )
     routed, tokens = 2048 * 4 * 1024 * 2, 2048 * 1024 * 2

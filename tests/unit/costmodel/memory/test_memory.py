@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 
@@ -15,7 +15,7 @@ from trainplan.costmodel.step import price
 def memory_of(job, layout):
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of([layout])
-    return price(job, machine, traits_of(job), table, merged=False).memory
+    return price(context_of(job, machine).with_table(table), merged=False).memory
 
 
 @pytest.fixture(scope="module")

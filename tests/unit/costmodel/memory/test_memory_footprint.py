@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.base import GIB
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.params import embedding_params, head_params, num_parameters
@@ -21,7 +22,7 @@ WORKSPACES = 64 * 2**20
 def memory_of(job, layout, traits=None):
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of([layout])
-    return price(job, machine, traits or traits_of(job), table, merged=False).memory
+    return price(Candidates(job, machine, traits or traits_of(job), table), merged=False).memory
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +198,7 @@ def test_tensor_parallelism_cuts_as_many_kept_numbers_as_the_program_that_ran_co
         assert isinstance(case, Case), case
         job, table = case.job, LayoutTable.of([case.layout])
         machine = machine_of(job.cluster, job.training.precision)
-        return price(job, machine, traits_of(job), table).blocks.dense.saved_bytes[0]
+        return price(context_of(job, machine).with_table(table)).blocks.dense.saved_bytes[0]
 
     assert kept(1) - kept(2) == 4 * cut
 

@@ -7,10 +7,11 @@ import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
@@ -33,7 +34,7 @@ def _job(make_job):
 
 def priced(job, layout, **machine):
     own = replace(machine_of(job.cluster, job.training.precision), **machine)
-    return price(job, own, traits_of(job), LayoutTable.of([layout]))
+    return price(context_of(job, own).with_table(LayoutTable.of([layout])))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_a_pass_takes_as_long_as_its_copy_where_the_link_is_slow(job):
 def test_what_a_pass_waits_for_copies_is_told_as_offload(job):
     machine = replace(machine_of(job.cluster, "bf16"), host_bytes_per_second=1e8)
     layouts = Layout(), Layout(offload_modules=ATTENTION)
-    plain, copied = explicit(job, machine, traits_of(job), LayoutTable.of(layouts))
+    plain, copied = explicit(context_of(job, machine).with_table(LayoutTable.of(layouts)))
     assert plain.terms.offload == 0
     more = copied.step_time_s - plain.step_time_s
     rest = copied.terms.overhead - plain.terms.overhead

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.compute import optimizer_bytes_per_second
 from trainplan.costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step.estimate import sent_bytes, with_overhead
@@ -75,7 +75,7 @@ def test_a_step_scatters_gradients_and_gathers_weights_over_their_groups(
     job = make_job("small-moe", "16x8:h100-sxm")
     job = job.model_copy(update={"options": RuntimeOptions(**options)})
     table, params = LayoutTable.of([CUT]), held(1e9, 2e9)
-    found = step_traffic(MACHINE, traits_of(job), table, params)
+    found = step_traffic(context_of(job, MACHINE).with_table(table), params)
     links = (
         (1e9, group(MACHINE, np.array([32]), np.array([4]))),
         (2e9, group(MACHINE, np.array([8]), np.array([16]))),
@@ -94,7 +94,7 @@ def test_a_step_scatters_gradients_and_gathers_weights_over_their_groups(
 def test_without_sharding_a_step_sums_gradients_and_gathers_nothing(make_job):
     job = make_job("small-dense", "16x8:h100-sxm")
     table = LayoutTable.of([CUT.model_copy(update={"zero_stage": 0, "ep": 1, "etp": 1})])
-    found = step_traffic(MACHINE, traits_of(job), table, held(1e9))
+    found = step_traffic(context_of(job, MACHINE).with_table(table), held(1e9))
     links = group(MACHINE, np.array([32]), np.array([4]))
     summed = collective_seconds(MACHINE, "all_reduce", np.array([4e9]), links)
     assert found.reduce[0] == pytest.approx(summed)
@@ -150,7 +150,7 @@ def test_a_message_is_the_hidden_state_of_a_micro_batch(make_job, layout, parts)
     """2048 tokens of 1024 in 2 bytes a sequence; cut by context ranks, and by tensor ranks where
     the sequence is. Source: arXiv:2104.04473, section 4.1."""
     job = make_job("small-dense", "16x8:h100-sxm")
-    found = sent_bytes(job, MACHINE, traits_of(job), table_of(**layout))
+    found = sent_bytes(context_of(job, MACHINE).with_table(table_of(**layout)))
     assert found == pytest.approx(2 * 2048 * 1024 / parts)
 
 

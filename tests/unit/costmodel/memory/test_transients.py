@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.attention.core import core_bytes, saved_bytes
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.layouts import LayoutTable
@@ -31,6 +32,10 @@ def given(make_job, model="small-dense", layout=None, **training):
     return job, traits_of(job), LayoutTable.of([layout or Layout(dp=8, micro_batch_size=1)])
 
 
+def candidates_of(job, traits, table):
+    return Candidates(job, machine_of(job.cluster, job.training.precision), traits, table)
+
+
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 @pytest.mark.parametrize("ends", [0.0, 30e6])
 def test_zero_2_holds_whole_gradients_of_a_layer_and_zero_3_two_gathered_layers_too(
@@ -45,10 +50,9 @@ def test_zero_2_holds_whole_gradients_of_a_layer_and_zero_3_two_gathered_layers_
     params = block_params(job, table)
     layer = params.dense_layer[0]
     held = RankParams(np.full((1, 1), 6 * layer + ends), np.zeros((1, 1)), has_experts=False)
+    traits = replace(traits, gradients=replace(traits.gradients, accumulated_bytes=4))
     found = sharded_unit_bytes(
-        job,
-        replace(traits, gradients=replace(traits.gradients, accumulated_bytes=4)),
-        table,
+        candidates_of(job, traits, table),
         params,
         held=held,
         ends=ends * np.ones(1),
@@ -63,7 +67,9 @@ def test_a_rank_of_one_layer_gathers_no_second_one(make_job):
     params = block_params(job, table)
     held = RankParams(params.dense_layer[None], np.zeros((1, 1)), has_experts=False)
     traits = replace(traits, gradients=replace(traits.gradients, accumulated_bytes=4))
-    found = sharded_unit_bytes(job, traits, table, params, held=held, ends=np.zeros(1))
+    found = sharded_unit_bytes(
+        candidates_of(job, traits, table), params, held=held, ends=np.zeros(1)
+    )
     assert found[0, 0] == pytest.approx((4 + 2) * params.dense_layer[0])
 
 
@@ -82,7 +88,7 @@ def test_the_loss_holds_a_row_of_logits_for_every_token(make_job, tp):
     job, traits, table = given(make_job, layout=Layout(tp=tp, dp=8 // tp))
     traits = replace(traits, kernels=replace(traits.kernels, head_bytes_per_logit=6))
     more = replace(traits, kernels=replace(traits.kernels, head_bytes_per_logit=7))
-    found, other = (head_bytes(job, one, table, TOKENS) for one in (traits, more))
+    found, other = (head_bytes(candidates_of(job, one, table), TOKENS) for one in (traits, more))
     assert other - found == 2048 * 32_000 / tp
     assert found >= 2048 * (6 * 32_000 / tp + 2 * 1024)
 
@@ -109,7 +115,7 @@ def test_the_largest_gradient_of_a_layer_is_that_of_its_first_product(
     job, traits, table = given(make_job, model, layout)
     narrow = job.model.model_copy(update={"intermediate_size": 1024})
     job = job.model_copy(update={"model": narrow})
-    found = layer_backward_bytes(job, traits, table, TOKENS)
+    found = layer_backward_bytes(candidates_of(job, traits, table), TOKENS)
     assert found == pytest.approx(2 * 2048 * columns)
 
 
@@ -126,9 +132,10 @@ def test_a_group_of_recomputed_layers_lives_again_with_the_larger_kind(make_job,
             dp=8, recompute="full", recompute_method="uniform", recompute_num_layers=number
         )
         table = LayoutTable.of([layout])
-        blocks = row_blocks(job, machine_of(job.cluster, "bf16"), traits, table)
+        candidates = candidates_of(job, traits, table)
+        blocks = row_blocks(candidates)
         ranks = ranks_of(job, table)
-        found.append(backward_bytes(job, traits, table, blocks, ranks=ranks, tokens=TOKENS)[0])
+        found.append(backward_bytes(candidates, blocks, ranks=ranks, tokens=TOKENS)[0])
         kept = [blocks.dense.saved_bytes[0], blocks.moe.saved_bytes[0]]
     assert found[1] - found[0] == pytest.approx(max(kept))
     assert kept[0] != kept[1]
@@ -148,7 +155,7 @@ def test_attention_keeps_four_hidden_states_or_three_where_inputs_are_kept_cast(
     """
     job, traits, table = given(make_job, precision=precision)
     traits = replace(traits, footprint=replace(traits.footprint, low_precision=low_precision))
-    some = shapes(job, machine_of(job.cluster, precision), traits, table)
+    some = shapes(candidates_of(job, traits, table))
     assert core_bytes(some) == 2048 * 16 * 4
     heads = 2 * (2 * 16 + 2 * 4) * 64 + 4 * 16
     assert saved_bytes(some) == pytest.approx(2048 * (rows * 2 * 1024 + heads))
@@ -162,7 +169,8 @@ def test_what_was_recomputed_lives_again_while_its_layer_runs_backward(make_job)
         job, traits, table = given(
             make_job, layout=Layout(dp=8, recompute=kind, recompute_modules=modules)
         )
-        blocks = row_blocks(job, machine_of(job.cluster, "bf16"), traits, table)
+        candidates = candidates_of(job, traits, table)
+        blocks = row_blocks(candidates)
         ranks = ranks_of(job, table)
-        found.append(backward_bytes(job, traits, table, blocks, ranks=ranks, tokens=TOKENS)[0])
+        found.append(backward_bytes(candidates, blocks, ranks=ranks, tokens=TOKENS)[0])
     assert found[1] - found[0] == pytest.approx(2 * 2048 * 3 * 4096)

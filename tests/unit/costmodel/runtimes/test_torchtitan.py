@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.compute import elementwise_seconds
@@ -41,12 +42,14 @@ def changed(job, group, **fields):
 def memory_of(job, traits=None, **layout):
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of([Layout(**layout)])
-    return price(job, machine, traits or traits_of(job), table, merged=False).memory
+    return price(Candidates(job, machine, traits or traits_of(job), table), merged=False).memory
 
 
 def estimate(job, traits=None, **layout):
     machine = machine_of(job.cluster, job.training.precision)
-    (found,) = explicit(job, machine, traits or traits_of(job), LayoutTable.of([Layout(**layout)]))
+    (found,) = explicit(
+        Candidates(job, machine, traits or traits_of(job), LayoutTable.of([Layout(**layout)]))
+    )
     return found
 
 
@@ -145,7 +148,7 @@ def test_gradients_under_a_pipeline_take_time_to_add(job_of):
     weights = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
     tables = [LayoutTable.of([Layout(pp=pp, dp=16 // pp, zero_stage=3)]) for pp in (1, 2)]
     alone, added = (
-        price(job, machine, traits_of(job), table).blocks.dense.backward.elementwise[0]
+        price(context_of(job, machine).with_table(table)).blocks.dense.backward.elementwise[0]
         for table in tables
     )
     assert added - alone == pytest.approx(elementwise_seconds(machine, 10.0 * weights))
@@ -162,7 +165,7 @@ def test_what_is_scattered_is_copied_and_what_is_gathered_if_sequences_are_sever
     layout = {"dp": 2, "tp": 8, "zero_stage": 3, "sequence_parallel": True}
     table = LayoutTable.of([Layout(**layout, micro_batch_size=micro_batch_size)])
     with_copies, without = (
-        price(job, machine, traits, table).blocks.dense.forward.tp_comm[0]
+        price(Candidates(job, machine, traits, table)).blocks.dense.forward.tp_comm[0]
         for traits in (traits_of(job), plain)
     )
     rows = 2 * 2 * 4096 * 4096 * copied
@@ -200,10 +203,9 @@ def test_a_slower_link_never_helps_a_gathered_context(job_of, cp):
     table = LayoutTable.of([Layout(dp=16 // cp, cp=cp, zero_stage=3)])
     times = [
         explicit(
-            job,
-            replace(machine, nic_bytes_per_second=machine.nic_bytes_per_second * share),
-            traits_of(job),
-            table,
+            context_of(
+                job, replace(machine, nic_bytes_per_second=machine.nic_bytes_per_second * share)
+            ).with_table(table),
         )[0].terms.cp_comm
         for share in (1.0, 0.5, 0.1)
     ]
@@ -226,11 +228,12 @@ def test_gradients_summed_whole_under_a_pipeline_hide_behind_no_pass(job_of):
     job = job_of("4x8:h100-sxm", global_batch_size=256)
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of([Layout(pp=4, dp=8, zero_stage=1)])
-    priced = price(job, machine, traits_of(job), table, merged=False)
+    priced = price(context_of(job, machine).with_table(table), merged=False)
     held = rank_params(priced.ranks, priced.params)
-    wire = step_traffic(machine, traits_of(job), table, held)
+    wire = step_traffic(context_of(job, machine).with_table(table), held)
     beside = price(
-        job, machine, changed(job, "sharding", whole_under_pipeline=False), table, merged=False
+        Candidates(job, machine, changed(job, "sharding", whole_under_pipeline=False), table),
+        merged=False,
     )
     assert (priced.traffic > wire.reduce).all()
     assert (beside.traffic < 0.2 * wire.reduce).all()
@@ -282,8 +285,8 @@ def test_attention_is_the_fullest_moment_of_a_layer_over_many_context_ranks(job_
     tokens, more = 2 * 4096 / 16, (22 + 2 * 16) * 4096 - 3 * 14336 - 2 * 14336
     job, table = job_of(), LayoutTable.of([Layout(cp=16, micro_batch_size=2, zero_stage=3)])
     one = LayoutTable.of([Layout(dp=16, micro_batch_size=2, zero_stage=3)])
+    here = context_of(job, machine_of(job.cluster, job.training.precision))
     many, few = (
-        layer_backward_bytes(job, traits_of(job), made, np.array([tokens]))[0]
-        for made in (table, one)
+        layer_backward_bytes(here.with_table(made), np.array([tokens]))[0] for made in (table, one)
     )
     assert many - few == 2 * tokens * more

@@ -12,6 +12,7 @@ from tests.e2e.command import LLAMA, plan
 from tests.makespans import makespan_seconds
 from trainplan.cli.render.plan import others_part
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.ranks import ranks_of
@@ -224,7 +225,7 @@ def test_another_schedule_is_priced_as_the_runtime_would_run_it(make_job):
     for other in other_schedules(job, machine, layout, 0.0):
         if other.fits:
             table = LayoutTable.of([under(job, layout, other.schedule)])
-            whole = explicit(job, machine, runtime("megatron-lm"), table)[0]
+            whole = explicit(Candidates(job, machine, runtime("megatron-lm"), table))[0]
             assert other.step_time_s == pytest.approx(whole.step_time_s, rel=1e-12)
             assert other.peak_reserved_bytes == whole.memory.peak_reserved_bytes
 

@@ -7,6 +7,7 @@ import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import evenly
 from trainplan.costmodel.machine import machine_of
@@ -103,8 +104,8 @@ def test_a_node_shares_its_adapter_among_the_gpus_that_send(on):
     machine, traits = machine_for(job), traits_of(job)
     rows = LayoutTable.of([layout(), layout(dp=2, pp=8, layers=(1,) * 6 + (0, 0), groups=(0,) * 8)])
     half = LayoutTable.of([layout(tp=1, dp=4, pp=8, layers=(0,) * 8, groups=(0,) * 8)])
-    _, wire = group_link_seconds(job, machine, traits, rows, (0, 1))
-    _, less = group_link_seconds(job, machine, traits, half, (0, 1))
+    _, wire = group_link_seconds(Candidates(job, machine, traits, rows), (0, 1))
+    _, less = group_link_seconds(Candidates(job, machine, traits, half), (0, 1))
     assert wire[1] == pytest.approx(wire[0] / 2)
     assert less[0] == pytest.approx(wire[0])
 
@@ -122,7 +123,7 @@ def test_a_table_of_both_kinds_prices_like_its_rows(on):
     job = on(UNLIKE, ETHERNET)
     rows = [layout(), layout(groups=(0, 0, 0, 0)), layout(groups=(1, 1, 0, 0))]
     machine, traits = machine_for(job), traits_of(job)
-    found = step_seconds(job, machine, traits, LayoutTable.of(rows))
+    found = step_seconds(Candidates(job, machine, traits, LayoutTable.of(rows)))
     assert found.tolist() == [estimate(job, row).step_time_s for row in rows]
 
 

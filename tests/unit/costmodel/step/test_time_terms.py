@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.feed_forward.moe import distinct_destinations
 from trainplan.costmodel.blocks.parts import pass_seconds
 from trainplan.costmodel.blocks.power import clock_factor
@@ -12,7 +13,6 @@ from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import NicSpec, NodeGroup, parse_cluster
 from trainplan.costmodel.spec.model import MlaSpec
@@ -34,7 +34,7 @@ def job_of(model, cluster, runtime="megatron-lm", precision="bf16", **options):
 
 def estimate(job, **layout):
     machine = machine_of(job.cluster, job.training.precision)
-    (found,) = explicit(job, machine, traits_of(job), LayoutTable.of([Layout(**layout)]))
+    (found,) = explicit(context_of(job, machine).with_table(LayoutTable.of([Layout(**layout)])))
     return found
 
 
@@ -209,7 +209,7 @@ def test_a_core_that_runs_again_exchanges_its_sequence_again():
 def core_forward(job):
     machine = machine_of(job.cluster, "bf16")
     table = LayoutTable.of([Layout(cp=8)])
-    found = price(job, machine, traits_of(job), table)
+    found = price(context_of(job, machine).with_table(table))
     return 32 * float(found.blocks.dense.forward.attention[0])
 
 

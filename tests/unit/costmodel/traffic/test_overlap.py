@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
@@ -29,8 +30,9 @@ def priced_of(job, traits=None, **layout):
     traits = traits or traits_of(job)
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of([Layout(zero_stage=1, **layout)])
-    priced = price(job, machine, traits, table, merged=False)
-    return priced, step_traffic(machine, traits, table, rank_params(priced.ranks, priced.params))
+    candidates = Candidates(job, machine, traits, table)
+    priced = price(candidates, merged=False)
+    return priced, step_traffic(candidates, rank_params(priced.ranks, priced.params))
 
 
 @pytest.mark.parametrize("vpp", [2, 4])
@@ -46,7 +48,7 @@ def test_virtual_stages_hide_what_fits_between_two_of_them(job_of, pp, vpp):
     chunk, job = 0.5, job_of()
     layout = Layout(pp=pp, vpp=vpp, dp=64 // pp, zero_stage=1, schedule="interleaved")
     machine = machine_of(job.cluster, "bf16")
-    hiding = reduction_overlap(machine, traits_of(job), LayoutTable.of([layout]))
+    hiding = reduction_overlap(context_of(job, machine).with_table(LayoutTable.of([layout])))
     between = pp * chunk
     end = 0.0
     for stage in range(vpp):

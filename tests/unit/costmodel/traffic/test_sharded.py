@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import collective_rate
 from trainplan.costmodel.layouts import LayoutTable
@@ -42,7 +43,8 @@ def layer_traffic(job, params, matrices=1, traits=None, *, root=False, **layout)
     """Traffic of one layer of so many parameters."""
     table = LayoutTable.of([Layout(dp=RANKS, **layout)])
     unit = Unit(RankParams(np.array([float(params)]), np.zeros(1)), matrices, root)
-    return sharded_traffic(machine_for(job), traits or traits_of(job), table, [unit])[0]
+    candidates = Candidates(job, machine_for(job), traits or traits_of(job), table)
+    return sharded_traffic(candidates, [unit])[0]
 
 
 def seconds_of(job, operation, tensor_bytes, ranks=RANKS, stride=1):
@@ -52,9 +54,10 @@ def seconds_of(job, operation, tensor_bytes, ranks=RANKS, stride=1):
 
 def step_of(job, **layout):
     table = LayoutTable.of([Layout(dp=RANKS, **layout)])
-    priced = price(job, machine_for(job), traits_of(job), table, merged=False)
+    candidates = context_of(job, machine_for(job)).with_table(table)
+    priced = price(candidates, merged=False)
     held = rank_params(priced.ranks, priced.params)
-    return step_traffic(machine_for(job), traits_of(job), table, held)
+    return step_traffic(candidates, held)
 
 
 @pytest.mark.parametrize("runtime", ["nanotron", "megatron-deepspeed"])
@@ -157,7 +160,7 @@ def test_what_is_gathered_again_is_paid_where_layers_are_recomputed(job_of):
     plain = Layout(dp=RANKS, zero_stage=3)
     full = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     table = LayoutTable.of([plain, plain.model_copy(update=full)])
-    kept, freed = (price(job, machine_for(job), one, table) for one in (never, always))
+    kept, freed = (price(Candidates(job, machine_for(job), one, table)) for one in (never, always))
     assert freed.step_seconds[0] == kept.step_seconds[0]
     assert freed.step_seconds[1] > kept.step_seconds[1]
 
@@ -166,7 +169,7 @@ def test_what_is_gathered_again_is_paid_where_layers_are_recomputed(job_of):
 def test_ranks_of_nanotron_wait_for_their_messages(job_of, schedule):
     job = job_of("nanotron")
     table = LayoutTable.of([Layout(pp=2, dp=RANKS // 2, schedule=schedule)])
-    priced = price(job, machine_for(job), traits_of(job), table)
+    priced = price(context_of(job, machine_for(job)).with_table(table))
     assert priced.seconds.sending == priced.seconds.p2p > 0
 
 
@@ -193,7 +196,7 @@ def test_embedding_and_head_are_at_the_root_where_only_layers_are_units(job_of, 
     job = job_of(runtime)
     table = LayoutTable.of([Layout(dp=RANKS, zero_stage=3)])
     params = job.model.vocab_size * job.model.hidden_size
-    priced = price(job, machine_for(job), traits_of(job), table)
+    priced = price(context_of(job, machine_for(job)).with_table(table))
     wire = layer_traffic(job, params, root=True, zero_stage=3)
     alone = wire.forward_alone + wire.backward_alone
     assert (priced.seconds.embedding.traffic == pytest.approx(alone, rel=1e-6)) == apart

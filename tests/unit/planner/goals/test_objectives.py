@@ -9,6 +9,7 @@ import pytest
 from tests.budgets import Steps
 from trainplan.cli.render.parts.objective import amount
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -100,8 +101,8 @@ def test_the_energy_of_one_gpu_is_that_of_its_terms(make_job, recompute):
     )
     machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
     table = LayoutTable.of([layout])
-    terms = explicit(job, machine, traits, table)[0].terms
-    seconds = step_seconds(job, machine, traits, table)
+    terms = explicit(Candidates(job, machine, traits, table))[0].terms
+    seconds = step_seconds(Candidates(job, machine, traits, table))
     joules = StepEnergy(energy_of(job, machine, traits)).value(table, seconds)[0]
     busy = (PRODUCTS_SHARE - WAITING_SHARE) * (terms.gemm + terms.attention)
     busy += (MEMORY_SHARE - WAITING_SHARE) * terms.elementwise
@@ -120,7 +121,7 @@ def test_a_slower_machine_needs_more_energy_for_the_same_step(make_job):
     joules = []
     for speed in (1.0, 0.5):
         one = replace(machine, speed=speed)
-        seconds = step_seconds(job, one, traits, table)
+        seconds = step_seconds(Candidates(job, one, traits, table))
         joules.append(StepEnergy(energy_of(job, one, traits)).value(table, seconds)[0])
     assert joules[1] == pytest.approx(2 * joules[0])
 

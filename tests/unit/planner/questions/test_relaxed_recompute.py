@@ -11,6 +11,7 @@ from trainplan.cli.render.explain import explain_document, explain_page
 from trainplan.cli.render.parts.text import seconds_like
 from trainplan.cli.terminal.output import show
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
@@ -67,7 +68,9 @@ def every_choice(job, margin):
         some = table.replaced(offload_optimizer=np.full(len(table), fraction))
         for rule in rules:
             some = some.take(~rule.broken(job, some))
-        for row in stage_problems(job, machine, traits, some, machine.memory_bytes * (1 - margin)):
+        for row in stage_problems(
+            Candidates(job, machine, traits, some), machine.memory_bytes * (1 - margin)
+        ):
             layers = EvenLayouts(job, machine, traits, np.inf).even(*row.shape[:2])
             numbers = product(*(range(held + 1) for held in layers.tolist()))
             choices = [stages_with(layers, np.array(again)) for again in numbers]

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import explicit
 from trainplan.planner.questions.simulate import simulate
@@ -21,7 +22,7 @@ def test_a_simulated_plan_takes_the_time_of_its_estimate(make_job, schedule, mic
     vpp = SHAPES.get(schedule, 2 if schedule == "dualpipe-v" else 1)
     layout = Layout(tp=2, pp=4, vpp=vpp, dp=1, zero_stage=1, schedule=schedule)
     machine = machine_of(job.cluster, job.training.precision)
-    (estimate,) = explicit(job, machine, traits_of(job), LayoutTable.of([layout]))
-    terms, found = estimate.terms, simulate(job, layout)
+    (estimate,) = explicit(context_of(job, machine).with_table(LayoutTable.of([layout])))
+    terms, found = estimate.terms, simulate(layout)
     explained = found.scored.makespan + found.dp_comm + found.optimizer + terms.overhead
     np.testing.assert_allclose(explained, estimate.step_time_s, rtol=1e-6)

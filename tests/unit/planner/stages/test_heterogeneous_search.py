@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, StageSpec
 from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.step.simulate import step_seconds
@@ -61,7 +61,7 @@ def test_no_split_of_two_ranks_is_faster_than_the_bound(job, found):
         for stages in every_split(job)
     ]
     table = LayoutTable.of(layouts)
-    seconds = step_seconds(job, machine_for(job), traits_of(job), table)
+    seconds = step_seconds(context_of(job, machine_for(job)).with_table(table))
     assert found.lower_bound_s <= seconds.min() * (1 + 1e-9)
 
 
