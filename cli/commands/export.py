@@ -17,8 +17,8 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 from trainplan.planner.launchers import LAUNCHERS, hostfile
-from trainplan.planner.plan.candidates import with_candidate
 from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.plan.written import with_candidate
 from trainplan.planner.questions.placement import node_order
 from trainplan.planner.questions.search import NO_FILES, check
 

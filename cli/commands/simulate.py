@@ -12,8 +12,8 @@ from trainplan.cli.options.written_plans import remark_change
 from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.cli.terminal.text import WIDTH
-from trainplan.planner.plan.candidates import with_candidate, written_step_time
 from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.plan.written import with_candidate, written_step_time
 from trainplan.planner.questions.simulate import simulate
 
 

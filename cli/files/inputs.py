@@ -13,7 +13,7 @@ from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.model.families.refusals import NOT_MODELLED
+from trainplan.costmodel.model.families.reader import NOT_MODELLED
 from trainplan.costmodel.spec import ClusterSpec, ModelSpec
 from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, parse_cluster
 

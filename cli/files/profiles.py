@@ -14,13 +14,12 @@ from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration import agreed
 from trainplan.costmodel.measured.profile import measured_links
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Sourced, Spec
 from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
 from trainplan.costmodel.spec.evidence.calibration import SCHEMA as CALIBRATION_SCHEMA
 from trainplan.costmodel.spec.evidence.calibration import Calibration
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import SCHEMA, Profile
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.profiler.fit.merge import merged
 
 ABOVE_ZERO = ("flop_factor", "bus_gb_per_s", "max_efficiency", "value")

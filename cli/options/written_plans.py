@@ -7,8 +7,7 @@ from pathlib import Path
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.terminal.output import remark
-from trainplan.planner.plan.candidates import made_otherwise
-from trainplan.planner.plan.written import Written, written
+from trainplan.planner.plan.written import Written, made_otherwise, written
 
 
 def load_written(path: Path) -> Written:

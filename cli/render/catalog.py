@@ -14,8 +14,8 @@ from trainplan.costmodel.catalog import fitted, gpu, gpu_names, stand_in
 from trainplan.costmodel.catalog.models import preset_config
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.planner.plan.plan import model_json
 
 Entry = Mapping[str, object]

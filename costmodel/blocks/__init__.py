@@ -36,7 +36,6 @@ from trainplan.costmodel.blocks.measured_layers import (
     scaled,
     scaled_module,
 )
-from trainplan.costmodel.blocks.norms import norm_module
 from trainplan.costmodel.blocks.parts import (
     Module,
     Part,
@@ -44,8 +43,9 @@ from trainplan.costmodel.blocks.parts import (
     Shapes,
     pass_seconds,
     shapes,
+    under_power_limit,
 )
-from trainplan.costmodel.blocks.power import under_power_limit
+from trainplan.costmodel.blocks.saved import norm_module
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")

@@ -1,10 +1,15 @@
-"""What norms and activation functions keep for the backward pass, by runtime."""
+"""What norms and activation functions keep for the backward pass, by runtime.
+
+Norms of a layer as a module that recomputation may choose.
+"""
 
 from __future__ import annotations
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.blocks.parts import Module, Shapes
+from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.model.params import norms_per_layer
-from trainplan.costmodel.runtimes.traits.autograd import Autograd
+from trainplan.costmodel.runtimes.traits.footprint import Autograd
 from trainplan.costmodel.spec import ModelSpec
 
 
@@ -61,3 +66,17 @@ def activation_tensors(model: ModelSpec, autograd: Autograd) -> int:
     if not autograd.activation_output:
         return 2 + branches
     return (1 if model.activation == "relu" else 2) + 2 * branches
+
+
+def norm_module(shapes: Shapes, separate_norms: int) -> Module:
+    """Norms of one layer that can be recomputed: those not fused into the product behind them.
+
+    Their output is kept in the precision of that product.
+    Source: Megatron Core gpt_layer_specs.py (MLA's and an expert layer's norms).
+    """
+    machine, hidden = shapes.machine, shapes.job.model.hidden_size
+    element = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
+    normed = separate_norms * shapes.tokens * hidden / shapes.residual_shards
+    moved = elementwise_seconds(machine, 2 * shapes.storage * normed)
+    launch = separate_norms * machine.constants.launch_seconds
+    return Module("layernorm", moved + launch, element * normed)

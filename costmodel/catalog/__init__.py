@@ -15,12 +15,10 @@ from pydantic import TypeAdapter
 
 from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.base.errors import CatalogError
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Sourced, Spec
 from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.evidence.constants import Constants
-from trainplan.costmodel.spec.evidence.intervals import Intervals
+from trainplan.costmodel.spec.evidence.constants import Constants, Intervals
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
-from trainplan.costmodel.spec.sourced import Sourced
 
 
 class FittedConstant(Sourced):

@@ -12,6 +12,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.residuals import Residuals
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.gpu import (
@@ -21,7 +22,6 @@ from trainplan.costmodel.spec.gpu import (
     GemmFit,
     GpuSpec,
 )
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION
 
 SourceKind = Literal["measured", "fitted", "datasheet", "assumed"]

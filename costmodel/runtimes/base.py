@@ -18,8 +18,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
-from trainplan.costmodel.runtimes.traits.autograd import FUSED_KERNELS, Autograd
-from trainplan.costmodel.runtimes.traits.footprint import PLAIN, Footprint
+from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 
 

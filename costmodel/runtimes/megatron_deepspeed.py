@@ -30,10 +30,9 @@ from trainplan.costmodel.runtimes.traits import (
     Recipe,
     Sharding,
 )
-from trainplan.costmodel.runtimes.traits.autograd import Autograd
-from trainplan.costmodel.runtimes.traits.fetches import Fetches
-from trainplan.costmodel.runtimes.traits.footprint import Footprint
+from trainplan.costmodel.runtimes.traits.footprint import Autograd, Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.runtimes.traits.sharding import Fetches
 from trainplan.costmodel.spec import Job
 
 

@@ -15,8 +15,7 @@ from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.megatron.core import interleaved_needs_whole_groups
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.traits import Gradients, Recipe, Sharding
-from trainplan.costmodel.runtimes.traits.autograd import FUSED_KERNELS
-from trainplan.costmodel.runtimes.traits.footprint import PLAIN
+from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import Schedule
 

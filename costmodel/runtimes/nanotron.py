@@ -17,8 +17,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
-from trainplan.costmodel.runtimes.traits.autograd import Autograd
-from trainplan.costmodel.runtimes.traits.footprint import Footprint
+from trainplan.costmodel.runtimes.traits.footprint import Autograd, Footprint
 
 NANOTRON = RuntimeTraits(
     name="nanotron",

@@ -26,7 +26,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Sharding,
 )
-from trainplan.costmodel.runtimes.traits.autograd import Autograd
+from trainplan.costmodel.runtimes.traits.footprint import Autograd
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 from trainplan.costmodel.spec import Job, ModelSpec
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import BoolColumn, IntColumn
-from trainplan.costmodel.schedules.offload import AHEAD
+from trainplan.costmodel.schedules.memory import AHEAD
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program
 
 NOTHING = -1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, PositiveInt
 
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.sourced import Sourced
+from trainplan.costmodel.spec.base import Sourced, Spec
 
 
 class GpuSpec(Spec):

@@ -11,8 +11,8 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import Interval, step_time_interval
-from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
-from trainplan.costmodel.model.flops import model_flop_per_step
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.model.params import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.heterogeneous import (

@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from trainplan.costmodel.machine.uncertainty import LEVEL, Regime, kind_of_run, run_key
-from trainplan.costmodel.spec.evidence.intervals import Intervals, IntervalWidth
+from trainplan.costmodel.spec.evidence.constants import Intervals, IntervalWidth
 from trainplan.costmodel.validate.one_step import errors_after_one_step
 from trainplan.costmodel.validate.ranking import job_of
 from trainplan.costmodel.validate.steps import TimedRow

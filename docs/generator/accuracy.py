@@ -19,7 +19,7 @@ from accuracy_page import page
 
 from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec.evidence.intervals import Intervals, IntervalWidth
+from trainplan.costmodel.spec.evidence.constants import Intervals, IntervalWidth
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.intervals import intervals
 

@@ -10,9 +10,9 @@ from page_parts import Lines, documented, table
 from trainplan.costmodel import catalog
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.planner.exporters import EXPORTERS
 
 NOT_SHOWN = ("name", "version", "rules", "refuses", "footprint", "autograd")

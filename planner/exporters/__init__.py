@@ -10,12 +10,12 @@ from trainplan.planner.exporters.config import (
     ConfigFile,
     EntryPoint,
     EnvironmentVariable,
+    Exporter,
     LaunchConfig,
     ModuleEntry,
     RequiredVariable,
     UserVariable,
 )
-from trainplan.planner.exporters.exporter import Exporter
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
 
 __all__ = [

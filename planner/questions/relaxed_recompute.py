@@ -27,9 +27,8 @@ from trainplan.planner.goals.uneven import splits_freely
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
-from trainplan.planner.space.policies import with_offload
-from trainplan.planner.space.uneven import allows_any_split
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.space.policies import allows_any_split, with_offload
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, fits

@@ -31,7 +31,7 @@ from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed, broken_rules
-from trainplan.planner.space.outside_grid import values_outside_grid
+from trainplan.planner.space.grid import values_outside_grid
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import Unlimited
 

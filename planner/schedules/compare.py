@@ -10,8 +10,7 @@ import numpy as np
 
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.memory import peak_activation_bytes
-from trainplan.costmodel.schedules.offload import with_copies
+from trainplan.costmodel.schedules.memory import peak_activation_bytes, with_copies
 from trainplan.costmodel.schedules.program import Op, Placement, Program
 from trainplan.costmodel.schedules.programs.two_bp import split_backward
 from trainplan.costmodel.schedules.timeline.clock import run

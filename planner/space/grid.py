@@ -11,14 +11,14 @@ layouts below it. The search expands nodes and skeletons only where they can sti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.axes import AXES, Held, Tried, grid
+from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Apart, Held, Tried, grid
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -26,6 +26,7 @@ from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
+from trainplan.planner.space.choices import Choice
 from trainplan.planner.space.policies import POLICY_COLUMNS, num_memory_policies, policy_columns
 
 VARIANT_DEGREES = ("tp", "cp", "pp", "ep", "etp")
@@ -259,3 +260,34 @@ def _cross(rows: Rows, names: tuple[str, ...], values: IntColumn) -> Rows:
     pick = np.tile(np.arange(count), len(rows))
     columns = {name: values[i][pick] for i, name in enumerate(names)}
     return Rows(rows.table.take(parent).replaced(**columns), rows.weight[parent] // count)
+
+
+MOST_VALUES = 12
+"""Values of an axis that are told: those nearest to the one asked for."""
+
+
+def values_outside_grid(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
+    """A sentence for every `--fix` whose value no layout of the grid has, with those it tries."""
+    return tuple(
+        f"{choice.rule().name}: {_tried(values, choice.value)}"
+        for choice in choices
+        if not choice.excluded
+        and not isinstance(AXIS_OF_COLUMN[choice.field].search, Apart)
+        and not choice.anything
+        and choice.value not in (values := _values(space, choice.field))
+    )
+
+
+def _tried(values: Mapping[float, str], wanted: float) -> str:
+    """The values of an axis, those nearest to the one asked for where there are many."""
+    near = sorted(values, key=lambda value: abs(value - wanted))[:MOST_VALUES]
+    some = "" if len(near) == len(values) else "among others "
+    listed = ", ".join(values[value] for value in sorted(near))
+    return f"the search tries {some}{listed}{' only' if len(values) == 1 else ''}"
+
+
+def _values(space: Space, column: str) -> Mapping[float, str]:
+    """Values of an axis in the grid, as columns of a table write them, with their names."""
+    axis = AXIS_OF_COLUMN[column]
+    values = axis.tried(space.job, space.traits)
+    return {axis.number(value): axis.codec.text(value) for value in values}

@@ -1,4 +1,7 @@
-"""What layers recompute and what they offload: the last choices of a layout, as columns."""
+"""What layers recompute and what they offload: the last choices of a layout, as columns.
+
+Which layouts may have their layers split freely depends on them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
 
 Modules = tuple[str, ...]
 
@@ -72,3 +77,24 @@ def with_offload(table: LayoutTable, fractions: Iterable[float]) -> LayoutTable:
     return LayoutTable.concat(
         table.replaced(offload_optimizer=np.full(len(table), fraction)) for fraction in fractions
     )
+
+
+def allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Rows whose layers may be split freely.
+
+    The order of the pipeline ignores durations, and its ranks do not wait for messages: the length
+    of a path is the seconds of its passes and messages alone.
+    """
+    other = {*traits.pipeline.unsynchronised, *traits.pipeline.waits_for_messages}
+    fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
+    return np.asarray(
+        (table.pp > 1) & np.array(fixed)[table.schedule] & recompute_allows_any_split(traits, table)
+    )
+
+
+def recompute_allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Rows whose recomputation the runtime can be told of, however their layers are split.
+
+    Source: `Recompute.layers`; every k-th layer is as many on stages of equal length alone.
+    """
+    return np.asarray((traits.recompute.layers != "every_kth") | (table.recompute_method != BLOCK))

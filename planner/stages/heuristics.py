@@ -19,8 +19,7 @@ from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step import Priced, price
 from trainplan.planner.space.grid import VARIANT_DEGREES, memory_policies, skeletons
-from trainplan.planner.space.policies import POLICY_COLUMNS
-from trainplan.planner.space.uneven import allows_any_split
+from trainplan.planner.space.policies import POLICY_COLUMNS, allows_any_split
 from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
 from trainplan.planner.stages.solve.windows import balanced, stages_of
 from trainplan.planner.tree import Pool

@@ -22,9 +22,13 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
-from trainplan.planner.space.policies import takes_longer, with_offload
-from trainplan.planner.space.uneven import allows_any_split, recompute_allows_any_split
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.space.policies import (
+    allows_any_split,
+    recompute_allows_any_split,
+    takes_longer,
+    with_offload,
+)
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.best_split import SplitResult, with_stages
 from trainplan.planner.stages.solve.tasks import (

@@ -26,7 +26,7 @@ from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
-from trainplan.planner.space.uneven import allows_any_split
+from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.tree.memory_bounds import (
     KNOWN_COLUMNS,
     MemoryFilter,

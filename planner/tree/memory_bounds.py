@@ -15,7 +15,7 @@ from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.overheads import RESERVE_FACTOR, workspace_bytes
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
     STAGE_BY_STAGE,
     RankParams,

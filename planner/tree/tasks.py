@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.tree.objective import Objective

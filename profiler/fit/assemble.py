@@ -11,6 +11,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, GIB, TERA
 from trainplan.costmodel.comm import bus_factor
 from trainplan.costmodel.measured.profile import points_of
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     CopyPoint,
@@ -23,7 +24,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
 )
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.profiler.fit.merge import MISSING_DEVICE, has_spec, spec_of
 from trainplan.profiler.fit.points import TINY, fitted
 from trainplan.profiler.fit.stragglers import slow_notes

@@ -8,9 +8,9 @@ from functools import reduce
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import Point, Profile, Timing
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.profiler.fit.points import fitted
 
 AGREE = 3.0

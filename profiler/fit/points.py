@@ -20,6 +20,7 @@ from trainplan.costmodel.machine.hardware import (
 )
 from trainplan.costmodel.measured.curve_residuals import inside_domain
 from trainplan.costmodel.measured.profile import points_of
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
     LOSSES,
     PERMUTES,
@@ -37,7 +38,6 @@ from trainplan.costmodel.spec.gpu import (
     GemmFit,
     GpuSpec,
 )
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.profiler.fit.curves import (
     LEAST_POINTS,
     backward_efficiency,

@@ -29,8 +29,7 @@ from trainplan.planner.plan.layout_document import layout_from_json, layout_json
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import broken_rules
-from trainplan.planner.space.grid import FIRST_KNOWN, SKELETON_COLUMNS
-from trainplan.planner.space.outside_grid import values_outside_grid
+from trainplan.planner.space.grid import FIRST_KNOWN, SKELETON_COLUMNS, values_outside_grid
 from trainplan.planner.space.policies import POLICY_COLUMNS
 
 

@@ -19,7 +19,7 @@ from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
-from trainplan.planner.space.uneven import allows_any_split
+from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 
 CLUSTERS = ("1x2:h100-sxm", "1x4:a100-sxm-40gb", "1x8:h100-sxm", "1x8:l4", "2x8:h100-sxm")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.oracles.labels import labels
 from tests.properties.fillings import Deadline, Looks, every_answer, pipeline, problems
 from trainplan.planner.solvers.layers import milp
-from trainplan.planner.solvers.layers.feasibility import allowed
+from trainplan.planner.solvers.layers.assignment import allowed
 
 SOLVERS = [milp.solve, labels.solve]
 MINUTE = 60.0

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, op_ends
 from trainplan.costmodel.schedules.timeline.critical_path import LONG, Run, long_paths, run_of
 from trainplan.costmodel.schedules.timeline.cycles import waves
-from trainplan.planner.stages.bounds.mean_paths import seed_paths
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 
 ROUNDING = 1 + 1e-12
 SHAPES = [(1, 1), (2, 1), (3, 1), (5, 1), (8, 1), (2, 2), (3, 2), (4, 3)]

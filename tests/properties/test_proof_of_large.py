@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.schedules import program_for
-from trainplan.costmodel.schedules.offload import with_copies
+from trainplan.costmodel.schedules.memory import with_copies
 from trainplan.costmodel.schedules.program import Shape
 from trainplan.costmodel.schedules.programs.two_bp import split_backward
 from trainplan.costmodel.schedules.timeline import one_machine_bound as ends

@@ -15,7 +15,7 @@ from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
-from trainplan.planner.solvers.layers.feasibility import allowed
+from trainplan.planner.solvers.layers.assignment import allowed
 from trainplan.planner.space import Space
 from trainplan.planner.space.policies import POLICY_COLUMNS
 from trainplan.planner.stages.bounds.layer_capacity import (
@@ -24,8 +24,7 @@ from trainplan.planner.stages.bounds.layer_capacity import (
     may_fit,
     states_may_fit,
 )
-from trainplan.planner.stages.bounds.mean_paths import seed_paths
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 from trainplan.planner.stages.bounds.shapes import split_bound
 from trainplan.planner.stages.solve import best_split as split
 from trainplan.planner.stages.solve.batch import ManySplits

@@ -13,7 +13,7 @@ from tests.properties.every_split import branch, random_job, random_layouts
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules.memory import peak_activation_bytes
 from trainplan.costmodel.schedules.program import EQUAL
@@ -21,8 +21,8 @@ from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.step.block_costs import MTP
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.solvers.layers.feasibility import allowed
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.solvers.layers.assignment import allowed
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
 from trainplan.planner.stages.problem.problem import stage_problems
 from trainplan.planner.stages.solve.best_split import simulate_stages

@@ -9,12 +9,12 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
 from trainplan.costmodel.blocks.attention.key_values import (
+    attention_exchange,
     kept_key_value_width,
     key_value_columns,
     key_value_width,
     shared_heads,
 )
-from trainplan.costmodel.blocks.attention.latent import attention_exchange
 from trainplan.costmodel.blocks.operations import rotation_operations, separates_rotation
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import layer_norms_extra_bytes, query_key_norm_bytes

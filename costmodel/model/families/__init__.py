@@ -30,8 +30,7 @@ from trainplan.costmodel.model.families.qwen2 import qwen2
 from trainplan.costmodel.model.families.qwen2_moe import qwen2_moe
 from trainplan.costmodel.model.families.qwen3 import qwen3
 from trainplan.costmodel.model.families.qwen3_moe import qwen3_moe
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.refusals import refusal
+from trainplan.costmodel.model.families.reader import HfConfig, refusal
 from trainplan.costmodel.spec import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {

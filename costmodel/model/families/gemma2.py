@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import activation, decoder
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.windows import every_other_layer, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, every_other_layer, sliding_layers
 from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {

@@ -6,8 +6,7 @@ Source: transformers `GptOssConfig`, `modeling_gpt_oss.py`; arXiv:2508.10925, se
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.windows import every_other_layer, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, every_other_layer, sliding_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 DEFAULTS = {

@@ -6,8 +6,7 @@ Source: transformers `MistralConfig`; arXiv:2310.06825, section 2.
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.windows import sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
 from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {"head_dim": None, "sliding_window": 4096}

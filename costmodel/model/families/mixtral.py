@@ -6,8 +6,7 @@ Source: transformers `MixtralConfig`; arXiv:2401.04088, section 2 (softmax over 
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.windows import sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 DEFAULTS = {

@@ -6,8 +6,7 @@ Source: transformers `Phi3Config`, `modeling_phi3.py`; arXiv:2404.14219, section
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.windows import sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
 from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {

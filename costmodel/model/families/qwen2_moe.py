@@ -8,8 +8,7 @@ from __future__ import annotations
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, window
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.windows import sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 MOE_DEFAULTS = {"decoder_sparse_step": 1, "mlp_only_layers": None, "norm_topk_prob": False}

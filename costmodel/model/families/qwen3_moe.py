@@ -9,8 +9,7 @@ from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, window
 from trainplan.costmodel.model.families.qwen2_moe import MOE_DEFAULTS, leading_dense_layers
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.windows import sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 DEFAULTS = {**COMMON, **WINDOW_DEFAULTS, **MOE_DEFAULTS, "head_dim": None}

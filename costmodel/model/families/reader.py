@@ -1,13 +1,17 @@
-"""A Hugging Face `config.json`, read one field at a time and refused with the field's name."""
+"""A Hugging Face `config.json`, read one field at a time and refused with the field's name.
+
+With the layers that attend to a sliding window, and the architectures that are not modelled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint, shown
 
 LARGEST_NUMBER = 10**12
@@ -162,3 +166,79 @@ class HfConfig:
         if not isinstance(value, str):
             raise self.wrong(name, value, wanted)
         return value
+
+
+_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "has state-space layers": (
+        *("mamba", "mamba2", "falcon_mamba", "jamba", "falcon_h1", "bamba", "nemotron_h"),
+        *("zamba", "zamba2", "granitemoehybrid"),
+    ),
+    "has recurrent or linear-attention layers": (
+        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "recurrent_gemma", "xlstm", "qwen3_next"),
+        *("kimi_linear", "minimax"),
+    ),
+    "is a vision encoder": (
+        *("vit", "clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2"),
+        *("dinov2", "swin"),
+    ),
+    "is an encoder-decoder": (
+        *("t5", "mt5", "umt5", "longt5", "bart", "mbart", "pegasus", "marian", "m2m_100"),
+        "whisper",
+    ),
+    "is an encoder without a decoder": (
+        *("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "deberta"),
+        *("deberta-v2", "modernbert"),
+    ),
+}
+
+NOT_MODELLED: Final[Mapping[str, str]] = {
+    name: what for what, names in _KINDS.items() for name in names
+}
+"""`model_type` -> what it is."""
+
+
+def refusal(model_type: str, known: Iterable[str]) -> UnsupportedError:
+    """The error for a `model_type` that has no family."""
+    names = sorted(known)
+    listed = f"known model types: {', '.join(names)}"
+    if model_type in NOT_MODELLED:
+        return UnsupportedError(
+            f"model_type {model_type!r} {NOT_MODELLED[model_type]}, which is not modelled; "
+            f"give a decoder-only transformer ({listed})"
+        )
+    hint = f"a decoder of another family goes into a YAML file with its sizes ({listed})"
+    text = str(unknown_name("model_type", model_type[:60], names, hint=hint))
+    return UnsupportedError(text)
+
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+def sliding_layers(config: HfConfig, window: int | None, otherwise: int) -> int:
+    """Layers with a sliding window.
+
+    Args:
+        config: The file; its `layer_types`, where it has them, decide.
+        window: Tokens of the window; null: no layer slides.
+        otherwise: The count where `layer_types` is missing.
+    """
+    types = config.with_defaults({"layer_types": None}).texts("layer_types")
+    layers = config.integer("num_hidden_layers")
+    if types and len(types) != layers:
+        raise SpecError(
+            f"{config.where}: 'layer_types' has {len(types)} entries, "
+            f"'num_hidden_layers' is {layers}; make them equal"
+        )
+    for kind in types:
+        if kind not in (SLIDING, FULL):
+            raise UnsupportedError(
+                f"{config.where}: layer type {kind!r} is not modelled; known: {SLIDING}, {FULL}"
+            )
+    if window is None:
+        return 0
+    return types.count(SLIDING) if types else otherwise
+
+
+def every_other_layer(config: HfConfig) -> int:
+    """The first of every two layers (Gemma 2, gpt-oss)."""
+    return (config.integer("num_hidden_layers") + 1) // 2

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from trainplan.costmodel.schedules.patterns.v_frames import B0, B1, F0, F1, W0, W1, Turn, walked
+from trainplan.costmodel.schedules.patterns.frames import B0, B1, F0, F1, W0, W1, Turn, walked
 from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
 
 TURNS: tuple[Turn, ...] = (F0, F1, B1, B0, W1, W0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.memory import held_by
-from trainplan.costmodel.schedules.patterns.v_frames import (
+from trainplan.costmodel.schedules.patterns.frames import (
     B0,
     B1,
     F0,

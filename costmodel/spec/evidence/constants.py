@@ -1,8 +1,11 @@
-"""Constants of the formulas that no datasheet gives and no derivation fixes."""
+"""Constants of the formulas that no datasheet gives and no derivation fixes.
+
+Widths of the intervals around a step time.
+"""
 
 from __future__ import annotations
 
-from pydantic import PositiveFloat
+from pydantic import NonNegativeInt, PositiveFloat
 
 from trainplan.costmodel.spec.base import Spec
 
@@ -95,3 +98,22 @@ class Constants(Spec):
     """Fixed part of the same."""
     straggler_per_doubling: PositiveFloat
     """Slowdown for every doubling of the GPUs beyond one node of 8."""
+
+
+class IntervalWidth(Spec):
+    """What published runs of one regime say."""
+
+    half_width: PositiveFloat
+    """In log units: the interval is step * exp(+- half_width)."""
+    runs: NonNegativeInt
+    """Runs it was taken from."""
+
+
+class Intervals(Spec):
+    """Contents of `intervals.toml`."""
+
+    seen: tuple[str, ...]
+    """GPU, precision and runtime of the runs the constants were fitted on."""
+    comparison: IntervalWidth
+    """Of the ratio of two step times of one job in two layouts."""
+    regimes: dict[str, IntervalWidth]

@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.base import Sourced, Spec
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.costmodel.spec.training import Precision
 
 SCHEMA = "trainplan/profile/v1"

@@ -19,13 +19,13 @@ from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunLayou
 from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES
 from trainplan.costmodel.spec.model import MlaSpec
 from trainplan.costmodel.validate.cases import names
-from trainplan.costmodel.validate.cases.network import nic_of
-from trainplan.costmodel.validate.cases.options import options_of
 from trainplan.costmodel.validate.cases.split import split_into, split_of
 from trainplan.costmodel.validate.cases.unstated import (
     activation,
     as_published,
     dense_intermediate_size,
+    nic_of,
+    options_of,
     other_task,
     recipe_of,
 )

@@ -1,15 +1,19 @@
-"""What a record does not state and its runtime's defaults or recipes decide."""
+"""Settings and network that a record states, and what its runtime's defaults or recipes decide."""
 
 from __future__ import annotations
 
 import re
 
+from trainplan.costmodel import catalog
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.traits import Recipe
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel
+from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
+from trainplan.costmodel.spec.cluster import NicSpec
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunCluster, RunModel
+from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.costmodel.spec.model import Activation, RopeScaling
-from trainplan.costmodel.spec.options import StateType
+from trainplan.costmodel.spec.options import Graph, StateType
+from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
 
@@ -100,3 +104,63 @@ def other_task(run: MeasuredRun) -> str | None:
     if "--rl-" in str(run.layout.offload or ""):
         return "reinforcement learning: inference takes memory of its own"
     return None
+
+
+UNSTATED_NIC = 3.125
+"""GB/s of one GPU where neither the run nor the catalog says: 100 Gb/s Ethernet for four GPUs.
+
+Source: assumed; AWS g5 and GCP g2 nodes of the published runs.
+"""
+
+
+def nic_of(cluster: RunCluster, gpu: str, per_node: int) -> NicSpec | None:
+    """Network of one node; null: that of the catalog."""
+    stated, spec = cluster.nominal_inter_gb_per_s, catalog.gpu(gpu)
+    if isinstance(stated, float):
+        return NicSpec(per_node=per_node, gb_per_s=_of_one_gpu(stated, spec, per_node))
+    if cluster.gpu is None or spec.nic_gb_per_s is None:
+        return NicSpec(per_node=per_node, gb_per_s=UNSTATED_NIC)
+    return None
+
+
+def _of_one_gpu(stated: float, spec: GpuSpec, per_node: int) -> float:
+    """GB/s of one GPU; a figure that no GPU of the kind can send is that of its node.
+
+    The wider of its host link and its usual adapter bounds what one GPU sends.
+    Source: derived; foundation-model-stack/fms-fsdp README: "A100 80G 128 GPUs with 400Gbps" and
+    "H100 96 GPUs with 800 Gbps", eight in a node; an A100 has 256 Gb/s of PCI Express 4.0.
+    """
+    adapter = spec.nic_gb_per_s.value if spec.nic_gb_per_s else 0.0
+    widest = max(spec.host_gb_per_s.value, adapter)
+    return stated / per_node if stated > widest else stated
+
+
+def options_of(run: MeasuredRun) -> RuntimeOptions:
+    """Options of the run; null where neither it nor its recipe says."""
+    layout = run.layout
+    overlap = layout.overlap
+    return RuntimeOptions(
+        attention=run.attention_backend,
+        compile=layout.compile,
+        cross_entropy=layout.cross_entropy,
+        cuda_graph=_graph(run),
+        overlap_grad_reduce=overlap.grad_reduce if overlap else None,
+        overlap_param_gather=overlap.param_gather if overlap else None,
+        overlap_tp_comm=overlap.tp_comm if overlap else None,
+        overlap_moe_a2a=overlap.moe_a2a if overlap else None,
+        moe_dispatcher=DISPATCHERS.get(layout.moe_dispatcher or ""),
+        gradient_dtype=layout.gradient_dtype,
+        cp_comm_type=EXCHANGES.get(layout.cp_comm_type or ""),
+        dropout=drops_out(run),
+        moment_dtype=moment_dtype(run),
+        offload_activation_layers=offloaded_layers(run),
+    )
+
+
+def _graph(run: MeasuredRun) -> Graph | None:
+    stated = run.layout.cuda_graph
+    if stated is None:
+        return None
+    if stated in (False, "none"):
+        return "none"
+    return "full_iteration" if stated in (True, "full_iteration") else "partial"

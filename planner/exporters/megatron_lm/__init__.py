@@ -10,11 +10,11 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
     EntryPoint,
+    Exporter,
     LaunchConfig,
     RequiredVariable,
     UserVariable,
 )
-from trainplan.planner.exporters.exporter import Exporter
 from trainplan.planner.exporters.megatron_lm.attention import attention_arguments
 from trainplan.planner.exporters.megatron_lm.environment import environment
 from trainplan.planner.exporters.megatron_lm.layout import layout_arguments, recompute_arguments
@@ -23,8 +23,11 @@ from trainplan.planner.exporters.megatron_lm.moe import moe_arguments
 from trainplan.planner.exporters.megatron_lm.notes import notes
 from trainplan.planner.exporters.megatron_lm.optimizer import optimizer_arguments
 from trainplan.planner.exporters.megatron_lm.options import option_arguments
-from trainplan.planner.exporters.megatron_lm.precision import precision_arguments
-from trainplan.planner.exporters.megatron_lm.training import data_arguments, training_arguments
+from trainplan.planner.exporters.megatron_lm.training import (
+    data_arguments,
+    precision_arguments,
+    training_arguments,
+)
 
 COMMIT = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
 """Megatron-LM commit whose options are written (Megatron Core 0.20.0)."""

@@ -21,7 +21,7 @@ from trainplan.planner.questions.changes.variations import (
 )
 from trainplan.planner.space import Choice, Space, legality_rules
 from trainplan.planner.space.choices import rules_of_grid
-from trainplan.planner.space.outside_grid import values_outside_grid
+from trainplan.planner.space.grid import values_outside_grid
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work import Budget

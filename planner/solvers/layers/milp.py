@@ -17,8 +17,15 @@ from itertools import groupby
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.planner.solvers.layers.assignment import Assigned, Counts, LayerAssignment
-from trainplan.planner.solvers.layers.feasibility import ROUNDING, allowed, limits, reach
+from trainplan.planner.solvers.layers.assignment import (
+    ROUNDING,
+    Assigned,
+    Counts,
+    LayerAssignment,
+    allowed,
+    limits,
+    reach,
+)
 from trainplan.planner.solvers.linear import Program, Terms
 from trainplan.planner.work import Deadline
 

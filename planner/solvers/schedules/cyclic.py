@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trainplan.costmodel.schedules.patterns.stage_line import FORWARD, KINDS, OPS, WEIGHT
 from trainplan.costmodel.schedules.program import Pass
-from trainplan.planner.solvers.schedules.bounds import residence
-from trainplan.planner.solvers.schedules.instance import WORKERS, Instance
+from trainplan.planner.solvers.schedules.instance import WORKERS, Instance, residence
 from trainplan.planner.work import Deadline
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from trainplan.costmodel.schedules.program import Placement, Program, RelativeSe
 from trainplan.costmodel.schedules.timeline.clock import Timeline
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS, gap_fraction, reaches
-from trainplan.planner.solvers.schedules.bounds import lower_bound
 from trainplan.planner.solvers.schedules.constraint_program import solved
 from trainplan.planner.solvers.schedules.cyclic import steady_states, unrolled
-from trainplan.planner.solvers.schedules.instance import Instance, Problem, instance
+from trainplan.planner.solvers.schedules.instance import Instance, Problem, instance, lower_bound
 from trainplan.planner.solvers.schedules.list_scheduling import list_schedule, priority_rules
 from trainplan.planner.solvers.schedules.units import in_positive_units, in_units
 from trainplan.planner.work import Deadline

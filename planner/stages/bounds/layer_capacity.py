@@ -9,7 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, KindRankRows, RankRows
-from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import most_held
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed

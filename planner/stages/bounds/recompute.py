@@ -19,7 +19,7 @@ from trainplan.costmodel.layouts import (
     layers_per_stage,
 )
 from trainplan.costmodel.layouts.table import objects
-from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.program import IntMatrix, placed
 from trainplan.costmodel.spec import StageSpec

@@ -36,8 +36,7 @@ from trainplan.planner.stages.bounds.layer_capacity import (
     may_fit,
     states_may_fit,
 )
-from trainplan.planner.stages.bounds.mean_paths import Crossings, Pipeline, seed_paths
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.mean_paths import Crossings, PathPool, Pipeline, seed_paths
 from trainplan.planner.stages.bounds.rank_paths import RankPaths
 from trainplan.planner.stages.problem.problem import chord_of_min
 

@@ -13,8 +13,7 @@ import numpy as np
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.planner.space.grid import RuleFilter, memory_policies, skeletons
-from trainplan.planner.space.policies import with_offload
-from trainplan.planner.space.uneven import recompute_allows_any_split
+from trainplan.planner.space.policies import recompute_allows_any_split, with_offload
 from trainplan.planner.stages.heterogeneous.bounds import estimated_seconds, steady_bound
 from trainplan.planner.stages.heterogeneous.splits import HeterogeneousSplits
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, window_bound

@@ -24,8 +24,7 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import Job
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import nodes, skeletons
-from trainplan.planner.space.policies import with_offload
-from trainplan.planner.space.uneven import recompute_allows_any_split
+from trainplan.planner.space.policies import recompute_allows_any_split, with_offload
 from trainplan.planner.stages.heterogeneous.bounds import steady_bound, throughput_bound
 from trainplan.planner.stages.heterogeneous.classes import (
     BoundingContext,

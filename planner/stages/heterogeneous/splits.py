@@ -16,12 +16,11 @@ from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.block_costs import usual_layers
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
-from trainplan.planner.solvers.layers.assignment import Counts
-from trainplan.planner.solvers.layers.feasibility import limits
+from trainplan.planner.solvers.layers.assignment import Counts, limits
 from trainplan.planner.solvers.layers.milp import solve
 from trainplan.planner.space import Space
-from trainplan.planner.space.uneven import allows_any_split
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.space.policies import allows_any_split
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.heterogeneous.bounds import Grouped, layer_capacity
 from trainplan.planner.stages.heterogeneous.problem import (
     HeterogeneousProblem,

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import held_moments
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix

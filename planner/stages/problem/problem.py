@@ -23,7 +23,7 @@ from trainplan.costmodel.layouts.table import (
     RankKinds,
     RankLayers,
 )
-from trainplan.costmodel.memory.overheads import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.pipeline.bound import table_sum_seconds
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import held_along

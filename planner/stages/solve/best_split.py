@@ -26,7 +26,7 @@ from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.timelines import simulate, virtual_stage_seconds
 from trainplan.planner.solvers.layers.assignment import Counts
 from trainplan.planner.solvers.layers.milp import solve
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.batch import ManySplits
 from trainplan.planner.stages.solve.enumeration import shorter_splits

@@ -18,10 +18,9 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import StageSpec
 from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
-from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
-from trainplan.planner.solvers.layers.feasibility import ROUNDING
+from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.milp import solve
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import stages_with
 from trainplan.planner.stages.problem.memory import needs_at_every_moment
 from trainplan.planner.stages.problem.problem import StageProblem

@@ -15,7 +15,7 @@ from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits
-from trainplan.planner.stages.bounds.path_pool import PathPool
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.best_split import SplitResult, best_split

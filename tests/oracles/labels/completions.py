@@ -15,8 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.planner.solvers.layers.assignment import Coefficients, Counts, LayerAssignment
-from trainplan.planner.solvers.layers.feasibility import limits, reach
+from trainplan.planner.solvers.layers.assignment import (
+    Coefficients,
+    Counts,
+    LayerAssignment,
+    limits,
+    reach,
+)
 from trainplan.planner.work import Deadline
 
 Tails = NDArray[np.float64]

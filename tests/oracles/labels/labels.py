@@ -20,8 +20,13 @@ from tests.oracles.labels.completions import Path, best_weights, even
 from tests.oracles.labels.pareto import SAME, nondominated
 from tests.oracles.labels.partial import Grown, Labels, Respects, joined, most_promising
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.planner.solvers.layers.assignment import Assigned, Counts, LayerAssignment
-from trainplan.planner.solvers.layers.feasibility import allowed, limits
+from trainplan.planner.solvers.layers.assignment import (
+    Assigned,
+    Counts,
+    LayerAssignment,
+    allowed,
+    limits,
+)
 from trainplan.planner.work import Deadline
 
 NARROWEST, WIDER = 100, 8

@@ -5,8 +5,8 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.gpu import FittedConstants
-from trainplan.costmodel.spec.sourced import Sourced
 
 NAMES = catalog.gpu_names()
 TRUTH_GPUS = (

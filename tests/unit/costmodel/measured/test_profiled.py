@@ -15,6 +15,7 @@ from trainplan.costmodel.machine.residuals import NUGGET
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
 from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
@@ -29,7 +30,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     Timing,
 )
 from trainplan.costmodel.spec.layout import OffloadSpec
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import estimate, notes, search
 from trainplan.profiler.fit.points import fitted

@@ -18,7 +18,7 @@ from trainplan.planner.plan.layout_document import layout_from_json, layout_json
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import allowed, broken_rules
-from trainplan.planner.space.outside_grid import values_outside_grid
+from trainplan.planner.space.grid import values_outside_grid
 
 ATTENTION = ("core_attn", "attn_proj")
 HIDDEN, TOKENS, HEADS, KEYS, HEAD_DIM = 1024, 2048, 16, 4, 64

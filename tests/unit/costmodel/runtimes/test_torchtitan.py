@@ -18,7 +18,7 @@ from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
-from trainplan.costmodel.validate.cases.options import options_of
+from trainplan.costmodel.validate.cases.unstated import options_of
 
 SELECTED = {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
 

@@ -6,8 +6,11 @@ import pytest
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.dependencies import checked
-from trainplan.costmodel.schedules.memory import peak_activation_bytes, peak_activations
-from trainplan.costmodel.schedules.offload import with_copies
+from trainplan.costmodel.schedules.memory import (
+    peak_activation_bytes,
+    peak_activations,
+    with_copies,
+)
 from trainplan.costmodel.schedules.program import Op, Shape
 from trainplan.costmodel.schedules.programs.sequence_chunked import causal_shares
 from trainplan.costmodel.schedules.programs.two_bp import split_backward

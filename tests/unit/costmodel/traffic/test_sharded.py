@@ -13,7 +13,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import RankParams, rank_params
 from trainplan.costmodel.pipeline.bound import LayerSeconds
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.traits.fetches import WHOLE_LAYERS
+from trainplan.costmodel.runtimes.traits.sharding import WHOLE_LAYERS
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic.data_parallel import state_groups, step_traffic

@@ -10,8 +10,7 @@ import pytest
 from tests.oracles.labels import labels
 from tests.properties.fillings import Deadline, Looks, pipeline
 from trainplan.planner.solvers.layers import milp
-from trainplan.planner.solvers.layers.assignment import LayerAssignment
-from trainplan.planner.solvers.layers.feasibility import in_order
+from trainplan.planner.solvers.layers.assignment import LayerAssignment, in_order
 from trainplan.planner.solvers.linear import Program
 
 BY_HAND = LayerAssignment(

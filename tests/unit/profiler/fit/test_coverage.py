@@ -4,6 +4,7 @@ import pytest
 
 from tests.conftest import SMALL_DENSE
 from trainplan.costmodel.machine.hardware import Provenance
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,
@@ -20,7 +21,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     Timing,
 )
 from trainplan.costmodel.spec.gpu import CollectiveFit, FittedConstants
-from trainplan.costmodel.spec.sourced import Sourced
 from trainplan.costmodel.step.simulate import Terms
 from trainplan.profiler.fit.coverage import ERRORS, QUANTITIES, coverage, next_measurement
 
