@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
@@ -60,7 +61,7 @@ class Case:
         return len(POLICY_CLASSES) + bool(self.space.offloads)
 
     def price(self, table):
-        return price(self.with_table(table))
+        return price(Candidates(self.job, self.machine, self.traits, table))
 
 
 @pytest.fixture(scope="module", params=CASES, ids=" ".join, name="case")

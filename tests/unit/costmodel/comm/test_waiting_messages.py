@@ -75,7 +75,9 @@ def test_a_pipeline_with_waiting_ranks_runs_as_long_as_one_run_message_by_messag
 def test_a_message_holds_the_slice_and_its_gathering(job):
     machine, traits = machine_for(job), traits_of(job)
     table = LayoutTable.of([ONE, ONE.model_copy(update={"sequence_parallel": True}), Layout(dp=8)])
-    sent, whole = (f(job, machine, traits, table) for f in (message_seconds_of, p2p_seconds))
+    sent, whole = (
+        f(Candidates(job, machine, traits, table)) for f in (message_seconds_of, p2p_seconds)
+    )
     tensor = 2 * job.training.seq_length * job.model.hidden_size
     links = group(machine, np.array([4]), np.array([1]))
     gather = collective_seconds(machine, "all_gather", np.array([float(tensor)]), links)

@@ -23,6 +23,6 @@ def test_a_simulated_plan_takes_the_time_of_its_estimate(make_job, schedule, mic
     layout = Layout(tp=2, pp=4, vpp=vpp, dp=1, zero_stage=1, schedule=schedule)
     machine = machine_of(job.cluster, job.training.precision)
     (estimate,) = explicit(context_of(job, machine).with_table(LayoutTable.of([layout])))
-    terms, found = estimate.terms, simulate(layout)
+    terms, found = estimate.terms, simulate(job, layout)
     explained = found.scored.makespan + found.dp_comm + found.optimizer + terms.overhead
     np.testing.assert_allclose(explained, estimate.step_time_s, rtol=1e-6)
