@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.evidence.profile import Point, Timing
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 
 
 class Request(Spec):

@@ -23,8 +23,7 @@ from trainplan.costmodel.catalog import gpu_names
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate, kind_of, kinds_of
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Precision
 from trainplan.costmodel.validate.observations import observation_of
 from trainplan.planner.questions.search import estimate
 from trainplan.profiler.logs.observe import StatedRun, observe

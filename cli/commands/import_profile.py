@@ -14,7 +14,7 @@ from trainplan.cli.render.profile import profile_page
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog import gpu as catalog_gpu
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.fit.merge import spec_of
 from trainplan.profiler.fit.points import fitted
 from trainplan.profiler.importers import ImportRequest, import_profile

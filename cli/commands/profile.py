@@ -15,7 +15,7 @@ from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.evidence.profile import Origin
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.fit.assemble import profile_of
 from trainplan.profiler.journal.records import JournalContent
 from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus, run

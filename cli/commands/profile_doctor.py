@@ -15,7 +15,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, ProductPoint, Profile
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 from trainplan.costmodel.step import explicit
 from trainplan.profiler.fit.coverage import coverage
 from trainplan.profiler.launch.requests import DEFAULT_GPU_MODEL

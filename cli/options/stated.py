@@ -18,7 +18,7 @@ from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 
 
 @dataclass(frozen=True, slots=True)

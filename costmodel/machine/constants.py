@@ -34,7 +34,7 @@ from trainplan.costmodel.spec.cluster import FabricTier, NodeGroup
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Profile
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
+from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
 
 
 @dataclass(frozen=True, slots=True)

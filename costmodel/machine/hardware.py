@@ -22,7 +22,7 @@ from trainplan.costmodel.spec.gpu import (
     GemmFit,
     GpuSpec,
 )
-from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION
+from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION
 
 SourceKind = Literal["measured", "fitted", "datasheet", "assumed"]
 

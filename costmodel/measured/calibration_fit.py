@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
@@ -31,7 +31,6 @@ from trainplan.costmodel.measured.scalars import (
     fit_of,
 )
 from trainplan.costmodel.model.params import model_flop_per_step
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.calibration import (
     LARGEST_FACTOR,
@@ -43,7 +42,7 @@ from trainplan.costmodel.spec.evidence.calibration import (
     Scalars,
 )
 from trainplan.costmodel.spec.evidence.profile import Profile
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 from trainplan.costmodel.step.simulate import step_seconds
 
 NORMAL_QUANTILE = 1.2816
@@ -201,10 +200,11 @@ def _priced_steps(observation: Observation, profile: Profile | None) -> FloatCol
     Source: as `costmodel.step.simulate.step_seconds`.
     """
     job, table = observation.job, LayoutTable.of([observation.layout])
-    machine, traits = _machine(job, profile), traits_of(job)
+    machine = _machine(job, profile)
+    candidates = context_of(job, machine).with_table(table)
 
     def seconds(machine: Machine) -> float:
-        return float(step_seconds(Candidates(job, machine, traits, table))[0])
+        return float(step_seconds(replace(candidates, machine=machine))[0])
 
     if math.isinf(machine.nic_bytes_per_second):
         return np.full(len(NETWORK_FACTORS), seconds(machine))

@@ -40,8 +40,8 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     StreamPoint,
 )
+from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Precision
 from trainplan.costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
-from trainplan.costmodel.spec.training import FULL_WIDTH, LOW_PRECISION, Precision
 
 HALVES: tuple[Precision, ...] = ("bf16", "fp16")
 PointT = TypeVar("PointT")

@@ -6,11 +6,9 @@ source.
 """
 
 from trainplan.costmodel.spec.cluster import ClusterSpec
-from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.layout import Layout, StageSpec
 from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.options import RuntimeOptions
-from trainplan.costmodel.spec.training import TrainingSpec
 
 __all__ = [
     "ClusterSpec",

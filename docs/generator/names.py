@@ -12,8 +12,7 @@ from typing import get_args
 from trainplan.cli.options.stated import listed
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
-from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, LARGEST_SIZE, Precision
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.plan.target import Name

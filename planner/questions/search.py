@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
@@ -175,10 +175,8 @@ def _candidates(
     job: Job, machine: Machine, options: SearchOptions, finalists: LayoutTable
 ) -> tuple[Candidate, ...]:
     """The fastest first, then near-ties by headroom, then the others by time."""
-    traits = traits_of(job)
-    estimates = explicit(
-        Candidates(job, machine, traits, finalists), memory_margin=options.memory_margin
-    )
+    candidates = context_of(job, machine).with_table(finalists)
+    estimates = explicit(candidates, memory_margin=options.memory_margin)
     fastest = estimates[0].step_time_s
     limit = fastest * (1 + near_tie_fraction())
     ties = [e.step_time_s <= limit for e in estimates]

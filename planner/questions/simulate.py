@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import EQUAL, Shape
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
@@ -73,14 +72,14 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
         SpecError: The layout breaks a rule, or its schedule has too many ops to be kept.
     """
     check(job, layout)
-    machine, traits = machine_for(job, measured), traits_of(job)
-    table = LayoutTable.of([layout])
-    if in_groups(table).any():
+    machine = machine_for(job, measured)
+    candidates = context_of(job, machine).with_table(LayoutTable.of([layout]))
+    if in_groups(candidates.table).any():
         raise SpecError(
             "stages in unlike node groups have messages of unlike length, which the timeline does "
             "not draw: simulate the layout without its groups, or read the terms of `plan estimate`"
         )
-    priced = price(Candidates(job, machine, traits, table), merged=False)
+    priced = price(candidates, merged=False)
     shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
     seconds = virtual_stage_seconds(priced, np.array([0]))
     relative = relative_seconds(seconds, priced.seconds.p2p[:1], units_of(layout.schedule))[0]
@@ -93,5 +92,5 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
         scored=score(layout.schedule, program, passes, float(way[0]) / speed),
         traffic=tuple((np.broadcast_to(priced.traffic, (layout.pp, 1))[:, 0] / speed).tolist()),
         optimizer=float(priced.update[0]) / speed,
-        step_time_s=explicit(Candidates(job, machine, traits, table))[0].step_time_s,
+        step_time_s=explicit(candidates)[0].step_time_s,
     )

@@ -44,11 +44,12 @@ def other_schedules(
         table = table.take(~rule.broken(job, table))
     if not len(table):
         return ()
-    used = price(Candidates(job, machine, traits, table)).memory.used
+    candidates = Candidates(job, machine, traits, table)
+    used = price(candidates).memory.used
     fits = used <= machine.memory_bytes * (1 - memory_margin)
     seconds = np.full(len(table), np.inf)
     if fits.any():
-        seconds[fits] = step_seconds(Candidates(job, machine, traits, table.take(fits)))
+        seconds[fits] = step_seconds(candidates.take(fits))
     order = np.lexsort((used, seconds)).tolist()
     microbatches = num_microbatches(job, table).tolist()
     return tuple(

@@ -17,7 +17,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.spec import Job
@@ -86,8 +85,7 @@ class Search:
         self.rule_filter = RuleFilter(job, rules) if exhaustive else min_memory
         self.policy_rules = [rule for rule in rules if not rule.columns <= KNOWN_COLUMNS]
         roots = nodes(self.space, self.rule_filter)
-        traits = self.space.traits
-        seconds = node_bound_seconds(Candidates(job, machine, traits, roots.table), workers.each)
+        seconds = node_bound_seconds(self.context.with_table(roots.table), workers.each)
         self.step_bound_s = float(seconds.min(initial=np.inf))
         node_bound = self.objective.node_bound(roots.table, seconds)
         self.nodes = Pool(roots.table, node_bound, self.space.variants(roots.table))

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from trainplan.costmodel.spec.evidence.profile import Point, ProductPoint
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.bench.inputs.shapes import Shape, shapes
 from trainplan.profiler.bench.inputs.tensors import (
     Tensors,

@@ -28,7 +28,7 @@ from trainplan.costmodel.measured.curve_residuals import (
 )
 from trainplan.costmodel.spec.evidence.profile import AttentionPoint, CollectivePoint, ProductPoint
 from trainplan.costmodel.spec.gpu import CollectiveFit, GemmFit, GpuSpec
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 
 ROUNDS = 30
 """Rounds of reweighting; the fits of the recorded samples move by less than 0.1 % after 20."""

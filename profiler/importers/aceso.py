@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from trainplan.costmodel.base import MICROSECOND, SpecError
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import EndPoint, Failure, LayerPoint, Profile
-from trainplan.costmodel.spec.training import storage_bytes
+from trainplan.costmodel.spec.job import storage_bytes
 from trainplan.profiler.importers.aceso_collectives import read_collectives
 from trainplan.profiler.importers.reading import (
     MEBIBYTE,

@@ -26,7 +26,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Point,
     Profile,
 )
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.importers.reading import (
     MEBIBYTE,
     MILLISECOND,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import Origin, Timing
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 
 MILLISECOND = 1e-3
 MEBIBYTE = 2**20

@@ -28,7 +28,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.importers.reading import (
     GIBIBYTE,
     Entry,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.training import LOW_PRECISION, Precision
+from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
 from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products
 from trainplan.profiler.bench.layer import layer_tasks
 from trainplan.profiler.task import Place, Request

@@ -13,7 +13,7 @@ from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, Layo
 from trainplan.costmodel.machine.compute import ForwardBackward, elementwise_seconds
 from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.options import ContextExchange
+from trainplan.costmodel.spec.job import ContextExchange
 
 
 def heads_to_cut(model: ModelSpec) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 from trainplan.costmodel.spec import RuntimeOptions
-from trainplan.costmodel.spec.options import ContextExchange, Dispatcher
+from trainplan.costmodel.spec.job import ContextExchange, Dispatcher
 
 
 @dataclass(frozen=True, slots=True)

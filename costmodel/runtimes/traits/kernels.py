@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 from trainplan.costmodel.spec import RuntimeOptions
-from trainplan.costmodel.spec.options import Attention, CrossEntropy, Graph
+from trainplan.costmodel.spec.job import Attention, CrossEntropy, Graph
 
 AttentionKernel = Literal["flash", "flash2", "unfused"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.spec.options import StateType
+from trainplan.costmodel.spec.job import StateType
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 
 SCHEMA = "trainplan/calibration/v1"
 LEAST_FACTOR, LARGEST_FACTOR = 0.02, 50.0

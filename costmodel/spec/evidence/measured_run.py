@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.spec.options import CrossEntropy
+from trainplan.costmodel.spec.job import CrossEntropy
 
 MemoryKind = Literal["allocated", "reserved", "device"]
 MemoryRank = Literal["max", "first", "last", "logged_node"]

@@ -9,8 +9,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from trainplan.costmodel.spec.base import Sourced, Spec
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
+from trainplan.costmodel.spec.job import Precision
 from trainplan.costmodel.spec.model import ModelSpec
-from trainplan.costmodel.spec.training import Precision
 
 SCHEMA = "trainplan/profile/v1"
 MEASURED_RUNTIME = "torch-eager"

@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import get_args
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.spec.job import ContextExchange, Dispatcher, Precision
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
-from trainplan.costmodel.spec.options import ContextExchange, Dispatcher
-from trainplan.costmodel.spec.training import Precision
 
 SCHEDULES: Mapping[str, str] = MappingProxyType(
     {

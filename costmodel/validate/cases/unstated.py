@@ -11,8 +11,8 @@ from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunCluster, RunModel
 from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.job import Graph, StateType
 from trainplan.costmodel.spec.model import Activation, RopeScaling
-from trainplan.costmodel.spec.options import Graph, StateType
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")

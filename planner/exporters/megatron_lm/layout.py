@@ -9,7 +9,7 @@ from trainplan.costmodel.blocks.attention.context import context_ways, heads_to_
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.options import ContextExchange
+from trainplan.costmodel.spec.job import ContextExchange
 from trainplan.planner.exporters.config import Argument, option, switch
 from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_arguments
 

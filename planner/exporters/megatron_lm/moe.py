@@ -7,7 +7,7 @@ from itertools import groupby
 
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, MoeSpec
-from trainplan.costmodel.spec.options import Dispatcher
+from trainplan.costmodel.spec.job import Dispatcher
 from trainplan.planner.exporters.config import Argument, option, switch
 
 

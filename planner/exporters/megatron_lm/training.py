@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.training import Precision
+from trainplan.costmodel.spec.job import Precision
 from trainplan.planner.exporters.config import Argument, UserVariable, option, switch
 from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 

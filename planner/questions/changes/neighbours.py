@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from trainplan.costmodel.axes.grid import divisors, micro_batch_sizes
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
@@ -28,7 +28,7 @@ Values = Mapping[str, object]
 
 def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     """The fastest legal layouts that fit and differ in one thing, fastest first."""
-    job, machine, traits = case.job, machine_for(case.job, case.measured), traits_of(case.job)
+    job, machine = case.job, machine_for(case.job, case.measured)
     every = list(dict.fromkeys(neighbours(job, layout)))
     if not every:
         return ()
@@ -36,14 +36,14 @@ def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     legal = [one for one, broken in zip(every, rules, strict=True) if not broken]
     if not legal:
         return ()
-    table = LayoutTable.of(legal)
-    priced = price(Candidates(job, machine, traits, table))
+    candidates = context_of(job, machine).with_table(LayoutTable.of(legal))
+    priced = price(candidates)
     margin = case.options.memory_margin
     fits = np.flatnonzero(priced.memory.used <= machine.memory_bytes * (1 - margin))
     first = fits[np.argsort(priced.step_seconds[fits], kind="stable")][:MOST_SIMULATED]
     if not len(first):
         return ()
-    estimates = explicit(Candidates(job, machine, traits, table.take(first)), memory_margin=margin)
+    estimates = explicit(candidates.take(first), memory_margin=margin)
     order = sorted(range(len(first)), key=lambda i: estimates[i].step_time_s)[:MOST_REPORTED]
     return tuple(
         Candidate(rank=rank, layout=legal[first[i]], estimate=estimates[i])

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, get_args
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.spec.cluster import MOST_GPUS
-from trainplan.costmodel.spec.training import LARGEST_SIZE, Precision
+from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
 from trainplan.planner.questions.changes.variations import (
     Case,
     with_batch,

@@ -63,7 +63,10 @@ class HeterogeneousSplits:
 
     def priced(self, table: LayoutTable) -> Grouped:
         """Layouts on the machine of each group."""
-        return Grouped.of(Candidates(self.job, self.machine, self.space.traits, table))
+        return Grouped.of(self._candidates(table))
+
+    def _candidates(self, table: LayoutTable) -> Candidates:
+        return Candidates(self.job, self.machine, self.space.traits, table)
 
     def split(self, table: LayoutTable, order: Sequence[int], budget: Budget) -> float:
         """The best split of one layout; seconds that none is below."""
@@ -111,10 +114,7 @@ class HeterogeneousSplits:
 
     def rows(self, table: LayoutTable, order: Sequence[int]) -> list[HeterogeneousProblem]:
         """The layouts of a table, without their stages, the groups in an order."""
-        traits = self.space.traits
-        return heterogeneous_problems(
-            Candidates(self.job, self.machine, traits, table), order, margin=self.margin
-        )
+        return heterogeneous_problems(self._candidates(table), order, margin=self.margin)
 
     def solve(self, problem: HeterogeneousProblem, budget: Budget) -> float:
         """Seconds that no split of a layout is below; the best one is found on the way."""
