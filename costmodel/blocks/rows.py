@@ -1,16 +1,120 @@
-"""Blocks gathered for every layout, with what each layout recomputes selectively."""
+"""Blocks gathered for every layout, with what each recomputes selectively and offloads."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks.attention.core import core_bytes, reorders_output
+from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.offload import Copies, layer_copies
+from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, recomputes
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, offloads, recomputes
+from trainplan.costmodel.model.params import query_columns, value_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Bytes of one layer and one micro batch."""
+
+    copied_bytes: FloatColumn
+    """To the host in the forward pass, and back in the backward pass."""
+    freed_bytes: FloatColumn
+    """Activations that leave the device for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offloadable(Copies):
+    """A module whose inputs may wait on the host."""
+
+    name: str
+
+
+def layer_copies(keys: Candidates, *, key: IntColumn, table: LayoutTable) -> tuple[Copies, Copies]:
+    """What a dense layer and a mixture-of-experts layer of each row offload.
+
+    `keys` are the distinct block keys and `key` says which one a row has.
+    """
+    nothing = np.broadcast_to(0.0, len(table))
+    if not table.offload_modules.any():
+        return Copies(nothing, nothing), Copies(nothing, nothing)
+    columns = shapes(keys)
+    attention = _attention(columns)
+    dense = _chosen(attention, key, table)
+    if keys.job.model.moe is None:
+        return dense, dense
+    return dense, _chosen((*attention, *_experts(columns)), key, table)
+
+
+def _chosen(modules: Sequence[Offloadable], key: IntColumn, table: LayoutTable) -> Copies:
+    copied, freed = np.zeros((2, len(table)))
+    for module in modules:
+        chosen = offloads(table, module.name)
+        copied += chosen * module.copied_bytes[key]
+        freed += chosen * module.freed_bytes[key]
+    return Copies(copied, freed)
+
+
+def _attention(columns: Shapes) -> tuple[Offloadable, ...]:
+    """Input of the projections (with the latents of MLA), inputs and output of the core.
+
+    The input of a layer is copied where its norm is a part of the projection, but never counted as
+    freed: the schedule holds that of every stage until its backward pass. The output of the core
+    is copied with its inputs, and again as the input of the projection behind it, which holds the
+    same tensor unless it was reordered.
+    Source: Megatron Core `transformer/attention.py` and `multi_latent_attention.py`, the regions
+    `qkv_linear`, `core_attn` and `attn_proj`; `pipeline_parallel/schedules.py`, `input_tensors`.
+    """
+    model, tokens = columns.job.model, columns.tokens
+    row = columns.storage * tokens * model.hidden_size / columns.residual_shards
+    normed = _low(columns) / columns.storage * row
+    latent = 0
+    if model.mla:
+        latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
+        latent += model.mla.qk_rope_head_dim
+    projected = normed + columns.storage * tokens * latent / columns.residual_shards
+    element = columns.storage * tokens / columns.table.tp
+    output = element * value_columns(model)
+    keys_values = columns.storage * tokens * key_value_width(columns)
+    inputs = element * query_columns(model) + keys_values + core_bytes(columns)
+    return (
+        Offloadable(projected + (0.0 if model.mla else row), projected, "qkv_linear"),
+        Offloadable(inputs + output, inputs + reorders_output(columns) * output, "core_attn"),
+        Offloadable(output, output, "attn_proj"),
+    )
+
+
+def _experts(columns: Shapes) -> tuple[Offloadable, ...]:
+    """Input of the norm, of the first product and of the activation of the experts.
+
+    The product keeps its input as it came, not as it is multiplied, where it is offloaded.
+    Source: Megatron Core `transformer/moe/experts.py`, the regions `expert_fc1` and `moe_act`,
+    `set_save_original_input`; `transformer_layer.py`, the region `mlp_norm`.
+    """
+    model, moe = columns.job.model, columns.job.model.moe
+    assert moe is not None
+    residual = columns.storage * columns.tokens * model.hidden_size / columns.residual_shards
+    local = columns.tokens / columns.residual_shards
+    rows = local * moe.num_experts_per_tok * columns.table.etp
+    cut = moe.moe_intermediate_size / columns.table.etp
+    inputs = rows * model.hidden_size
+    branches = columns.storage * rows * cut * (2 if model.gated_mlp else 1)
+    share = 0.75 if columns.keeps_cast_inputs else 1.0
+    return (
+        Offloadable(residual, residual, "mlp_norm"),
+        Offloadable(columns.storage * inputs, _low(columns) * inputs, "expert_fc1"),
+        Offloadable(branches, share * branches, "moe_act"),
+    )
+
+
+def _low(columns: Shapes) -> int:
+    """Bytes of one element of the input of a product, as it is kept."""
+    return BYTES_FP8 if columns.keeps_cast_inputs else columns.storage
 
 
 @dataclass(frozen=True, slots=True)

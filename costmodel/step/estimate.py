@@ -15,8 +15,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks import Blocks
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.offload import Copies
-from trainplan.costmodel.blocks.rows import RowBlocks, row_blocks
+from trainplan.costmodel.blocks.rows import Copies, RowBlocks, row_blocks
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import message_seconds
 from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour

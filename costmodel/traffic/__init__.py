@@ -1,5 +1,5 @@
 """Weights and gradients on the wire: data parallelism, sharding, and how much of it is overlapped.
 
-`data_parallel` has what comes once a step, `sharded` what ZeRO-2 and 3 do in every pass, `overlap`
-which passes it can run beside.
+`data_parallel` has what comes once a step and which passes it can run beside, `sharded` what ZeRO-2
+and 3 do in every pass.
 """

@@ -33,7 +33,8 @@ def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
 def _gathers_in_turn(layout: Layout) -> bool:
     """Would each pipeline rank gather, if beside passes, once the first micro batch has come?
 
-    All at once, after the optimizer step, is faster. Source: `traffic.overlap.gather_overlap`.
+    All at once, after the optimizer step, is faster.
+    Source: `traffic.data_parallel.gather_overlap`.
     """
     return layout.pp > 1 and layout.vpp == 1
 

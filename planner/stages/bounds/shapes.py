@@ -28,8 +28,11 @@ from trainplan.costmodel.step.block_costs import (
     usual_layers,
 )
 from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.costmodel.traffic.data_parallel import step_traffic
-from trainplan.costmodel.traffic.overlap import gather_overlap, reduction_overlap
+from trainplan.costmodel.traffic.data_parallel import (
+    gather_overlap,
+    reduction_overlap,
+    step_traffic,
+)
 from trainplan.planner.stages.bounds.layer_capacity import (
     RankLimits,
     layer_capacities,

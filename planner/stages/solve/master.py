@@ -27,8 +27,11 @@ from trainplan.costmodel.pipeline.bound import adds_to_a_copy
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE
-from trainplan.costmodel.traffic.data_parallel import step_traffic
-from trainplan.costmodel.traffic.overlap import gather_overlap, reduction_overlap
+from trainplan.costmodel.traffic.data_parallel import (
+    gather_overlap,
+    reduction_overlap,
+    step_traffic,
+)
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
 from trainplan.planner.stages.problem.memory import needs_at_every_moment
 from trainplan.planner.stages.problem.problem import StageProblem, Sums, chord_of_min

@@ -12,8 +12,7 @@ from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import price
-from trainplan.costmodel.traffic.data_parallel import step_traffic
-from trainplan.costmodel.traffic.overlap import reduction_overlap
+from trainplan.costmodel.traffic.data_parallel import reduction_overlap, step_traffic
 
 
 @pytest.fixture(scope="module")
