@@ -187,7 +187,7 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
 
 LAYERS_IN_TRANSIT = 2
 """Layers whose offloaded activations are on the device: the one that runs, and the one whose copy
-is under way. Source: as `costmodel.pipeline.bound.LayerSeconds.overlapped_layer`."""
+is under way. Source: as `costmodel.pipeline.bound.LayerSeconds.overlapped_with_copy`."""
 
 
 def in_transit_bytes(blocks: RowBlocks, ranks: Ranks, table: LayoutTable) -> ClassRows:
