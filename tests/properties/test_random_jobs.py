@@ -98,11 +98,11 @@ def test_recomputation_and_offload_only_add_time(job, seed):
     some = random.choice(len(table), min(len(table), 400), replace=False)
     layouts, plain = table.take(some), below.take(owner[some])
     for seconds in (price_seconds, step_seconds):
-        added = seconds(job, machine, TRAITS, layouts)
-        base = seconds(job, machine, TRAITS, plain)
+        added = seconds(Candidates(job, machine, TRAITS, layouts))
+        base = seconds(Candidates(job, machine, TRAITS, plain))
         assert (base <= added * ROUNDING).all(), layouts.row(int(np.argmax(base / added)))
 
 
-def price_seconds(job, machine, traits, table):
+def price_seconds(candidates):
     """The bound of every row."""
-    return price(Candidates(job, machine, traits, table)).step_seconds
+    return price(candidates).step_seconds
