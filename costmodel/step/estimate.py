@@ -214,8 +214,8 @@ def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> 
 def _copying(machine: Machine, layer: LayerSeconds, copies: Copies) -> LayerSeconds:
     """A layer with what its copies to the host and back add to each pass.
 
-    Source: `LayerSeconds.overlapped_with_copy`; every byte that crosses the bus is also read from, or
-    written to, device memory.
+    Source: `LayerSeconds.overlapped_with_copy`; every byte that crosses the bus is also read from,
+    or written to, device memory.
     """
     copied = copies.copied_bytes
     return layer.overlapped_with_copy(
