@@ -19,6 +19,8 @@ from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, ske
 
 TRAITS = runtime("megatron-lm")
 ROUNDING = 1 + 1e-9
+HIDDEN_MORE = 1.01
+"""A step may be so much longer than one that recomputes more and hides more traffic by it."""
 
 
 @st.composite
@@ -93,14 +95,22 @@ def test_the_search_agrees_with_brute_force(job, share):
 @settings(max_examples=50)
 @given(jobs(), st.integers(0, 2**32 - 1))
 def test_recomputation_and_offload_only_add_time(job, seed):
+    """To the bound of every layout, and to the step of those whose replicas have nothing to tell.
+
+    Longer passes hide more of the traffic of gradients, and a rank that waited anyway ends no
+    later: such a step can be shorter by that, never by as much as a hundredth here.
+    """
     machine, random = machine_of(job.cluster, "bf16"), np.random.default_rng(seed)
     below, table, owner = all_layouts(job)
     some = random.choice(len(table), min(len(table), 400), replace=False)
     layouts, plain = table.take(some), below.take(owner[some])
-    for seconds in (price_seconds, step_seconds):
+    experts = layouts.tp * layouts.cp * layouts.dp // (layouts.ep * layouts.etp)
+    silent = (layouts.cp * layouts.dp == 1) & ((experts == 1) | (job.model.moe is None))
+    for seconds, less in ((price_seconds, ROUNDING), (step_seconds, HIDDEN_MORE)):
         added = seconds(Candidates(job, machine, TRAITS, layouts))
         base = seconds(Candidates(job, machine, TRAITS, plain))
-        assert (base <= added * ROUNDING).all(), layouts.row(int(np.argmax(base / added)))
+        may_be = added * np.where(silent, ROUNDING, less)
+        assert (base <= may_be).all(), layouts.row(int(np.argmax(base / may_be)))
 
 
 def price_seconds(candidates):
