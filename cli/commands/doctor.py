@@ -5,9 +5,9 @@ Of the planner only what the question needs is imported: the installation may no
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,10 +40,27 @@ def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
 def _installation() -> Iterator[Finding]:
     yield Finding("python", good=True, detail=platform.python_version())
     for library in (DISTRIBUTION, *LIBRARIES):
-        try:
-            yield Finding(library, good=True, detail=importlib.metadata.version(library))
-        except importlib.metadata.PackageNotFoundError:
-            yield Finding(library, good=False, detail=f"not installed: pip install {library}")
+        version = _version(library)
+        missing = f"not installed: pip install {library}"
+        yield Finding(library, good=version is not None, detail=version or missing)
+
+
+def _version(library: str) -> str | None:
+    """By the name of the folder that records an installation; other ways of recording are slower.
+
+    Source: packaging.python.org, "Recording installed projects".
+    """
+    for path in sys.path:
+        for folder in Path(path).glob("*.dist-info"):
+            name, _, version = folder.stem.partition("-")
+            if name.lower() == library:
+                return version
+    import importlib.metadata  # noqa: PLC0415 (half of the time of the whole command)
+
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _torch() -> Finding:

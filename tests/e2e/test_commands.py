@@ -1,6 +1,7 @@
 """Every command: help, lazy imports, width, JSON keys."""
 
 import importlib
+import importlib.metadata
 import inspect
 import json
 import os
@@ -282,3 +283,9 @@ def test_what_a_command_imports_when_it_answers_is_there():
     assert len(targets) > len(COMMANDS)
     for module, _, name in (target.partition(":") for target in targets):
         assert hasattr(importlib.import_module(module), name), f"{module}:{name}"
+
+
+def test_the_doctor_tells_versions_as_python_does():
+    told = {line.split()[1]: line.split()[-1] for line in plan("doctor").out.splitlines()[1:]}
+    for library in ("click", "numpy", "pydantic", "pyyaml", "rich", "trainplan"):
+        assert told[library] == importlib.metadata.version(library)
