@@ -48,7 +48,7 @@ def _installation() -> Iterator[Finding]:
 def _version(library: str) -> str | None:
     """By the name of the folder that records an installation; other ways of recording are slower.
 
-    Source: packaging.python.org, "Recording installed projects".
+    Source: packaging.python.org, "Recording installed projects", section on .dist-info.
     """
     for path in sys.path:
         for folder in Path(path).glob("*.dist-info"):
