@@ -30,11 +30,6 @@ class GeneratedGroup:
     """Fields without an option."""
 
 
-def flags_in_source(text: str) -> frozenset[str]:
-    """Options defined in one file; see `flags_in_sources`."""
-    return flags_in_sources((text,))
-
-
 def flags_in_sources(texts: Iterable[str]) -> frozenset[str]:
     """Options defined in these files together.
 

@@ -8,7 +8,6 @@ from tests import megatron_jobs as cases
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS, Argument, LaunchConfig
 from trainplan.planner.exporters.compare import (
-    flags_in_source,
     flags_in_sources,
     missing_flags,
     recorded_flags,
@@ -59,7 +58,7 @@ def test_options_are_found_where_a_parser_adds_them():
             group.add_argument("--on", action=argparse.BooleanOptionalAction)
         """
     )
-    assert flags_in_source(text) == {"--first", "--alias", "--on", "--no-on"}
+    assert flags_in_sources((text,)) == {"--first", "--alias", "--on", "--no-on"}
 
 
 def test_options_are_generated_from_the_fields_of_configuration_classes():
