@@ -61,6 +61,8 @@ class RuntimeTraits:
     """What of a model no option of the runtime expresses, as a noun phrase; null: nothing."""
     recipe: Recipe = field(default_factory=Recipe)
     """What a measured run does where its record is silent."""
+    family: str = ""
+    """Runtimes whose layouts run through the same code; empty: this one alone."""
 
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""

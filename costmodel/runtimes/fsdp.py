@@ -42,6 +42,7 @@ ALONE = Pipeline(schedules=("1f1b",), cuts_layers=False)
 
 FSDP2 = RuntimeTraits(
     name="FSDP2",
+    family="FSDP",
     version="PyTorch 2.6",
     kernels=Kernels(attention="flash2", elementwise="fused", head_bytes_per_logit=EAGER_HEAD_BYTES),
     host=Host(layer="fsdp"),

@@ -112,6 +112,7 @@ __params_to_release (hooks of every module run in recomputation too), and defaul
 
 MEGATRON_DEEPSPEED = RuntimeTraits(
     name="megatron-deepspeed",
+    family="Megatron of 2021",
     version="2023",
     kernels=Kernels(
         attention="unfused",

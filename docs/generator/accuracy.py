@@ -1,4 +1,4 @@
-"""Writes docs/accuracy.md, tests/golden/accuracy.json and the intervals from the published runs.
+"""Writes docs/accuracy.md and its figures, intervals and table of runs from the published runs.
 
 python docs/generator/accuracy.py            write both, and say which figures moved
 python docs/generator/accuracy.py --check    say what is out of date or worse, exit code 1 if any is
@@ -16,6 +16,7 @@ from pathlib import Path
 import headlines
 from accuracy_findings import Findings, Json
 from accuracy_page import page
+from evidence_table import FILE, evidence_text
 
 from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.costmodel import catalog
@@ -111,6 +112,7 @@ def complaints(findings: Findings) -> Iterator[str]:
     if wanted_intervals(findings) != catalog.intervals():
         yield f"{INTERVALS.relative_to(ROOT)} is out of date: run `make accuracy`"
     yield from _stale(PAGE, page(findings))
+    yield from _stale(FILE, evidence_text(findings.scores.rows))
 
 
 def _stale(path: Path, now: str) -> Iterator[str]:
@@ -183,6 +185,7 @@ def main(arguments: Sequence[str]) -> int:
         before = f"{stated[name].value:g} -> " if name in stated else ""
         sys.stdout.write(f"{name:36} {before}{figure.value:g}\n")
     PAGE.write_text(page(findings), encoding="utf-8")
+    FILE.write_text(evidence_text(findings.scores.rows), encoding="utf-8")
     text = json.dumps({name: asdict(figure) for name, figure in now.items()}, indent=1)
     FIGURES.write_text(text + "\n", encoding="utf-8")
     headlines.PAGE.write_text(_headlines_page(), encoding="utf-8")

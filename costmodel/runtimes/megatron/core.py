@@ -177,6 +177,7 @@ def offload_needs_distributed_optimizer(job: Job, table: LayoutTable) -> BoolCol
 
 MEGATRON_CORE = RuntimeTraits(
     name="Megatron Core",
+    family="Megatron Core",
     version=VERSION,
     kernels=Kernels(
         attention="flash",

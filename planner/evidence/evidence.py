@@ -1,0 +1,94 @@
+"""What a plan tells of the measurements behind it: the nearest runs, and where it leaves them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.evidence.published_run import PublishedRun
+from trainplan.planner.evidence.distance import nearest
+from trainplan.planner.evidence.envelope import Beyond, Measurements, measurements
+from trainplan.planner.evidence.shape import shape_of
+
+NEAREST = 3
+"""Runs that are told."""
+
+
+class NearRun(Spec):
+    """A published run near an answer."""
+
+    id: str
+    """Its name in `examples/accuracy/runs.jsonl`."""
+    source: str
+    """Repository or paper that printed it."""
+    distance: float = Field(ge=0.0)
+    """How unlike the answer it is: one for every factor of two and every thing that differs."""
+    model: str
+    gpu: str
+    num_gpus: int
+    runtime: str
+    precision: str
+    layout: str
+    """Its degrees above one, and its micro batch."""
+    step_time_s: float
+    """Measured."""
+    error_fraction: float
+    """Estimate of that run over its measured step time, minus one."""
+
+
+class Evidence(Spec):
+    """How far an answer is from what was ever measured. Nothing here is proved."""
+
+    num_runs: int
+    """Published runs whose step time is scored."""
+    nearest: tuple[NearRun, ...]
+    """The nearest of them first."""
+    beyond: tuple[Beyond, ...]
+    """Where the answer leaves the largest values measured; empty: nowhere, axis by axis."""
+
+    @property
+    def inside(self) -> bool:
+        """Does the layout stay inside what was measured on runtimes of its family?"""
+        return not any(one.chosen for one in self.beyond)
+
+
+def evidence_of(job: Job, layout: Layout, known: Measurements | None = None) -> Evidence:
+    """The evidence for the estimate of a layout.
+
+    Raises:
+        CatalogError: No such runtime, or no such GPU.
+    """
+    known, shape = known or measurements(), shape_of(job, layout)
+    return Evidence(
+        num_runs=len(known.runs),
+        nearest=tuple(_near(far, run) for far, run in nearest(shape, known.runs, NEAREST)),
+        beyond=known.beyond(shape),
+    )
+
+
+def is_inside(job: Job, layout: Layout, known: Measurements | None = None) -> bool:
+    """Does a layout stay inside what was measured on runtimes of its family?"""
+    found = (known or measurements()).beyond(shape_of(job, layout))
+    return not any(one.chosen for one in found)
+
+
+def _near(far: float, run: PublishedRun) -> NearRun:
+    shape = run.shape
+    degrees = [f"{name} {getattr(shape, name)}" for name in _DEGREES if getattr(shape, name) > 1]
+    return NearRun(
+        id=run.id,
+        source=run.source,
+        distance=round(far, 2),
+        model=run.model,
+        gpu=shape.gpu,
+        num_gpus=shape.num_gpus,
+        runtime=shape.runtime,
+        precision=shape.precision,
+        layout=" ".join((*degrees, f"mbs {shape.micro_batch_size}")),
+        step_time_s=run.step_time_s,
+        error_fraction=run.error_fraction,
+    )
+
+
+_DEGREES = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp")

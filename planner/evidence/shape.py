@@ -1,0 +1,71 @@
+"""A job and its layout in the terms of the published runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.costmodel.spec.evidence.published_run import Shape
+
+
+def shape_of(job: Job, layout: Layout) -> Shape:
+    """What is compared with published runs.
+
+    Raises:
+        CatalogError: No such runtime, or no such GPU.
+    """
+    cluster, model = job.cluster, job.model
+    full = layout.recompute == "full"
+    return Shape(
+        gpu=" ".join(dict.fromkeys(group.gpu for group in cluster.groups)),
+        runtime=job.runtime,
+        precision=job.training.precision,
+        kind=kind_of(model),
+        parameters=num_parameters(model),
+        num_gpus=cluster.num_gpus,
+        seq_length=job.training.seq_length,
+        tp=layout.tp,
+        pp=layout.pp,
+        vpp=layout.vpp,
+        cp=layout.cp,
+        dp=layout.dp,
+        ep=layout.ep,
+        etp=layout.etp,
+        dp_replicate=layout.dp_replicate,
+        micro_batch_size=layout.micro_batch_size,
+        zero_stage=layout.zero_stage,
+        schedule=layout.schedule,
+        recompute=("full",) if full else layout.recompute_modules,
+        offload_optimizer=layout.offload.optimizer,
+        offload_modules=layout.offload_modules,
+        settings=tuple(_settings(traits_of(job), layout)),
+    )
+
+
+def kind_of(model: ModelSpec) -> tuple[str, ...]:
+    """What its layers have."""
+    return (*(["moe"] if model.moe else ()), *(["mla"] if model.mla else ())) or ("dense",)
+
+
+def family_of(runtime: str) -> str:
+    """Runtimes that run layouts by the same code, or this one."""
+    return RUNTIMES[runtime].family or runtime
+
+
+def _settings(traits: RuntimeTraits, layout: Layout) -> Iterator[str]:
+    """Settings of a run that its layout can notice, as `--option` takes them."""
+    attention = "unfused" if traits.kernels.attention == "unfused" else "flash"
+    yield f"attention={attention}"
+    yield f"cuda_graph={traits.host.cuda_graph}"
+    if layout.tp > 1:
+        yield f"overlap_tp_comm={_word(traits.communication.overlaps_tensor_parallel)}"
+    if layout.ep > 1:
+        yield f"moe_dispatcher={traits.experts.dispatcher}"
+        yield f"overlap_moe_a2a={_word(traits.experts.overlaps)}"
+
+
+def _word(value: bool) -> str:  # noqa: FBT001 - one value
+    return "true" if value else "false"

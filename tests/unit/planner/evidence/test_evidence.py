@@ -1,0 +1,205 @@
+"""The nearest published runs, and where an answer leaves what was measured; by hand-made runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.conftest import MODELS
+from trainplan.costmodel.catalog.published import published_runs
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.evidence.published_run import PublishedRun
+from trainplan.planner.evidence import evidence_of
+from trainplan.planner.evidence.distance import SIZES, distance
+from trainplan.planner.evidence.envelope import Measurements
+from trainplan.planner.evidence.evidence import NEAREST, is_inside
+from trainplan.planner.evidence.shape import shape_of
+
+
+def job_on(cluster, model="small-dense"):
+    return Job(
+        model=MODELS[model],
+        training=TrainingSpec(seq_length=2048, global_batch_size=64),
+        cluster=parse_cluster(cluster),
+    )
+
+
+JOB = job_on("4x8:h100-sxm")
+LAYOUT = Layout(tp=2, pp=4, dp=4)
+OWN = shape_of(JOB, LAYOUT)
+
+
+def run(name="run", error=0.05, **changed):
+    return PublishedRun(
+        id=name,
+        source="somewhere",
+        model="some-model",
+        step_time_s=1.0,
+        error_fraction=error,
+        shape=replace(OWN, **changed),
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_factor_of_two_counts_one_whichever_way(size):
+    other = replace(OWN, **{size: 2 * getattr(OWN, size)})
+    assert distance(OWN, other) == distance(other, OWN) == pytest.approx(1)
+    four_times = replace(OWN, **{size: 4 * getattr(OWN, size)})
+    assert distance(OWN, four_times) == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "far"),
+    [
+        ({}, 0),
+        ({"gpu": "h200-sxm"}, 1),
+        ({"gpu": "a100-sxm-80gb"}, 2),
+        ({"gpu": "of-my-own"}, 2),
+        ({"runtime": "nemo"}, 1),
+        ({"runtime": "torchtitan"}, 2),
+        ({"kind": ("moe",)}, 2),
+        ({"kind": ("moe", "mla")}, 4),
+        ({"precision": "fp16"}, 0),
+        ({"precision": "fp8"}, 1),
+        ({"zero_stage": 3}, 1),
+        ({"schedule": "interleaved"}, 1),
+        ({"recompute": ("full",)}, 1),
+        ({"offload_optimizer": 0.5}, 1),
+        ({"offload_modules": ("core_attn",)}, 1),
+    ],
+)
+def test_every_thing_that_differs_counts(changed, far):
+    assert distance(OWN, replace(OWN, **changed)) == far
+
+
+def test_a_setting_counts_where_both_have_it():
+    graphed = replace(OWN, settings=("attention=flash", "cuda_graph=partial"))
+    assert distance(replace(OWN, settings=("cuda_graph=none",)), graphed) == 1
+    assert distance(replace(OWN, settings=("moe_dispatcher=deepep",)), graphed) == 0
+
+
+def test_settings_are_those_the_layout_can_notice():
+    experts = job_on("1x8:h100-sxm", "small-moe")
+    names = {text.split("=")[0] for text in shape_of(experts, Layout(dp=8, ep=4)).settings}
+    assert {"moe_dispatcher", "overlap_moe_a2a"} <= names
+    assert "overlap_tp_comm" not in names
+    assert "overlap_tp_comm" in {text.split("=")[0] for text in OWN.settings}
+    assert not any(text.startswith("moe") for text in OWN.settings)
+
+
+def test_the_nearest_runs_come_first_each_shape_once_with_their_errors():
+    known = Measurements(
+        (
+            run("far", tp=16),
+            run("older", error=0.3, tp=4),
+            run("newer", error=-0.02, tp=4),
+            run("same"),
+            run("farther", tp=64, pp=64),
+        )
+    )
+    found = evidence_of(JOB, LAYOUT, known)
+    assert [one.id for one in found.nearest] == ["same", "newer", "far"]
+    assert [one.distance for one in found.nearest] == [0, 1, 3]
+    assert found.nearest[1].error_fraction == -0.02
+    assert found.nearest[0].layout == "tp 2 pp 4 dp 4 mbs 1"
+    assert found.num_runs == 5
+
+
+def said(known, layout, job=JOB):
+    return {one.axis: (one.scope, one.text) for one in evidence_of(job, layout, known).beyond}
+
+
+def test_an_answer_like_a_run_leaves_nothing():
+    assert evidence_of(JOB, LAYOUT, Measurements((run(),))).beyond == ()
+    assert is_inside(JOB, LAYOUT, Measurements((run(),)))
+
+
+@pytest.mark.parametrize(
+    ("axis", "layout", "here"),
+    [
+        ("tp", Layout(tp=4, pp=4, dp=2), 4),
+        ("pp", Layout(pp=8, dp=4), 8),
+        ("vpp", Layout(tp=2, pp=2, vpp=3, dp=8), 3),
+        ("cp", Layout(tp=2, pp=2, cp=2, dp=4), 2),
+        ("dp", Layout(tp=2, pp=2, dp=8), 8),
+        ("micro_batch_size", Layout(tp=2, pp=4, dp=4, micro_batch_size=2), 2),
+    ],
+)
+def test_a_degree_above_every_run_is_named_with_the_largest(axis, layout, here):
+    known = Measurements((run(),))
+    scope, text = said(known, layout)[axis]
+    largest = 1 if axis in ("vpp", "cp", "micro_batch_size") else getattr(LAYOUT, axis)
+    assert (scope, text) == ("any", f"no scored run has {axis} > {largest} (here {here})")
+    assert not is_inside(JOB, layout, known)
+
+
+def test_the_product_of_pp_and_vpp_is_an_axis_of_its_own():
+    known = Measurements((run(pp=8, vpp=1), run(pp=2, vpp=4)))
+    assert set(said(known, Layout(pp=8, vpp=4, dp=4, schedule="interleaved"))) == {
+        "pp * vpp",
+        "schedule",
+    }
+
+
+def test_each_axis_is_named_in_the_widest_scope_it_leaves():
+    """All runs, then the family of the runtime, then the architecture of the GPU."""
+    layout = Layout(tp=8, pp=4, dp=1)
+    elsewhere = run(tp=8, runtime="torchtitan", gpu="a100-sxm-80gb")
+    kin = run(tp=8, runtime="nemo", gpu="a100-sxm-80gb")
+    assert said(Measurements((run(),)), layout)["tp"][0] == "any"
+    assert said(Measurements((run(), elsewhere)), layout)["tp"] == (
+        "runtime",
+        "no scored run on Megatron Core has tp > 2 (here 8)",
+    )
+    assert said(Measurements((run(), kin)), layout)["tp"] == (
+        "gpu",
+        "no scored run on hopper GPUs has tp > 2 (here 8)",
+    )
+    assert "tp" not in said(Measurements((run(), run(tp=8, gpu="h200-sxm"))), layout)
+
+
+def test_only_what_a_search_chooses_on_this_runtime_makes_a_layout_untrusted():
+    layout = Layout(tp=8, pp=4, dp=1)
+    assert is_inside(JOB, layout, Measurements((run(), run(tp=8, gpu="b200"))))
+    small = Measurements((run(num_gpus=16, seq_length=512),))
+    assert {one.axis for one in evidence_of(JOB, LAYOUT, small).beyond} == {
+        "num_gpus",
+        "seq_length",
+    }
+    assert is_inside(JOB, LAYOUT, small)
+
+
+def test_what_has_no_size_is_named_by_its_word():
+    known = Measurements((run(recompute=("core_attn",)), run(zero_stage=0)))
+    layout = LAYOUT.model_copy(
+        update={"recompute": "selective", "recompute_modules": ("core_attn", "mlp")}
+    )
+    assert said(known, layout)["recompute"][1] == "no scored run has recomputed mlp"
+    whole = LAYOUT.model_copy(
+        update={"recompute": "full", "recompute_method": "block", "recompute_num_layers": 1}
+    )
+    assert said(known, whole)["recompute"][1] == "no scored run has recomputed full"
+    assert said(known, LAYOUT.model_copy(update={"zero_stage": 3}))["zero_stage"][1] == (
+        "no scored run has ZeRO-3"
+    )
+
+
+def test_a_machine_or_a_runtime_nobody_measured_is_said_in_one_line():
+    known = Measurements((run(),))
+    amd = job_on("4x8:mi300x")
+    assert [one.text for one in evidence_of(amd, LAYOUT, known).beyond] == [
+        "no scored run is on cdna3 GPUs"
+    ]
+    other = JOB.model_copy(update={"runtime": "nanotron"})
+    assert "no scored run is on nanotron" in [
+        one.text for one in evidence_of(other, LAYOUT, known).beyond
+    ]
+
+
+def test_the_table_of_the_package_is_small_and_every_run_has_its_own_name():
+    runs = published_runs()
+    assert len({one.id for one in runs}) == len(runs) > 400
+    assert all(one.source and one.step_time_s > 0 for one in runs)
+    for one in runs[:: len(runs) // 10]:
+        assert distance(one.shape, one.shape) == 0
+    assert len(evidence_of(JOB, LAYOUT).nearest) == NEAREST
