@@ -5,6 +5,7 @@ it is first used. Questions are verbs, their answers frozen values:
 
 search: the best layout of a job, as a `Plan`, or `Infeasible` with reasons and changes that help.
 estimate: seconds and bytes of one layout, as an `Estimate`.
+evidence_of: the published runs nearest to a layout, and where it leaves them, as `Evidence`.
 check: nothing, or a `SpecError` with the rule that a layout breaks.
 simulate: the pipeline of a layout op by op, as a `Simulation`.
 pareto: the step time against money, energy or memory, as a `Pareto` front.
@@ -15,7 +16,7 @@ sweep: the best plan at every value of some parameters, as a `Sweep`.
 
 What they are asked beside a job and a layout:
 
-SearchOptions: choices fixed and excluded, objective, memory margin, alternatives.
+SearchOptions: choices fixed and excluded, trust, objective, memory margin, alternatives.
 Case: a job, its options and what was measured of its machine.
 parse_choice: one `--fix` or `--exclude` from its text.
 parse_varied: one `--vary` of a sweep from its text.
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainplan.costmodel.step import Estimate
+    from trainplan.planner.evidence import Evidence, evidence_of
     from trainplan.planner.exporters import EXPORTERS, LaunchConfig
     from trainplan.planner.goals.pareto import Pareto, pareto, pareto_json
     from trainplan.planner.launchers import LAUNCHERS, LaunchFile
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "trainplan.costmodel.step": "Estimate",
+    "trainplan.planner.evidence": "Evidence evidence_of",
     "trainplan.planner.exporters": "EXPORTERS LaunchConfig",
     "trainplan.planner.goals.pareto": "Pareto pareto pareto_json",
     "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
@@ -88,6 +91,7 @@ __all__ = [
     "Certificate",
     "Comparison",
     "Estimate",
+    "Evidence",
     "Explanation",
     "Infeasible",
     "LaunchConfig",
@@ -105,6 +109,7 @@ __all__ = [
     "compare",
     "estimate",
     "estimate_json",
+    "evidence_of",
     "explain",
     "pareto",
     "pareto_json",

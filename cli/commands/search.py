@@ -39,6 +39,7 @@ def search_options(
     deadline: float | None,
     fix: tuple[str, ...],
     exclude: tuple[str, ...],
+    trusted: bool,
     memory_margin: float,
     top: int,
 ) -> SearchOptions:
@@ -51,6 +52,7 @@ def search_options(
         objective=objective,
         slack=slack_of(objective, slack),
         deadline_days=deadline,
+        trusted=trusted,
         memory_margin=memory_margin,
         top=top,
         fix=tuple(parse_choice(spelled_out(text), excluded=False) for text in fix),

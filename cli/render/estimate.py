@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from trainplan.cli.render.parts.breakdown import memory_table, terms_table
 from trainplan.cli.render.parts.differences import remedies_json, remedies_part
+from trainplan.cli.render.parts.evidence import evidence_lines
 from trainplan.cli.render.parts.headline import fit_line, headline, job_line
 from trainplan.cli.render.parts.placement import groups_part
 from trainplan.cli.render.plan import notes_part
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.evidence import evidence_of
 from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.plan.plan import estimate_json, evidence_json, job_json
 from trainplan.planner.questions.compare import Side
 from trainplan.planner.questions.remedies import Remedy
 
@@ -28,7 +31,9 @@ def estimate_page(
 ) -> Iterator[RenderableType]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     yield headline(job, layout, estimate)
-    yield Group(job_line(job), *([fit_line(estimate.memory)] if estimate.memory.fits else []))
+    fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
+    told = map(Text, evidence_lines(evidence_of(job, layout)))
+    yield Group(job_line(job), *fit, *told)
     yield from groups_part(job, layout)
     yield terms_table(estimate)
     yield Group("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
@@ -50,6 +55,7 @@ def estimate_document(
         **job_json(job),
         "layout": layout_json(job, layout),
         "estimate": estimate_json(estimate),
+        "evidence": evidence_json(evidence_of(job, layout)),
         "remedies": remedies_json(remedies or ()),
         "provenance": {"notes": list(notes)},
     }

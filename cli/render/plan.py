@@ -11,6 +11,7 @@ from rich.text import Text
 
 from trainplan.cli.render.parts.alternatives import alternatives_table, legend
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
+from trainplan.cli.render.parts.evidence import plan_evidence_lines
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import headline, job_line
 from trainplan.cli.render.parts.objective import (
@@ -25,6 +26,7 @@ from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, s
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.space import legality_rules
@@ -40,7 +42,7 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     """The answer first, then why, then the rest."""
     best = plan.best
     yield headline(plan.job, best.layout, best.estimate, *objective_lines(plan))
-    yield Group(job_line(plan.job), certificate_text(plan))
+    yield Group(job_line(plan.job), certificate_text(plan), *map(Text, plan_evidence_lines(plan)))
     yield from groups_part(plan.job, best.layout)
     if plan.placement:
         yield Text(placement_text(plan, plan.placement))
@@ -139,7 +141,10 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     """Which rules refused most layouts, and what to do about them."""
     if not refused:
         return
-    says = {rule.name: rule.says for rule in (*legality_rules(job), ranks_straddle())}
+    rules = [*legality_rules(job), ranks_straddle()]
+    if any(name.startswith(OPTION) for name in refused):
+        rules += trusted_rules(job)
+    says = {rule.name: rule.says for rule in rules}
     says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
     shown = list(refused.items())[:SHOWN_RULES]
     rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]

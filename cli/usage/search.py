@@ -57,6 +57,12 @@ search_options = gathered(
             metavar="FIELD=VALUE",
             help="Keep a field from a value: recompute=full.",
         ),
+        click.option(
+            "--trusted",
+            is_flag=True,
+            help="Only layouts within what published runs on such a runtime measured, axis by "
+            "axis; says what that costs.",
+        ),
         memory_margin(0.05),
         click.option(
             "--top",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from statistics import fmean
 
+import accuracy_evidence
 import accuracy_profiles
 from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_error
 from accuracy_remarks import PEERS, SHORT
@@ -38,6 +39,7 @@ def page(findings: Findings) -> str:
         _intervals(found, findings.leave_one_out),
         _ablation(findings),
         _leave_one_out(findings.leave_one_out),
+        accuracy_evidence.section(found.rows),
         _worst(found),
         _skipped(findings),
         SHORT,

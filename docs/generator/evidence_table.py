@@ -28,12 +28,13 @@ def evidence_text(rows: Iterable[TimedRow]) -> str:
     sources = _sources()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    runs = [_run(row, sources[row.run.id]) for row in rows]
+    runs = [published_run(row, sources[row.run.id]) for row in rows]
     writer.writerows(published.csv_lines(runs))
     return HEAD + text.getvalue()
 
 
-def _run(row: TimedRow, source: str) -> PublishedRun:
+def published_run(row: TimedRow, source: str) -> PublishedRun:
+    """A scored row as the package brings it."""
     layout = row.prediction.layout
     assert layout
     return PublishedRun(

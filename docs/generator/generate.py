@@ -30,6 +30,7 @@ from trainplan.costmodel.spec import cluster, job, layout, links, model
 from trainplan.costmodel.spec.evidence import calibration
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
+from trainplan.planner.evidence import envelope, evidence
 from trainplan.planner.plan import plan as plans
 from trainplan.planner.plan import target
 
@@ -121,7 +122,11 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         "What a search for other splits of the layers found.",
         plans.UnevenStages,
     ),
+    ("certificate.trusted", "What `--trusted` costs.", target.Trusted),
     ("certificate.objective.tried[]", "A size of the cluster that was tried.", target.Tried),
+    ("evidence", "How far the best layout is from what was measured.", evidence.Evidence),
+    ("evidence.nearest[]", "A published run near it, the nearest first.", evidence.NearRun),
+    ("evidence.beyond[]", "An axis in which it leaves what was measured.", envelope.Beyond),
     (
         "other_schedules[]",
         "The best layout under a schedule that the runtime does not execute.",
@@ -150,7 +155,7 @@ def json_page() -> Lines:
     yield from ("# JSON", "")
     yield f"`plan search --json` and `--output` write a document of schema `{plans.SCHEMA}`. Keys"
     yield "are never renamed or removed within a version; new ones may appear. Seconds end in `_s`,"
-    yield "bytes in `_bytes`. `plan estimate --json` has `model`, `layout` and `estimate` of these."
+    yield "bytes in `_bytes`. `plan estimate --json` has `model`, `layout`, `estimate`, `evidence`."
     yield ""
     yield from ("## The document", "", *table(("key", "meaning"), _extra("plan")))
     for path, text, owner in SECTIONS:

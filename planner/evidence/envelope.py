@@ -43,7 +43,7 @@ OF_LAYOUT: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Numbers that a search chooses, by fields of `Shape` and columns of `LayoutTable` alike."""
 WORDS: Mapping[str, Callable[[Shape], tuple[str, ...]]] = MappingProxyType(
     {
-        "model": lambda shape: shape.kind,
+        "model": lambda shape: tuple(f"{kind} layers" for kind in shape.kind),
         "precision": lambda shape: (shape.precision,),
         "settings": lambda shape: shape.settings,
         "schedule": lambda shape: (f"schedule {shape.schedule}",),

@@ -14,7 +14,7 @@ from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import legality_rules
-from trainplan.planner.space.choices import no_even_stages, ranks_straddle, rules_of_grid
+from trainplan.planner.space.choices import no_even_stages, ranks_straddle
 from trainplan.planner.tree import SearchResult
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.objective import Objective, StepEnergy, StepTime
@@ -88,7 +88,7 @@ class SearchContext:
         """
         machine = machine_for(job, self.measured)
         choices = self.options.choices
-        rules = [*rules_of_grid(choices), *legality_rules(job)]
+        rules = [*self.options.rules_of_grid(job), *legality_rules(job)]
         if self.options.objective == "time" and is_heterogeneous(job.cluster):
             uneven = any(choice.only_uneven for choice in choices)
             rules.append(no_even_stages() if uneven else ranks_straddle())

@@ -15,7 +15,6 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.space import legality_rules
-from trainplan.planner.space.choices import rules_of_grid
 from trainplan.planner.stages.heuristics import try_near, try_promising, try_siblings
 from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
 from trainplan.planner.stages.solve.tasks import SplitContext
@@ -54,7 +53,7 @@ def splits_below(
     memory_bytes: float = np.inf,
 ) -> UnevenSearch:
     """A run for splits that are faster than some seconds and use no more than some bytes."""
-    rules = (*rules_of_grid(context.options.choices), *legality_rules(job))
+    rules = (*context.options.rules_of_grid(job), *legality_rules(job))
     machine = machine_for(job, context.measured)
     usable = min(context.usable_bytes(job), memory_bytes)
     split_context = SplitContext(job, machine, traits_of(job), usable)

@@ -24,7 +24,8 @@ def with_groups(context: SearchContext, reached: Reached) -> Reached:
     if options.objective != "time" or not is_heterogeneous(job.cluster):
         return reached
     machine = machine_for(job, context.measured)
-    rules = [*(choice.rule() for choice in options.choices), *legality_rules(job)]
+    own = (*(choice.rule() for choice in options.choices), *options.rules_of_evidence(job))
+    rules = [*own, *legality_rules(job)]
     search = HeterogeneousSearch(job, machine, rules, options.memory_margin, found.value)
     heterogeneous = search.run(context.budget, options.top)
     bound = min(found.lower_bound_s, heterogeneous.lower_bound_s)

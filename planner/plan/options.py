@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.base import Spec
+from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan.target import Name
 from trainplan.planner.space import Choice
+from trainplan.planner.space.choices import rules_of_grid
 
 
 class SearchOptions(Spec):
@@ -19,6 +22,8 @@ class SearchOptions(Spec):
     """Alternatives to list."""
     fix: tuple[Choice, ...] = ()
     exclude: tuple[Choice, ...] = ()
+    trusted: bool = False
+    """Only layouts inside what was measured on runtimes of the job's family."""
     objective: Name = "time"
     """What is best: least time, memory, money or energy, or fewest GPUs."""
     slack: float = Field(default=0.02, ge=0.0)
@@ -38,3 +43,24 @@ class SearchOptions(Spec):
     def choices(self) -> tuple[Choice, ...]:
         """Both kinds in order."""
         return (*self.fix, *self.exclude)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """What the search is held to, as on the command line."""
+        return (*(choice.rule().name for choice in self.choices), *([OPTION] * self.trusted))
+
+    def rules_of_evidence(self, job: Job) -> tuple[Rule, ...]:
+        """Rules of `trusted`; none without it.
+
+        Raises:
+            SpecError: No run on a runtime of the job's family was scored.
+        """
+        return trusted_rules(job) if self.trusted else ()
+
+    def rules_of_grid(self, job: Job) -> tuple[Rule, ...]:
+        """What layouts must respect besides the job, before their layers are split.
+
+        Raises:
+            SpecError: As `rules_of_evidence`.
+        """
+        return (*rules_of_grid(self.choices), *self.rules_of_evidence(job))

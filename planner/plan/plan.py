@@ -19,8 +19,9 @@ from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.layout import Schedule
 from trainplan.costmodel.spec.links import Placement
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.layout_document import ABSENT, Json, layout_from_json, layout_json
-from trainplan.planner.plan.target import Target
+from trainplan.planner.plan.target import Target, Trusted
 
 SCHEMA = "trainplan/plan/v1"
 _COUNTS = ("num_parameters", "num_active_parameters")
@@ -34,6 +35,9 @@ class Candidate(Spec):
     estimate: Estimate
     near_tie: bool = False
     """So close to the best that it is the faster one in a third of cases or more."""
+    inside_measured: bool | None = None
+    """No degree or knob is beyond what was measured on runtimes of the job's family; null: not
+    asked."""
 
 
 class UnevenStages(Spec):
@@ -75,6 +79,8 @@ class Certificate(Spec):
     uneven_stages: UnevenStages | None = None
     """Null where stages are even (the runtime splits so, `--fix stages=even`, or the objective is
     memory or energy), where no even ones fit, and on unlike node groups."""
+    trusted: Trusted | None = None
+    """Null without `--trusted`: layouts nobody measured were searched, too."""
 
 
 class Source(Spec):
@@ -118,6 +124,8 @@ class Plan(Spec):
     """What other schedules would make of the best layout, fastest first."""
     placement: Placement | None = None
     """Nodes in rank order, where the links between them were measured."""
+    evidence: Evidence | None = None
+    """How far the best layout is from what was measured; null: not asked."""
     notes: tuple[str, ...] = ()
 
 
@@ -174,9 +182,15 @@ def candidate_json(job: Job, candidate: Candidate) -> Json:
     return {
         "rank": candidate.rank,
         "near_tie": candidate.near_tie,
+        "inside_measured": candidate.inside_measured,
         "layout": layout_json(job, candidate.layout),
         "estimate": estimate_json(candidate.estimate),
     }
+
+
+def evidence_json(evidence: Evidence | None) -> Json | None:
+    """The evidence as plain JSON values."""
+    return evidence.model_dump(mode="json") if evidence else None
 
 
 def plan_json(plan: Plan) -> Json:
@@ -192,6 +206,7 @@ def plan_json(plan: Plan) -> Json:
         "refused": plan.refused,
         "other_schedules": [other.model_dump(mode="json") for other in plan.other_schedules],
         "placement": plan.placement.model_dump(mode="json") if plan.placement else None,
+        "evidence": evidence_json(plan.evidence),
         "provenance": {
             "runtime_version": plan.runtime_version,
             "memory_margin": plan.memory_margin,

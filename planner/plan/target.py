@@ -1,4 +1,4 @@
-"""What a plan was made for: its objective, the value reached and what is proven of it."""
+"""What a plan was made for: its objective, the value reached, what is proven and what it costs."""
 
 from __future__ import annotations
 
@@ -54,6 +54,19 @@ class Target(Spec):
     def gap_fraction(self) -> float:
         """(value - lower bound) / value; 0 where the value is 0."""
         return max(0.0, self.value - self.lower_bound) / self.value if self.value else 0.0
+
+
+class Trusted(Spec):
+    """The rules of `--trusted`, and what they cost."""
+
+    rules: tuple[str, ...]
+    """Their names, each the largest value that was measured on runtimes of the job's family."""
+    value_without: float
+    """The objective that a second search without them reached."""
+    lower_bound_without: float | None
+    """No layout has a smaller one, trusted or not; null: no time was left to ask."""
+    cost_fraction: float
+    """Objective with the rules over that without, minus one."""
 
 
 def _known(number: float) -> float | None:

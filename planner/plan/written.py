@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.evidence.trusted import OPTION
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.target import Name
@@ -125,6 +126,7 @@ def written(text: str) -> Written:
     numbers = [candidate.rank for candidate in evidence.candidates]
     others = (chosen_from_json(with_candidate(text, number))[1] for number in numbers)
     names = dict.fromkeys((*evidence.provenance.choices, *evidence.refused))
+    trusted = any(name.startswith(OPTION) for name in names)
     choices = [_choice(name) for name in names if name.startswith(("--fix", "--excl"))]
     return Written(
         job=job,
@@ -134,6 +136,7 @@ def written(text: str) -> Written:
             memory_margin=evidence.provenance.memory_margin,
             fix=tuple(choice for choice in choices if not choice.excluded),
             exclude=tuple(choice for choice in choices if choice.excluded),
+            trusted=trusted,
         ),
         optimal=evidence.certificate.optimal,
         gap_fraction=evidence.certificate.gap_fraction,

@@ -69,7 +69,9 @@ def kept_layout(case: Case, layout: Layout) -> Candidate | None:
     if kept is None:
         return None
     margin, table = case.options.memory_margin, LayoutTable.of([kept])
-    if any(choice.rule().broken(case.job, table)[0] for choice in case.options.choices):
+    rules = [choice.rule() for choice in case.options.choices]
+    rules += case.options.rules_of_evidence(case.job)
+    if any(rule.broken(case.job, table)[0] for rule in rules):
         return None
     try:
         priced = estimate(case.job, kept, case.measured, memory_margin=margin)

@@ -138,6 +138,7 @@ class _Search:
         chosen = [choice for choice in case.options.choices if choice.field != "stages"]
         self.rules: list[Rule] = [
             *(choice.rule() for choice in chosen),
+            *case.options.rules_of_evidence(case.job),
             *legality_rules(case.job),
         ]
         self.layouts = EvenLayouts(self.job, machine, self.traits, self.memory_bytes)

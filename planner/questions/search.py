@@ -8,7 +8,6 @@ from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.uncertainty import near_tie_fraction
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
@@ -16,19 +15,22 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate, explicit
+from trainplan.planner.evidence import evidence_of
 from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.goals.after_even import check_uneven, with_uneven_stages
+from trainplan.planner.goals.after_even import check_uneven
+from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.reach import Reached, reach, too_late
+from trainplan.planner.goals.reach import Reached, too_late
 from trainplan.planner.goals.uneven import looks_for_uneven
-from trainplan.planner.goals.with_groups import with_groups
-from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, SearchOptions
+from trainplan.planner.plan import Certificate, Infeasible, Plan, SearchOptions
 from trainplan.planner.plan.plan import Source
 from trainplan.planner.plan.target import Target
+from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed
+from trainplan.planner.questions.trust import price_of_trust
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed, broken_rules
 from trainplan.planner.space.grid import values_outside_grid
@@ -63,12 +65,8 @@ def search(
     check_uneven(job, options)
     budget = budget or Unlimited()
     context = SearchContext(options, measured, budget, workers)
-    # The objective over even stages: no layout of the grid is better than the bound.
-    reached = reach(context, job)
-    # Unlike node groups: nor is one whose pipeline ranks live in one group each.
-    reached = with_groups(context, reached)
-    # Uneven stages, maybe searched beside even ones: nor is one with any other split of the layers.
-    reached = with_uneven_stages(context, reached)
+    asked = job
+    reached = answer(context, job)
     # The deadline: the fastest of all these meets it.
     _check_deadline(context, reached)
     if reached.found.finalists is None or reached.target is None:
@@ -79,7 +77,10 @@ def search(
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         slower = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
-        plan = plan.model_copy(update={"other_schedules": slower})
+        trusted = price_of_trust(context, asked, plan.certificate.objective)
+        certificate = plan.certificate.model_copy(update={"trusted": trusted})
+        found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
+        plan = plan.model_copy(update={"other_schedules": slower, **found})
     note_texts = (*_without_files(job, plan.best.layout), *notes(job, measured))
     return plan.model_copy(update={"notes": note_texts})
 
@@ -139,7 +140,7 @@ def _plan(
 ) -> Plan:
     job, found = reached.job, reached.found
     listed = finalists.take(np.arange(min(len(finalists), options.top)))
-    candidates = _candidates(job, machine, options, listed)
+    candidates = candidates_of(job, machine, options, listed)
     best = candidates[0]
     step = best.estimate.step_time_s
     if target.name == "time":
@@ -149,7 +150,7 @@ def _plan(
         job=job,
         runtime_version=traits_of(job).version,
         memory_margin=options.memory_margin,
-        choices=tuple(choice.rule().name for choice in options.choices),
+        choices=options.held,
         best=best,
         candidates=candidates,
         certificate=Certificate(
@@ -168,32 +169,6 @@ def _plan(
         ),
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         sources=_sources(machine),
-    )
-
-
-def _candidates(
-    job: Job, machine: Machine, options: SearchOptions, finalists: LayoutTable
-) -> tuple[Candidate, ...]:
-    """The fastest first, then near-ties by headroom, then the others by time."""
-    candidates = context_of(job, machine).with_table(finalists)
-    estimates = explicit(candidates, memory_margin=options.memory_margin)
-    fastest = estimates[0].step_time_s
-    limit = fastest * (1 + near_tie_fraction())
-    ties = [e.step_time_s <= limit for e in estimates]
-
-    def place(i: int) -> tuple[bool, bool, float]:
-        second = -estimates[i].memory.headroom_bytes if ties[i] else estimates[i].step_time_s
-        return i > 0, not ties[i], second
-
-    order = sorted(range(len(estimates)), key=place)
-    return tuple(
-        Candidate(
-            rank=rank,
-            layout=finalists.row(i),
-            estimate=estimates[i],
-            near_tie=ties[i] and i > 0,
-        )
-        for rank, i in enumerate(order, start=1)
     )
 
 

@@ -116,7 +116,9 @@ def legend(plan: Plan) -> Iterator[str]:
     """What the marks and short names of the table mean; nothing where none is used."""
     if any(candidate.near_tie for candidate in plan.candidates):
         close = percent(near_tie_fraction())
-        yield f"~ within {close}, less than the model can tell apart: ordered by free memory"
+        behind = {candidate.inside_measured for candidate in plan.candidates if candidate.near_tie}
+        first = "measured layouts first, then by" if len(behind) > 1 else "ordered by"
+        yield f"~ within {close}, less than the model can tell apart: {first} free memory"
     used = {m for candidate in plan.candidates for m in candidate.layout.recompute_modules}
     names = [f"{short} = {m}" for m, short in SHORT_MODULES.items() if m in used and m != short]
     if names:

@@ -9,6 +9,7 @@ from itertools import combinations
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.measured import machine_for
+from trainplan.planner.evidence.trusted import OPTION
 from trainplan.planner.goals.context import UntilFeasible
 from trainplan.planner.questions.changes.variations import (
     Case,
@@ -18,9 +19,9 @@ from trainplan.planner.questions.changes.variations import (
     with_setting,
     without_choice,
     without_margin,
+    without_trust,
 )
 from trainplan.planner.space import Choice, Space, legality_rules
-from trainplan.planner.space.choices import rules_of_grid
 from trainplan.planner.space.grid import values_outside_grid
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits
@@ -97,6 +98,8 @@ def _changes(case: Case) -> Iterator[_Change]:
     """From the cheapest to the dearest; the batch comes last because it follows the GPUs."""
     for number, choice in enumerate(case.options.choices):
         yield _drop(f"choice {number}", choice)
+    if case.options.trusted:
+        yield _Change("trusted", lambda _: f"drop {OPTION}", without_trust)
     for name, text in case.job.options.arguments().items():
         yield _unset(name, text)
     yield _Change(
@@ -158,7 +161,7 @@ def _feasible(case: Case, budget: Budget) -> bool:
         return False
     if values_outside_grid(Space(job), options.choices):
         return False
-    rules: list[Rule] = [*rules_of_grid(options.choices), *legality_rules(job)]
+    rules: list[Rule] = [*options.rules_of_grid(job), *legality_rules(job)]
     limits = SearchLimits(machine.memory_bytes * (1 - options.memory_margin), top=1)
     search = Search(job, machine, rules, limits)
     return search.run(UntilFeasible(search, budget)).finalists is not None

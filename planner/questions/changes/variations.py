@@ -168,6 +168,11 @@ def without_margin(case: Case) -> Case:
     return replace(case, options=options)
 
 
+def without_trust(case: Case) -> Case:
+    """Layouts outside what was measured, too."""
+    return replace(case, options=case.options.model_copy(update={"trusted": False}))
+
+
 def with_choice(case: Case, choice: Choice) -> Case:
     """One more field held to a value."""
     fixed = tuple(c for c in case.options.fix if c.field != choice.field)
