@@ -53,6 +53,9 @@ WORDS: Mapping[str, Callable[[Shape], tuple[str, ...]]] = MappingProxyType(
     }
 )
 """What is measured or not, and has no size."""
+ALIKE = 1.01
+"""Up to this factor sizes of jobs are alike. Source: assumed; records of one model differ by less,
+in padded vocabularies and extra prediction layers."""
 CHOSEN = frozenset({*OF_LAYOUT, "schedule", "zero_stage", "recompute", "offload_modules"})
 """Axes that a search chooses."""
 
@@ -157,7 +160,7 @@ def _larger(shape: Shape, inside: Envelope, scope: Scope, where: str) -> Iterato
     """Numbers above the largest of an envelope."""
     for name, names in {**OF_JOB, **OF_LAYOUT}.items():
         value, largest = number(shape, names), inside.largest[name]
-        if value > largest:
+        if value > largest * (ALIKE if name in OF_JOB else 1.0):
             text = f"no scored run{where} has {name} > {_short(largest)} (here {_short(value)})"
             yield Beyond(axis=name, scope=scope, value=value, largest_measured=largest, text=text)
 

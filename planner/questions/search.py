@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
@@ -30,7 +32,7 @@ from trainplan.planner.questions.changes.feasibility import Relaxations, relaxat
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed
-from trainplan.planner.questions.trust import price_of_trust
+from trainplan.planner.questions.trust import price_of_trust, time_for_answer
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed, broken_rules
 from trainplan.planner.space.grid import values_outside_grid
@@ -64,7 +66,7 @@ def search(
     _check_model(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
-    context = SearchContext(options, measured, budget, workers)
+    context = SearchContext(options, measured, time_for_answer(options, budget), workers)
     asked = job
     reached = answer(context, job)
     # The deadline: the fastest of all these meets it.
@@ -77,7 +79,7 @@ def search(
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         slower = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
-        trusted = price_of_trust(context, asked, plan.certificate.objective)
+        trusted = price_of_trust(replace(context, budget=budget), asked, plan.certificate.objective)
         certificate = plan.certificate.model_copy(update={"trusted": trusted})
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})

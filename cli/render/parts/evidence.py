@@ -78,7 +78,8 @@ def _trusted_line(plan: Plan) -> Iterator[str]:
     bound = amount(trusted.lower_bound_without, target.unit)
     sure = "proved" if proved else f"not proved: it may go down to {bound}"
     if trusted.cost_fraction > 0:
-        costs = f"costs {percent(trusted.cost_fraction)}: a second search without it gives"
+        both = "" if proved and plan.certificate.optimal else " as far as both were searched"
+        costs = f"costs {percent(trusted.cost_fraction)}{both}: a second search without it gives"
         yield f"{OPTION} {costs} {without} ({sure})."
     else:
         yield f"{OPTION} costs nothing: a second search without it gives no better ({sure})."

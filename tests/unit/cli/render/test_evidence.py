@@ -72,6 +72,8 @@ def test_where_the_answer_lies_inside_no_near_tie_is_named(plan):
 def test_the_price_of_trust_is_told_with_where_it_comes_from(plan):
     told = with_trusted(plan, value_without=2.0, lower_bound_without=2.0, cost_fraction=0.012)
     assert told[-1] == "--trusted costs 1.2 %: a second search without it gives 2.00 s (proved)."
+    told = with_trusted(plan, value_without=2.0, lower_bound_without=1.9, cost_fraction=0.012)
+    assert told[-1].startswith("--trusted costs 1.2 % as far as both were searched: a second")
     told = with_trusted(plan, value_without=2.0, lower_bound_without=1.9, cost_fraction=0.0)
     assert told[-1] == (
         "--trusted costs nothing: a second search without it gives no better (not proved: it may "

@@ -169,6 +169,13 @@ def test_only_what_a_search_chooses_on_this_runtime_makes_a_layout_untrusted():
     assert is_inside(JOB, LAYOUT, small)
 
 
+def test_models_whose_records_count_a_little_otherwise_are_of_one_size():
+    own = OWN.parameters
+    for count, beyond in ((own * 0.995, False), (own * 0.98, True)):
+        texts = said(Measurements((run(parameters=count),)), LAYOUT)
+        assert ("parameters" in texts) == beyond
+
+
 def test_what_has_no_size_is_named_by_its_word():
     known = Measurements((run(recompute=("core_attn",)), run(zero_stage=0)))
     layout = LAYOUT.model_copy(

@@ -17,6 +17,7 @@ from trainplan.planner.plan.written import written
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.outcome import kept_layout
 from trainplan.planner.questions.search import search
+from trainplan.planner.questions.trust import time_for_answer
 from trainplan.planner.questions.why_not import why_not
 from trainplan.planner.work.budget import Unlimited
 
@@ -103,6 +104,18 @@ def test_trust_costs_nothing_where_the_fastest_lies_inside(make_job):
     found, free = search(job, SearchOptions(trusted=True)), search(job, SearchOptions())
     assert found.best.layout == free.best.layout
     assert found.certificate.trusted.cost_fraction == 0
+
+
+def test_a_third_of_a_time_limit_is_kept_for_the_price():
+    class Minute(Unlimited):
+        def seconds_left(self):
+            return 60.0
+
+    assert time_for_answer(SearchOptions(trusted=True), Minute()).seconds_left() == 40
+    assert time_for_answer(SearchOptions(), Minute()).seconds_left() == 60
+    alone = SearchOptions(trusted=True, only_answer=True)
+    assert time_for_answer(alone, Minute()).seconds_left() == 60
+    assert np.isinf(time_for_answer(SearchOptions(trusted=True), Unlimited()).seconds_left())
 
 
 def test_without_time_the_price_holds_all_the_same(small_gpus, free):
