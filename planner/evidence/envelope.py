@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from math import prod
 from types import MappingProxyType
 from typing import Literal
 
@@ -102,7 +101,10 @@ def envelope(shapes: Sequence[Shape]) -> Envelope:
 
 def number(shape: Shape, names: Sequence[str]) -> float:
     """The product of some fields."""
-    return float(prod(getattr(shape, name) for name in names))
+    value: float = getattr(shape, names[0])
+    for name in names[1:]:
+        value *= getattr(shape, name)
+    return value
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class Measurements:
         scopes: tuple[tuple[Scope, str, Envelope | None], ...] = (
             ("any", "", self.all),
             ("runtime", f" on {family}", self.by_family.get(family)),
-            ("gpu", f" on {gpus} GPUs", self.by_architecture.get(gpus)),
+            ("gpu", f" on {gpus.replace(' ', ' and ')} GPUs", self.by_architecture.get(gpus)),
         )
         found: dict[str, Beyond] = {}
         for scope, where, inside in scopes:

@@ -17,14 +17,15 @@ def candidates_of(
 ) -> tuple[Candidate, ...]:
     """The answer first, then near-ties, then the others by time.
 
-    Near-ties come by evidence: those inside what was measured first, then by headroom.
+    Near-ties come by evidence, which is left out where the answer alone is asked for: those inside
+    what was measured first, then by headroom.
     """
     rows = context_of(job, machine).with_table(finalists)
     estimates = explicit(rows, memory_margin=options.memory_margin)
     layouts = [finalists.row(i) for i in range(len(estimates))]
     limit = estimates[0].step_time_s * (1 + near_tie_fraction())
     ties = [e.step_time_s <= limit for e in estimates]
-    inside = [is_inside(job, layout) for layout in layouts]
+    inside = [None if options.only_answer else is_inside(job, layout) for layout in layouts]
 
     def place(i: int) -> tuple[bool, bool, bool, float]:
         headroom, step = estimates[i].memory.headroom_bytes, estimates[i].step_time_s

@@ -197,6 +197,15 @@ def test_a_machine_or_a_runtime_nobody_measured_is_said_in_one_line():
     assert [one.text for one in evidence_of(amd, LAYOUT, known).beyond] == [
         "no scored run is on cdna3 GPUs"
     ]
+    two = job_on("4x8:h100-sxm")
+    groups = tuple(
+        two.cluster.groups[0].model_copy(update={"gpu": gpu, "num_nodes": 2})
+        for gpu in ("h100-sxm", "a100-sxm-80gb")
+    )
+    mixed = two.model_copy(update={"cluster": two.cluster.model_copy(update={"groups": groups})})
+    assert [one.text for one in evidence_of(mixed, LAYOUT, known).beyond] == [
+        "no scored run is on hopper and ampere GPUs"
+    ]
     other = JOB.model_copy(update={"runtime": "nanotron"})
     assert "no scored run is on nanotron" in [
         one.text for one in evidence_of(other, LAYOUT, known).beyond

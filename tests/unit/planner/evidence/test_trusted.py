@@ -8,7 +8,10 @@ import pytest
 from tests.budgets import Steps
 from tests.unit.planner.evidence.test_evidence import run
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.measured import NOTHING, machine_for
 from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import explicit
 from trainplan.planner.evidence.envelope import Measurements, measurements
 from trainplan.planner.evidence.evidence import is_inside
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules
@@ -97,6 +100,19 @@ def test_the_rules_are_named_in_the_certificate_and_counted_like_others(trusted)
     assert set(counted) <= set(names)
     proof = trusted.certificate
     assert sum(trusted.refused.values()) + proof.bounded + proof.evaluated == proof.space_size
+
+
+@pytest.mark.parametrize("cluster", ["1x8:h100-sxm", "1x8:l4"])
+def test_no_layout_inside_is_faster_than_the_bound(make_job, legal_table, cluster):
+    job = make_job("small-dense", cluster, 32)
+    found = search(job, SearchOptions(trusted=True))
+    table = legal_table(job, 400, seed=8)
+    broken = np.any([rule.broken(job, table) for rule in trusted_rules(job)], axis=0)
+    rows = context_of(job, machine_for(job, NOTHING)).with_table(table.take(~broken))
+    steps = [one.step_time_s for one in explicit(rows, memory_margin=0.05) if one.memory.fits]
+    assert len(steps) > 10
+    assert min(steps) >= found.certificate.lower_bound_s
+    assert found.certificate.optimal
 
 
 def test_trust_costs_nothing_where_the_fastest_lies_inside(make_job):
