@@ -3,12 +3,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out/llama3-70b
+SEED ?= 1
 BIN = $(VENV)/bin
 JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles mutation check docs fit accuracy bench
+.PHONY: demo test full oracles attack mutation check docs fit accuracy bench
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -24,8 +25,10 @@ full: $(VENV)/.oracles
 # Formulas against models in torch on fake tensors, and the profiler; downloads torch, needs no GPU.
 oracles: $(VENV)/.oracles
 	$(BIN)/python -m pytest -m oracle tests/oracles
+# Random jobs, and layouts that would prove their answers wrong, for an hour. SEED draws others.
+attack: $(VENV)/.dev
+	$(BIN)/python tests/attack/attack.py --seconds 3600 --seed $(SEED)
 # Faults put in one by one, in a copy: hours, for the night. SEED draws others.
-SEED ?= 1
 mutation: $(VENV)/.mutation
 	$(BIN)/python tests/mutation/nightly.py --seed $(SEED)
 check: $(VENV)/.dev
