@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from trainplan.costmodel.axes.axis import Apart, Axis, Held, Memory, Tried
+from trainplan.costmodel.axes.axis import Apart, Axis, Held, Least, Memory, Tried
 from trainplan.costmodel.axes.cp import CP
 from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO_STAGE
 from trainplan.costmodel.axes.ep import EP
@@ -29,6 +29,7 @@ __all__ = [
     "Apart",
     "Axis",
     "Held",
+    "Least",
     "Memory",
     "Tried",
 ]

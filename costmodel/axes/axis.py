@@ -32,6 +32,15 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Least:
+    """The search takes the least fraction with which a layout fits: it is solved for, not tried."""
+
+    step: Callable[[RuntimeTraits], float | None]
+    """Fractions are multiples of it; None where the runtime knows none but off."""
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class Apart:
     """The search finds the best value for a layout that has all others."""
 
@@ -60,7 +69,7 @@ class Axis:
     """Field of `Layout`, and key of its JSON; `offload.optimizer` is a field of a field."""
     off: object
     """The value with which a runtime need not know of it."""
-    search: Tried | Held | Apart
+    search: Tried | Held | Least | Apart
     memory: Memory
     short: str = ""
     """What tables print for it; `--layout` takes this, too. Empty: its name."""
@@ -98,10 +107,11 @@ class Axis:
         return code
 
     def tried(self, job: Job, traits: RuntimeTraits) -> tuple[object, ...]:
-        """Values that a search has, one by one; none where it finds them apart."""
+        """Values that a search has, one by one; none where it solves for them."""
         if isinstance(self.search, Tried):
             return self.search.values(job, traits)
-        return (self.off,) if isinstance(self.search, Held) else ()
+        fixed = isinstance(self.search, Least) and self.search.step(traits) is None
+        return (self.off,) if fixed or isinstance(self.search, Held) else ()
 
     def is_off(self, layout: Layout) -> bool:
         """Need no runtime know of it in this layout?"""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.axis import Axis, Least, Memory, Tried
 from trainplan.costmodel.axes.grid import offloaded
 
 OPTIMIZER = Axis(
     name="offload.optimizer",
     off=0.0,
-    search=Tried(lambda job, traits: traits.offloading.optimizer_fractions),
+    search=Least(
+        lambda traits: traits.offloading.optimizer_step,
+        "the least fraction with which a layout fits; it counts as one choice",
+    ),
     memory=Memory("falls", ("optimizer", "used"), "that share of the states is on the host"),
 )
 ACTIVATIONS = Axis(

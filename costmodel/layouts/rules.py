@@ -24,6 +24,9 @@ class Rule:
     says: str
     """What is wrong and what to do, one line."""
     source: str
+    values: tuple[float, ...] = ()
+    """Of a fraction that it reads, those it tells from what is beside them; it always tells none
+    from some."""
 
     def __reduce__(self) -> tuple[Callable[[str, str], object], tuple[str, str]]:
         """Stored by its place in the code, where the decorator has put it."""

@@ -87,12 +87,24 @@ class MemoryTable:
         """
         return self.allocated * RESERVE_FACTOR
 
-    def used_with_offload(self, fraction: float) -> FloatColumn:
+    def offload_needed(self, memory_bytes: float | ClassRows) -> FloatColumn:
+        """Share of the optimizer, on the GPU here, that has to leave for ranks to use no more.
+
+        0 where nothing has to, above 1 or infinite where that is not enough.
+        Source: as `used_with_offload`, solved for the fraction; the rank that needs most decides.
+        """
+        free = (memory_bytes - self.outside_bytes) / RESERVE_FACTOR
+        over = np.maximum(0.0, self.allocated - free)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(over > 0, over / self.optimizer, 0.0)
+        return np.asarray(share.max(axis=0))
+
+    def used_with_offload(self, fraction: float | FloatColumn) -> ClassRows:
         """Device memory when that share of the optimizer, on the GPU here, is offloaded.
 
         Source: as `used`; the offloaded share leaves the device.
         """
-        kept = (self.allocated - fraction * self.optimizer).max(axis=0)
+        kept = self.allocated - fraction * self.optimizer
         return np.asarray(kept * RESERVE_FACTOR + self.outside_bytes)
 
     def least_used(self, most_offload: FloatColumn) -> FloatColumn:

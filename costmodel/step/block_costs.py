@@ -7,13 +7,21 @@ an estimate, asked for ranks that hold one block each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.memory.rank import rank_memory
-from trainplan.costmodel.memory.states import RankParams, rank_params
+from trainplan.costmodel.memory.states import (
+    RankParams,
+    expert_shard_ranks,
+    optimizer_bytes_per_param,
+    rank_params,
+    shard_ranks,
+)
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import Priced
@@ -51,6 +59,8 @@ class BlockCosts:
     """Of `backward`, what full recomputation adds."""
     state_bytes: FloatColumn
     """Weights, gradients and optimizer states on the device."""
+    optimizer_bytes: FloatColumn
+    """Optimizer states, on the device or the host."""
     saved_bytes: FloatColumn
     """Activations of one micro batch between its passes, where the layer is not recomputed."""
     input_bytes: FloatColumn
@@ -69,6 +79,10 @@ class BlockCosts:
             **columns, input_bytes=self.input_bytes[rows], params=self.params.take(rows)
         )
 
+    def with_room(self, fraction: FloatColumn | float) -> BlockCosts:
+        """The same where so much more of the optimizer is on the host, at no cost of time."""
+        return replace(self, state_bytes=self.state_bytes - fraction * self.optimizer_bytes)
+
 
 def block_costs(priced: Priced) -> BlockCosts:
     """Costs of every kind of block for each row of a priced table."""
@@ -85,12 +99,24 @@ def block_costs(priced: Priced) -> BlockCosts:
         weight=np.stack([one.weight for one in seconds]) * priced.seconds.splits_backward,
         recompute_forward=np.stack([one.recompute_forward for one in seconds]),
         state_bytes=memory.weights + memory.gradients + memory.optimizer,
+        optimizer_bytes=_optimizer_bytes(priced, held),
         saved_bytes=memory.activations,
         input_bytes=blocks.kinds.layer_input_bytes[blocks.key],
         params=held,
         optimizer=rank_optimizer_seconds(priced.machine, table, held, updated),
         offload=rank_offload_seconds(priced.machine, table, updated),
     )
+
+
+def _optimizer_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
+    """Bytes of optimizer states of some parameters where nothing is offloaded.
+
+    Source: `optimizer_bytes_per_param`.
+    """
+    table = candidates.table
+    whole = candidates.with_table(table.replaced(offload_optimizer=np.zeros(len(table))))
+    shards = shard_ranks(table), expert_shard_ranks(table)
+    return held.weighted(*(optimizer_bytes_per_param(whole, ranks) for ranks in shards))
 
 
 def _one_block_each(rows: int) -> Ranks:

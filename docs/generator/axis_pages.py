@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from page_parts import Lines, table
 
-from trainplan.costmodel.axes import AXES, RULED, Apart, Axis, Held
+from trainplan.costmodel.axes import AXES, RULED, Apart, Axis, Held, Least
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executed
@@ -36,6 +36,8 @@ def _axis_row(axis: Axis) -> Sequence[str]:
 def _search(axis: Axis) -> str:
     if isinstance(axis.search, Held):
         return f"held off: {axis.search.why}"
+    if isinstance(axis.search, Least):
+        return f"solves for it: {axis.search.how}"
     return f"apart: {axis.search.how}" if isinstance(axis.search, Apart) else "tries values"
 
 

@@ -27,11 +27,17 @@ from trainplan.planner.goals.uneven import splits_freely
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
-from trainplan.planner.space.policies import allows_any_split, with_offload
+from trainplan.planner.space.offload import (
+    fractions_of,
+    in_parts,
+    with_fraction,
+    with_least_offload,
+)
+from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
-from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, fits
+from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, judged
 from trainplan.planner.tree import Pool
 from trainplan.planner.work import Deadline
 from trainplan.planner.work.partition import parts_of
@@ -141,7 +147,8 @@ class _Search:
             *case.options.rules_of_evidence(case.job),
             *legality_rules(case.job),
         ]
-        self.layouts = EvenLayouts(self.job, machine, self.traits, self.memory_bytes)
+        self.ranges = in_parts(fractions_of(self.traits, self.rules))
+        self.layouts = EvenLayouts(self.job, machine, self.traits, self.memory_bytes, self.ranges)
 
     def even(self, deadline: Deadline, own: LayoutTable) -> RelaxedRule:
         """Even stages of all degrees; and the split of one layout, if that is another."""
@@ -175,7 +182,7 @@ class _Search:
     def _policies(self, table: LayoutTable) -> LayoutTable:
         """Every offload of layouts that recompute by stage, those that break no rule."""
         table = by_stage(table.take(allows_any_split(self.traits, table)))
-        every = with_offload(table, self.traits.offloading.optimizer_fractions)
+        every = with_least_offload(table, self.ranges)
         legal: BoolColumn = np.ones(len(every), dtype=bool)
         for rule in self.rules:
             legal &= ~rule.broken(self.job, every)
@@ -247,8 +254,9 @@ class _Search:
                 break
             layout = table.row(number)
             row = self._row(by_stage(table.take(np.array([number]))))
-            if layout.stages and fits(row, layout.stages):
-                return replace(best, layout=layout, step_time_s=float(seconds[number]))
+            found = layout.stages and judged(row, layout.stages)
+            if found and found.step_time_s < best.step_time_s:
+                return _better(best, row, found)
         return best
 
     def _simulated(self, table: LayoutTable) -> FloatColumn:
@@ -274,13 +282,14 @@ class _Search:
         return best_by_stage(row, self.pool, best.step_time_s, deadline, split)
 
     def _row(self, table: LayoutTable) -> StageProblem:
-        return stage_problems(self.layouts.with_table(table), self.memory_bytes)[0]
+        return stage_problems(self.layouts.with_table(table), self.memory_bytes, self.ranges)[0]
 
 
 def _better(best: RelaxedRule, row: StageProblem, found: ByStage) -> RelaxedRule:
     if found.stages is None or found.step_time_s >= best.step_time_s:
         return best
-    layout = row.table.row(0).model_copy(update={"stages": found.stages})
+    layout = with_fraction(row.table, found.offload).row(0)
+    layout = layout.model_copy(update={"stages": found.stages})
     return replace(best, layout=layout, step_time_s=found.step_time_s)
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from trainplan.costmodel.axes import AXES, Held
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step.simulate import RankMemory
 from trainplan.planner.plan.written import Written, made_otherwise
@@ -17,7 +18,6 @@ from trainplan.planner.questions.compare import Side, TermDifference, term_diffe
 from trainplan.planner.questions.remedies import Remedy, remedies
 from trainplan.planner.questions.robustness import probability_faster
 from trainplan.planner.questions.search import estimate
-from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.work import Budget
 
@@ -175,12 +175,13 @@ def _overflows(other: Side, usable: float) -> Iterator[Overflow]:
 
 def _untried(case: Case, layout: Layout) -> Iterator[str]:
     """Values that the search does not try."""
-    tried = Space(case.job).axis_values()
+    traits = traits_of(case.job)
     for axis in AXES:
         value = axis.of(layout)
         if isinstance(axis.search, Held) and not axis.is_off(layout):
             yield axis.search.says
-        if isinstance(value, int | float | str) and value not in tried.get(axis.name, [value]):
+        tried = axis.tried(case.job, traits) or (value,)
+        if isinstance(value, int | float | str) and value not in tried:
             yield f"the search does not try {axis.name}={value}"
 
 

@@ -111,6 +111,7 @@ class Choice:
             broken=broken,
             says=f"not allowed by {option} {self.text}",
             source="your command line",
+            values=(self.value,),
         )
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Apart, Held, Tried, grid
+from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis, Held, Least, Tried, grid
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -104,10 +104,12 @@ class Space:
         return grid.largest_stage(self.job, pp, vpp)
 
     def num_memory_policies(self, pp: int, vpp: int) -> int:
-        """Combinations of recomputation and offload of one skeleton."""
+        """Combinations of recomputation and offload of one skeleton.
+
+        The fraction of the optimizer that is offloaded is solved for, and counts as one.
+        """
         largest = self.largest_stage(pp, vpp)
-        kinds = num_memory_policies(self.recompute_subsets, self.offloads, largest)
-        return kinds * len(self.traits.offloading.optimizer_fractions)
+        return num_memory_policies(self.recompute_subsets, self.offloads, largest)
 
     def memory_policies(self, largest: int) -> IntColumn:
         """Columns `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
@@ -148,16 +150,17 @@ class Space:
         return code
 
     def axis_values(self) -> dict[str, list[int | float | str]]:
-        """Values of every axis that is tried, for the certificate."""
+        """Values of every axis that is tried or solved for, for the certificate."""
         return {
-            axis.name: [
-                axis.codec.listed(value)
-                for value in axis.tried(self.job, self.traits)
-                if value is not None
-            ]
-            for axis in AXES
-            if isinstance(axis.search, Tried)
+            axis.name: self._listed(axis) for axis in AXES if isinstance(axis.search, Tried | Least)
         }
+
+    def _listed(self, axis: Axis) -> list[int | float | str]:
+        step = axis.search.step(self.traits) if isinstance(axis.search, Least) else None
+        if step:
+            return [f"0 to 1 in steps of {step:g}"]
+        values = axis.tried(self.job, self.traits)
+        return [axis.codec.listed(value) for value in values if value is not None]
 
 
 NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "sequence_parallel", "micro_batch_size")
@@ -272,9 +275,9 @@ def values_outside_grid(space: Space, choices: Iterable[Choice]) -> tuple[str, .
         f"{choice.rule().name}: {_tried(values, choice.value)}"
         for choice in choices
         if not choice.excluded
-        and not isinstance(AXIS_OF_COLUMN[choice.field].search, Apart)
         and not choice.anything
-        and choice.value not in (values := _values(space, choice.field))
+        and (values := _values(space, choice.field))
+        and choice.value not in values
     )
 
 
@@ -287,7 +290,10 @@ def _tried(values: Mapping[float, str], wanted: float) -> str:
 
 
 def _values(space: Space, column: str) -> Mapping[float, str]:
-    """Values of an axis in the grid, as columns of a table write them, with their names."""
+    """Values of an axis in the grid, as columns of a table write them, with their names.
+
+    None where the search solves for them.
+    """
     axis = AXIS_OF_COLUMN[column]
     values = axis.tried(space.job, space.traits)
     return {axis.number(value): axis.codec.text(value) for value in values}

@@ -5,7 +5,7 @@ Which layouts may have their layers split freely depends on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -70,13 +70,6 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     away = int(one.offload_modules[0])
     more &= (table.offload_modules & away) == away
     return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
-
-
-def with_offload(table: LayoutTable, fractions: Iterable[float]) -> LayoutTable:
-    """All rows with each of some fractions of the optimizer offloaded, one fraction at a time."""
-    return LayoutTable.concat(
-        table.replaced(offload_optimizer=np.full(len(table), fraction)) for fraction in fractions
-    )
 
 
 def allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:

@@ -19,6 +19,7 @@ from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step import Priced, price
 from trainplan.planner.space.grid import VARIANT_DEGREES, memory_policies, skeletons
+from trainplan.planner.space.offload import least_offload, with_fraction
 from trainplan.planner.space.policies import POLICY_COLUMNS, allows_any_split
 from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
 from trainplan.planner.stages.solve.windows import balanced, stages_of
@@ -94,7 +95,7 @@ def _skeletons_of(layouts: Pool) -> Pool:
     """Skeletons of some layouts, each with the bound of its layout."""
     none = np.zeros(len(layouts.bound), dtype=np.int64)
     columns = dict.fromkeys(POLICY_COLUMNS, none)
-    table = layouts.table.replaced(**columns, offload_optimizer=np.zeros(len(none)))
+    table = with_fraction(layouts.table.replaced(**columns), 0.0)
     return Pool.of(table, layouts.bound)
 
 
@@ -126,9 +127,9 @@ def _promising(splits: UnevenSearch, table: LayoutTable, names: Sequence[str]) -
         fits = pick[chosen[pick] >= 0]
         if not len(fits):
             continue
-        rows = table.take(fits).replaced(offload_optimizer=chosen[fits])
+        rows = with_fraction(table.take(fits), chosen[fits])
         estimates[fits] = _priced(splits, rows, stages[fits]).step_seconds
-    every = table.replaced(offload_optimizer=np.maximum(chosen, 0))
+    every = with_fraction(table, np.maximum(chosen, 0))
     pool = Pool.of(every, estimates).prune(splits.incumbent_s)
     pool = pool.pop_smallest(len(pool.bound))[0]
     return pool.take(first_of_each(pool.table, names))
@@ -144,12 +145,9 @@ def _balanced(splits: UnevenSearch, table: LayoutTable) -> ObjectColumn:
 
 def _least_offload(splits: UnevenSearch, table: LayoutTable, stages: ObjectColumn) -> FloatColumn:
     """Smallest legal fraction of the optimizer with which rows with stages fit; -1 for none."""
-    chosen, memory = np.full(len(table), -1.0), _priced(splits, table, stages).memory
-    for fraction in splits.of.traits.offloading.optimizer_fractions:
-        legal = splits.legal(table.replaced(offload_optimizer=np.full(len(table), fraction)))
-        fits = memory.used_with_offload(fraction) <= splits.of.memory_bytes
-        chosen = np.where((chosen < 0) & legal & fits, fraction, chosen)
-    return chosen
+    memory, ranges = _priced(splits, table, stages).memory, splits.of.ranges
+    legal = np.array([splits.legal(with_fraction(table, one.least)) for one in ranges])
+    return least_offload(memory, splits.of.memory_bytes, ranges, legal)
 
 
 def _priced(splits: UnevenSearch, table: LayoutTable, stages: ObjectColumn) -> Priced:

@@ -22,15 +22,15 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
+from trainplan.planner.space.offload import with_fraction, with_least_offload
 from trainplan.planner.space.policies import (
     allows_any_split,
     recompute_allows_any_split,
     takes_longer,
-    with_offload,
 )
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.best_split import SplitResult, with_stages
+from trainplan.planner.stages.solve.best_split import SplitResult
 from trainplan.planner.stages.solve.tasks import (
     BestSplit,
     BestSplits,
@@ -39,6 +39,7 @@ from trainplan.planner.stages.solve.tasks import (
     BoundLayouts,
     BoundPolicies,
     BoundSkeletons,
+    LeastOffload,
     SplitContext,
 )
 from trainplan.planner.tree import Pool
@@ -120,7 +121,7 @@ class UnevenSearch:
         self.num_simulated += found.num_simulated
         if found.layers is not None and found.step_time_s * EQUALS < self.incumbent_s:
             self.incumbent_s = found.step_time_s
-            self.table = with_stages(row.table, found.layers)
+            self.table = found.of(row.table)
             self.skeletons = self.skeletons.prune(self.incumbent_s)
             self.layouts = self.layouts.prune(self.incumbent_s)
 
@@ -264,10 +265,12 @@ class UnevenSearch:
         skeleton = wins[owner] % len(table)
         fast = self._bounded(BoundPolicies, plain) < self.incumbent_s
         plain, skeleton = plain.take(fast), skeleton[fast]
-        fractions = self.of.traits.offloading.optimizer_fractions
-        every = with_offload(plain, fractions)
+        every = with_least_offload(plain, self.of.ranges)
         legal = self.legal(every)
-        every, skeleton = every.take(legal), np.tile(skeleton, len(fractions))[legal]
+        every, skeleton = every.take(legal), np.tile(skeleton, len(self.of.ranges))[legal]
+        least = self._bounded(LeastOffload, every)
+        fits = np.isfinite(least)
+        every, skeleton = with_fraction(every, least).take(fits), skeleton[fits]
         bound = np.maximum(batch.bound[skeleton], self._bounded(BoundLayouts, every))
         waiting = Pool(every, bound, skeleton + self.num_skeletons)
         self.num_skeletons += len(table)

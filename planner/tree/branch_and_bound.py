@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Priced
@@ -25,6 +25,7 @@ from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
+from trainplan.planner.space.offload import BoolMatrix, broken_by, fractions_of, with_fraction
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.tree.memory_bounds import (
     KNOWN_COLUMNS,
@@ -39,7 +40,6 @@ from trainplan.planner.tree.pool import Pool
 from trainplan.planner.tree.result import SearchLimits, SearchResult
 from trainplan.planner.tree.tasks import (
     FEWEST_ROWS,
-    BoolMatrix,
     PriceClasses,
     PricePolicies,
     PriceSkeletons,
@@ -84,6 +84,7 @@ class Search:
         min_memory = MemoryFilter(self.space, machine, rules, limits.memory_bytes)
         self.rule_filter = RuleFilter(job, rules) if exhaustive else min_memory
         self.policy_rules = [rule for rule in rules if not rule.columns <= KNOWN_COLUMNS]
+        self.ranges = fractions_of(self.space.traits, self.policy_rules)
         roots = nodes(self.space, self.rule_filter)
         seconds = node_bound_seconds(self.context.with_table(roots.table), workers.each)
         self.step_bound_s = float(seconds.min(initial=np.inf))
@@ -206,14 +207,16 @@ class Search:
         offload, bound = np.zeros((2, len(table)))
         parts, legal = self.partition.by_worker(table, FEWEST_ROWS), self._legal_offloads(table)
         tasks = [
-            PricePolicies(self.context, table.take(part), legal[:, part], self._cutoff())
+            PricePolicies(
+                self.context, table.take(part), self.ranges, legal[:, part], self._cutoff()
+            )
             for part in parts
         ]
         for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             offload[part], bound[part] = found.offload, found.bound
             self.priced += found.priced
             self.rule_filter.refused[MEMORY] += found.refused
-        pool = Pool(table.replaced(offload_optimizer=offload), bound, batch.branch[owner])
+        pool = Pool(with_fraction(table, offload), bound, batch.branch[owner])
         self.layouts = self.layouts.joined(pool.prune(self._cutoff()))
 
     def _classes(self, skeletons: Pool) -> Pool:
@@ -234,17 +237,18 @@ class Search:
         return Pool(min_memory, bound, np.tile(skeletons.branch, times)).prune(self._cutoff())
 
     def _legal_offloads(self, table: LayoutTable) -> BoolMatrix:
-        """Which rows may offload each fraction; counts the others. Shape (fraction, row)."""
-        size = len(table)
-        return np.array(
-            [
-                self._allowed(
-                    table.replaced(offload_optimizer=np.full(size, fraction)),
-                    np.ones(size, dtype=np.int64),
-                )
-                for fraction in self.space.traits.offloading.optimizer_fractions
-            ]
-        )
+        """Which rows may offload fractions of each range; counts those that may none.
+
+        A row counts for the rule that refuses the last fraction that others leave.
+        """
+        legal = np.ones((len(self.ranges), len(table)), dtype=bool)
+        for rule in self.policy_rules:
+            before = legal.any(axis=0)
+            legal &= ~broken_by(rule, self.job, table, self.ranges)
+            lost = int((before & ~legal.any(axis=0)).sum())
+            if lost:
+                self.rule_filter.refused[rule.name] += lost
+        return legal
 
     def _simulate(self, batch: Pool) -> None:
         """Run the schedules of layouts; drop their slower siblings."""
@@ -284,18 +288,17 @@ class Search:
         self.rule_filter.refused = refused
 
     def _least_memory(self) -> tuple[float, LayoutTable] | None:
-        return least_memory_layout(self.space, self._price, self._allowed, self.least_memory.table)
+        return least_memory_layout(
+            self.space, self._price, self._allowed, self.ranges, self.least_memory.table
+        )
 
     def _price(self, table: LayoutTable) -> Priced:
         self.priced += len(table)
         return self.context.price(table)
 
-    def _allowed(self, table: LayoutTable, weight: IntColumn | None = None) -> BoolColumn:
-        """Which rows break no rule on recomputation and offload; counts the others if weighed."""
+    def _allowed(self, table: LayoutTable) -> BoolColumn:
+        """Which rows break no rule on recomputation and offload."""
         allowed = np.ones(len(table), dtype=bool)
         for rule in self.policy_rules:
-            broken = rule.broken(self.job, table) & allowed
-            if weight is not None and broken.any():
-                self.rule_filter.refused[rule.name] += int(weight[broken].sum())
-            allowed &= ~broken
+            allowed &= ~rule.broken(self.job, table)
         return allowed

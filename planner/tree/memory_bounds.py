@@ -42,7 +42,12 @@ from trainplan.planner.space.grid import (
     RuleFilter,
     memory_policies,
 )
-from trainplan.planner.space.policies import with_offload
+from trainplan.planner.space.offload import (
+    Fractions,
+    fractions_of,
+    largest_fraction,
+    with_most_offload,
+)
 
 DEGREES = NODE_COLUMNS[:6]
 """What decides how much of the model a rank holds."""
@@ -79,7 +84,7 @@ def states_bytes(
     job, traits = space.job, space.traits
     on = Context(job, machine, traits)
     held = _mean_params(job, table)
-    most = max(traits.offloading.optimizer_fractions)
+    most = fractions_of(traits, ())[-1].most
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
     each = []
     for stage in traits.sharding.zero_stages:
@@ -131,14 +136,7 @@ def most_offload(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
     Rules on recomputation are not asked: a policy refused later leaves a bound lower, but valid.
     """
     needed = [rule for rule in rules if "offload_optimizer" in rule.columns <= OFFLOAD_COLUMNS]
-    most = np.zeros(len(table))
-    for fraction in space.traits.offloading.optimizer_fractions:
-        rows = table.replaced(offload_optimizer=np.full(len(table), fraction))
-        legal = np.ones(len(table), dtype=bool)
-        for rule in needed:
-            legal &= ~rule.broken(space.job, rows)
-        most = np.where(legal, np.maximum(most, fraction), most)
-    return most
+    return largest_fraction(space.job, needed, table, fractions_of(space.traits, needed))
 
 
 def _outside_bytes(traits: RuntimeTraits, machine: Machine) -> float:
@@ -230,11 +228,12 @@ def least_memory_layout(
     space: Space,
     price: Callable[[LayoutTable], Priced],
     allowed: Callable[[LayoutTable], BoolColumn],
+    ranges: Sequence[Fractions],
     skeletons: LayoutTable,
 ) -> tuple[float, LayoutTable] | None:
     """Bytes and policy of the layout of least memory; none where no policy is allowed."""
     table = memory_policies(space, skeletons)[0] if len(skeletons) else skeletons
-    every = with_offload(table, space.traits.offloading.optimizer_fractions)
+    every = with_most_offload(table, ranges)
     legal = every.take(allowed(every))
     if not len(legal):
         return None

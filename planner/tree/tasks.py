@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.space.offload import BoolMatrix, Fractions, least_offload, with_fraction
 from trainplan.planner.tree.objective import Objective
 from trainplan.planner.work import Deadline
 
 FEWEST_ROWS = 1024
 """Worth a worker of its own: to price a few takes as long as to price hundreds."""
-BoolMatrix = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +107,23 @@ class PricePolicies:
 
     context: PricingContext
     table: LayoutTable
+    ranges: tuple[Fractions, ...]
+    """Of the optimizer, that may be offloaded."""
     legal: BoolMatrix
-    """May a layout offload each fraction the runtime knows? Shape (fraction, row)."""
+    """May a layout offload fractions of each range? Shape (range, row)."""
     cutoff: float
     """Objective that a layout must beat."""
 
     def __call__(self, deadline: Deadline) -> PolicyPrices:
         """Their columns."""
         plain, objective = self.context.price(self.table), self.context.objective
-        chosen, refused = np.full(len(self.table), -1.0), 0
-        for fraction, legal in zip(
-            self.context.traits.offloading.optimizer_fractions, self.legal, strict=True
-        ):
-            fits = plain.memory.used_with_offload(fraction) <= self.context.memory_bytes
-            refused += int((legal & ~fits).sum())
-            chosen = np.where((chosen < 0) & legal & fits, fraction, chosen)
+        chosen = least_offload(plain.memory, self.context.memory_bytes, self.ranges, self.legal)
+        refused = int((self.legal.any(axis=0) & (chosen < 0)).sum())
         without = objective.bound(plain)
         chosen = np.where(without < self.cutoff, chosen, -1.0)
         bound, some = np.where(chosen < 0, np.inf, without), np.flatnonzero(chosen > 0)
         if len(some):
-            rows = self.table.take(some).replaced(offload_optimizer=chosen[some])
+            rows = with_fraction(self.table.take(some), chosen[some])
             bound[some] = objective.bound(self.context.price(rows))
         return PolicyPrices(chosen, bound, len(self.table) + len(some), refused)
 

@@ -208,7 +208,10 @@ MEGATRON_CORE = RuntimeTraits(
     ),
     recompute=Recompute(subsets=recompute_subsets),
     offloading=Offloading(
-        optimizer_fractions=(0.0, 0.25, 0.5, 0.75, 1.0),
+        # --optimizer-offload-fraction: training/arguments.py:2922, any float; the parameters of a
+        # rank go to the host one by one until they hold as much (cpu_offloading/hybrid_optimizer.py
+        # :258), so no less does; a thousandth is what a plan prints and files hold
+        optimizer_step=0.001,
         modules=OFFLOAD_MODULES,  # --fine-grained-activation-offloading
         choices=offloads,
     ),

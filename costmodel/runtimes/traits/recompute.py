@@ -48,8 +48,9 @@ class Recompute:
 class Offloading:
     """What waits in host memory."""
 
-    optimizer_fractions: tuple[float, ...] = (0.0,)
-    """Optimizer offload fractions the search tries."""
+    optimizer_step: float | None = None
+    """It can offload any fraction of the optimizer, and a search tries multiples of this one; None
+    where it offloads nothing."""
     modules: tuple[str, ...] = ()
     """Modules whose activations it can keep on the host."""
     choices: Callable[[ModelSpec], tuple[Offload, ...]] = no_offloads

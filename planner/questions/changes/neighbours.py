@@ -8,16 +8,18 @@ import numpy as np
 from pydantic import ValidationError
 
 from trainplan.costmodel.axes.grid import divisors, micro_batch_sizes
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.blocks.candidates import Context, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.offload import fractions_of, least_offload, with_fraction
 
 MOST_SIMULATED = 8
 """Neighbours whose schedules are run; the others have a larger bound."""
@@ -29,17 +31,20 @@ Values = Mapping[str, object]
 def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     """The fastest legal layouts that fit and differ in one thing, fastest first."""
     job, machine = case.job, machine_for(case.job, case.measured)
-    every = list(dict.fromkeys(neighbours(job, layout)))
+    limit = machine.memory_bytes * (1 - case.options.memory_margin)
+    context = context_of(job, machine)
+    some = (*neighbours(job, layout), *_offloading(context, layout, limit))
+    every = list(dict.fromkeys(some))
     if not every:
         return ()
     rules = broken_rules(job, LayoutTable.of(every))
     legal = [one for one, broken in zip(every, rules, strict=True) if not broken]
     if not legal:
         return ()
-    candidates = context_of(job, machine).with_table(LayoutTable.of(legal))
+    candidates = context.with_table(LayoutTable.of(legal))
     priced = price(candidates)
     margin = case.options.memory_margin
-    fits = np.flatnonzero(priced.memory.used <= machine.memory_bytes * (1 - margin))
+    fits = np.flatnonzero(priced.memory.used <= limit)
     first = fits[np.argsort(priced.step_seconds[fits], kind="stable")][:MOST_SIMULATED]
     if not len(first):
         return ()
@@ -49,6 +54,17 @@ def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
         Candidate(rank=rank, layout=legal[first[i]], estimate=estimates[i])
         for rank, i in enumerate(order, start=1)
     )
+
+
+def _offloading(context: Context, layout: Layout, memory_bytes: float) -> Iterator[Layout]:
+    """The layout with the least fraction of the optimizer offloaded with which it fits, if any."""
+    ranges = fractions_of(context.traits, ())
+    table = with_fraction(LayoutTable.of([layout]), 0.0)
+    memory = price(context.with_table(table)).memory
+    every = np.ones((len(ranges), 1), dtype=bool)
+    fraction = float(least_offload(memory, memory_bytes, ranges, every)[0])
+    if fraction >= 0:
+        yield layout.model_copy(update={"offload": OffloadSpec(optimizer=fraction)})
 
 
 def neighbours(job: Job, layout: Layout) -> Iterator[Layout]:
@@ -112,7 +128,6 @@ def _policies(job: Job, layout: Layout) -> Iterator[Values]:
     yield {**whole, "recompute_method": "uniform", "recompute_num_layers": 1}
     for layers in range(1, job.model.num_hidden_layers // (layout.pp * layout.vpp) + 1):
         yield {**whole, "recompute_method": "block", "recompute_num_layers": layers}
-    for fraction in traits.offloading.optimizer_fractions:
-        yield {"offload": {"optimizer": fraction}}
+    yield {"offload": {"optimizer": 0.0}}
     for one in (Offload(()), *traits.offloading.choices(job.model)):
         yield {"offload_modules": one.modules}

@@ -26,6 +26,7 @@ from trainplan.costmodel.spec import StageSpec
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs, layer_counts
+from trainplan.planner.space.offload import Fractions, most_within, with_fraction
 from trainplan.planner.stages.problem.memory import that_matter
 
 NEVER = -1
@@ -58,6 +59,8 @@ class EvenLayouts(Context):
 
     memory_bytes: float
     """Device memory that a rank may use."""
+    ranges: tuple[Fractions, ...] = ()
+    """Of the optimizer: a layout may offload more than its table says, as far as its range goes."""
 
     def refined(self, table: LayoutTable) -> Refined:
         """What every layout has to recompute, and what follows.
@@ -69,7 +72,9 @@ class EvenLayouts(Context):
         nothing = table.replaced(recompute_num_layers=np.zeros(len(table), dtype=np.int64))
         priced = price(self.with_table(nothing), merged=False)
         costs = block_costs(priced)
-        fewest = [self._fewest(priced, costs, row) for row in range(len(table))]
+        away = most_within(table.offload_optimizer, self.ranges)
+        roomy = price(self.with_table(with_fraction(nothing, away)), merged=False)
+        fewest = [self._fewest(roomy, costs, row) for row in range(len(table))]
         rows = np.array([row for row, again in enumerate(fewest) if NEVER not in again], np.int64)
         bound = np.full(len(table), np.inf)
         bound[rows] = priced.step_seconds[rows]
@@ -89,7 +94,8 @@ class EvenLayouts(Context):
         """Which layouts fit with all layers recomputed: no other choice needs less."""
         everything = np.full(len(table), self.job.model.num_hidden_layers)
         whole = table.replaced(recompute_num_layers=everything)
-        priced = price(self.with_table(whole))
+        away = most_within(table.offload_optimizer, self.ranges)
+        priced = price(self.with_table(with_fraction(whole, away)))
         return np.asarray(priced.memory.used <= self.memory_bytes)
 
     def _fewest(self, priced: Priced, costs: BlockCosts, row: int) -> IntColumn:

@@ -44,6 +44,7 @@ from trainplan.costmodel.step.block_costs import (
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.heterogeneous import on_groups
+from trainplan.planner.space.offload import Fractions, most_within
 from trainplan.planner.stages.bounds.layer_capacity import Layers, RankLimits, most_layers
 
 
@@ -55,10 +56,17 @@ class Grouped(Candidates):
     costs: tuple[BlockCosts, ...]
 
     @classmethod
-    def of(cls, candidates: Candidates) -> Grouped:
-        """Price the blocks of each row on the machine of each group."""
+    def of(cls, candidates: Candidates, ranges: Sequence[Fractions] = ()) -> Grouped:
+        """Price the blocks of each row on the machine of each group.
+
+        With `ranges`, bytes are those of the largest fraction of the optimizer that a row may
+        offload, as in `stage_problems`.
+        """
         priced = tuple(map(price, on_groups(candidates)))
-        return cls(*candidates.shared, priced[0].table, priced, tuple(map(block_costs, priced)))
+        fraction = priced[0].table.offload_optimizer
+        room = most_within(fraction, ranges) - fraction
+        costs = tuple(block_costs(one).with_room(room) for one in priced)
+        return cls(*candidates.shared, priced[0].table, priced, costs)
 
     @property
     def microbatches(self) -> IntColumn:

@@ -13,7 +13,8 @@ import numpy as np
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.planner.space.grid import RuleFilter, memory_policies, skeletons
-from trainplan.planner.space.policies import recompute_allows_any_split, with_offload
+from trainplan.planner.space.offload import with_least_offload
+from trainplan.planner.space.policies import recompute_allows_any_split
 from trainplan.planner.stages.heterogeneous.bounds import estimated_seconds, steady_bound
 from trainplan.planner.stages.heterogeneous.splits import HeterogeneousSplits
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, window_bound
@@ -127,9 +128,9 @@ class PrimalHeuristic:
         self._run(found, RUNS)
 
     def _with_offload(self, table: LayoutTable) -> LayoutTable:
-        """Legal rows without offload and with all of it."""
-        fractions = self.splits.space.traits.offloading.optimizer_fractions
-        return self._legal(with_offload(table, sorted({min(fractions), max(fractions)})))
+        """Legal rows without offload and with most of it."""
+        ranges = self.splits.ranges
+        return self._legal(with_least_offload(table, {ranges[0]: None, ranges[-1]: None}))
 
     def _legal(self, table: LayoutTable) -> LayoutTable:
         for rule in self.rules:
@@ -185,7 +186,7 @@ class PrimalHeuristic:
         every, _ = memory_policies(
             self.splits.space, skeletons(self.splits.space, self.rule_filter, node).table
         )
-        every = with_offload(every, self.splits.space.traits.offloading.optimizer_fractions)
+        every = with_least_offload(every, self.splits.ranges)
         self._run(self._best_estimated(self._legal(every), order_index, LAST_RUNS), LAST_RUNS)
 
 

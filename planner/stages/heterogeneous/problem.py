@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates, Context
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, layers_per_stage
-from trainplan.costmodel.layouts.table import IntSplitStages, StageKinds, objects
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, layers_per_stage
+from trainplan.costmodel.layouts.table import IntSplitStages, RankRows, StageKinds, objects
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths
@@ -23,11 +23,13 @@ from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.heterogeneous import (
+    HeterogeneousStep,
     on_groups,
     price_heterogeneous,
     simulate_heterogeneous,
 )
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
+from trainplan.planner.space.offload import Fractions, least_offload, with_fraction
 from trainplan.planner.stages.heterogeneous.bounds import ranks_in_order
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.best_split import SimulatedSplits
@@ -119,17 +121,34 @@ class HeterogeneousProblem(Context):
         """Run the schedules of some splits; `layers` has shape (split, stage)."""
         table = self.one.table.take(np.zeros(len(layers), dtype=np.int64))
         stages = (self.stages(tuple(split)) for split in layers.tolist())
-        table = table.replaced(stages=objects(stages))
+        table = self._least_offloaded(table.replaced(stages=objects(stages)))
         mixed = price_heterogeneous(self.with_table(table))
         simulated, priced, ran = simulate_heterogeneous(mixed), mixed.whole, mixed.pipelines[0]
         whole = simulated.with_messages + simulated.dp_comm + priced.update
-        limits = np.array([part.memory_bytes for part in self.parts])[mixed.group]
+        limits = self._memory_bytes(mixed)
         used = priced.memory.reserved + priced.memory.outside_bytes
         behind = priced.traffic.T
         paths = critical_paths(self.one.schedule, self.one.shape, ran.seconds, ran.p2p, behind)
         return SimulatedSplits(
-            with_overhead(self.machine, whole), np.asarray((used <= limits).all(axis=0)), paths
+            with_overhead(self.machine, whole),
+            np.asarray((used <= limits).all(axis=0)),
+            paths,
+            table.offload_optimizer,
         )
+
+    def _memory_bytes(self, mixed: HeterogeneousStep) -> RankRows:
+        """Device memory that every rank may use."""
+        return np.array([part.memory_bytes for part in self.parts])[mixed.group]
+
+    def _least_offloaded(self, table: LayoutTable) -> LayoutTable:
+        """As `solve.best_split`: splits with the least fraction of the optimizer each needs."""
+        offloads = self.one.offloads
+        if offloads is None:
+            return table
+        mixed = price_heterogeneous(self.with_table(with_fraction(table, 0.0)))
+        memory, every = mixed.whole.memory, np.ones((1, len(table)), dtype=bool)
+        least = least_offload(memory, self._memory_bytes(mixed), (offloads,), every)
+        return with_fraction(table, np.where(least < 0, offloads.most, least))
 
     def assignment(self, paths: Paths) -> LayerAssignment:
         """All splits, as far as some paths tell them apart."""
@@ -217,15 +236,16 @@ def heterogeneous_problems(
     order: Sequence[int],
     *,
     margin: float,
+    ranges: Sequence[Fractions] = (),
 ) -> list[HeterogeneousProblem]:
     """The layouts of a table, one by one, without their stages, the groups in an order.
 
-    `margin` is the share of device memory that must stay free.
+    `margin` is the share of device memory that must stay free, `ranges` as in `stage_problems`.
     """
     table = candidates.table
     table = table.replaced(stages=objects([None] * len(table)))
     parts = [
-        stage_problems(one, one.machine.memory_bytes * (1 - margin))
+        stage_problems(one, one.machine.memory_bytes * (1 - margin), ranges)
         for one in on_groups(candidates.with_table(table))
     ]
     rows = []

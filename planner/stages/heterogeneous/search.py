@@ -24,7 +24,8 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import Job
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import nodes, skeletons
-from trainplan.planner.space.policies import recompute_allows_any_split, with_offload
+from trainplan.planner.space.offload import with_least_offload
+from trainplan.planner.space.policies import recompute_allows_any_split
 from trainplan.planner.stages.heterogeneous.bounds import steady_bound, throughput_bound
 from trainplan.planner.stages.heterogeneous.classes import (
     BoundingContext,
@@ -168,7 +169,7 @@ class HeterogeneousSearch:
         for order_index in np.unique(batch.branch).tolist():
             own = batch.take(batch.branch == order_index)
             plain, _ = policies_of(self.space, own.table)
-            every = with_offload(plain, self.space.traits.offloading.optimizer_fractions)
+            every = with_least_offload(plain, self.splits.ranges)
             for rule in self.grid_rules:
                 every = every.take(~rule.broken(self.job, every))
             every = every.take(recompute_allows_any_split(self.space.traits, every))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import Counts, limits
 from trainplan.planner.solvers.layers.milp import solve
 from trainplan.planner.space import Space
+from trainplan.planner.space.offload import Fractions, fractions_of, in_parts, with_fraction
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.heterogeneous.bounds import Grouped, layer_capacity
@@ -63,7 +65,12 @@ class HeterogeneousSplits:
 
     def priced(self, table: LayoutTable) -> Grouped:
         """Layouts on the machine of each group."""
-        return Grouped.of(self._candidates(table))
+        return Grouped.of(self._candidates(table), self.ranges)
+
+    @cached_property
+    def ranges(self) -> tuple[Fractions, ...]:
+        """Of the optimizer, that may be offloaded: a table holds the least of its own that may."""
+        return in_parts(fractions_of(self.space.traits, self.rules))
 
     def _candidates(self, table: LayoutTable) -> Candidates:
         return Candidates(self.job, self.machine, self.space.traits, table)
@@ -114,7 +121,9 @@ class HeterogeneousSplits:
 
     def rows(self, table: LayoutTable, order: Sequence[int]) -> list[HeterogeneousProblem]:
         """The layouts of a table, without their stages, the groups in an order."""
-        return heterogeneous_problems(self._candidates(table), order, margin=self.margin)
+        return heterogeneous_problems(
+            self._candidates(table), order, margin=self.margin, ranges=self.ranges
+        )
 
     def solve(self, problem: HeterogeneousProblem, budget: Budget) -> float:
         """Seconds that no split of a layout is below; the best one is found on the way."""
@@ -192,7 +201,8 @@ class HeterogeneousSplits:
         known = self.found.get(key, (np.inf, None))[0]
         if simulated.fits[best] and seconds < known and self._allowed(problem, layers)[0]:
             stages = objects([problem.stages(tuple(layers[0].tolist()))])
-            self.found[key] = seconds, problem.one.table.replaced(stages=stages)
+            row = with_fraction(problem.one.table, float(simulated.offload[best]))
+            self.found[key] = seconds, row.replaced(stages=stages)
             self.incumbent_s = min(self.incumbent_s, seconds)
         return bool(simulated.fits[best])
 

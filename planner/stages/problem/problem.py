@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -42,6 +43,7 @@ from trainplan.costmodel.step.block_costs import (
     BlockCosts,
     block_costs,
 )
+from trainplan.planner.space.offload import Fractions, most_within, range_from
 from trainplan.planner.stages.problem.in_transit import first_layers, least_in_transit
 from trainplan.planner.stages.problem.traffic import ends_held, least_tails, traffic_seconds
 
@@ -77,6 +79,28 @@ class StageProblem(Candidates):
     """Seconds at least behind its last pass, of each rank: `problem.traffic.least_tails`."""
     even_too: bool = True
     """May the layers be split evenly as well?"""
+    offloads: Fractions | None = None
+    """Of the optimizer, that a split may offload: seconds are those of the least, which is that of
+    the table, and bytes those of the most. None: every split offloads what the table says."""
+
+    def within(self, value_s: float) -> StageProblem:
+        """The same without fractions with which no split takes less than some seconds.
+
+        Source: derived; ranks that never wait, and the mean rank, which moves its share.
+        """
+        if self.offloads is None:
+            return self
+        one, pp = self.costs, self.shape[0]
+        layers = [(DENSE, self.job.model.num_dense_layers), (MOE, self.job.model.num_moe_layers)]
+        passes = sum(n * float((one.forward + one.backward)[kind, 0]) for kind, n in layers)
+        moved = sum(n * float(one.offload[kind, 0]) for kind, n in layers) / pp
+        left = value_s - passes * self.num_microbatches / pp
+        if moved <= 0 or left * self.offloads.least >= moved:
+            return self
+        first = max(self.offloads.least, left * self.offloads.least / moved + self.offloads.step)
+        most = min(self.offloads.most, first)
+        costs = one.with_room(most - self.offloads.most)
+        return replace(self, costs=costs, offloads=self.offloads._replace(most=most))
 
     def allows(self, layers: IntSplitStages) -> BoolColumn:
         """Which splits are answers; `layers` has shape (split, stage)."""
@@ -245,10 +269,17 @@ def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> I
     return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
 
 
-def stage_problems(candidates: Candidates, memory_bytes: float) -> list[StageProblem]:
-    """The layouts of a table, one by one."""
+def stage_problems(
+    candidates: Candidates, memory_bytes: float, ranges: Sequence[Fractions] = ()
+) -> list[StageProblem]:
+    """The layouts of a table, one by one.
+
+    With `ranges` a layout may offload more than its table says, as far as its range goes.
+    """
     priced = price(candidates, merged=False)
-    costs = block_costs(priced)
+    fraction = priced.table.offload_optimizer
+    most = most_within(fraction, ranges)
+    costs = block_costs(priced).with_room(most - fraction)
     tails = least_tails(priced, costs)
     return [
         StageProblem(
@@ -261,6 +292,7 @@ def stage_problems(candidates: Candidates, memory_bytes: float) -> list[StagePro
             transients=_transients(priced, row),
             outside_bytes=priced.memory.outside_bytes,
             tails=tails[..., row],
+            offloads=range_from(float(fraction[row]), ranges),
         )
         for row in range(len(candidates.table))
     ]

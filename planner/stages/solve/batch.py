@@ -95,7 +95,27 @@ class ManySplits:
             (self._rank_blocks @ seconds[:, 0]).reshape(shape).max(axis=1)
             for seconds in (one.optimizer, one.offload)
         )
+        if (ranges := self.problem.offloads) is not None:
+            offload = offload * (self.fractions / ranges.least)
         return np.asarray(optimizer + offload)
+
+    @cached_property
+    def fractions(self) -> FloatColumn:
+        """Of the optimizer, that every split offloads at least; those that may fit are right.
+
+        Source: derived; what is free on a rank where all that may be is offloaded need not be, and
+        the optimizer of the rank over which that falls short most decides.
+        """
+        ranges = self.problem.offloads
+        if ranges is None:
+            return np.full(len(self), float(self.problem.table.offload_optimizer[0]))
+        states = (self._rank_blocks @ self.problem.costs.optimizer_bytes[:, 0]).reshape(
+            len(self), -1, 1
+        )
+        over = self._over.reshape(*states.shape[:2], -1)
+        share = np.divide(over, states, out=np.full(over.shape, -1.0), where=states > 0)
+        needed = ranges.most + share.max(axis=(1, 2))
+        return np.minimum(ranges.at_least(needed), ranges.most)
 
     def bound(self, paths: Paths) -> FloatColumn:
         """Step time of which no split is below its own.
@@ -109,7 +129,12 @@ class ManySplits:
 
     def may_fit(self) -> BoolColumn:
         """Which splits the necessary conditions of memory do not refuse."""
+        rounding = np.abs(self.problem.memory_needs.constants) * 1e-12
+        return np.asarray((self._over <= rounding).all(axis=1))
+
+    @cached_property
+    def _over(self) -> FloatColumn:
+        """Bytes of ranks beyond what they may allocate; (split, row of `memory_needs`)."""
         needs = self.problem.memory_needs
         layers = self.blocks[:, :, list(self.problem.kinds)].reshape(len(self), -1)
-        over = layers @ needs.costs.reshape(len(needs.costs), -1).T + needs.constants
-        return np.asarray((over <= np.abs(needs.constants) * 1e-12).all(axis=1))
+        return np.asarray(layers @ needs.costs.reshape(len(needs.costs), -1).T + needs.constants)

@@ -26,6 +26,7 @@ from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.timelines import simulate, virtual_stage_seconds
 from trainplan.planner.solvers.layers.assignment import Counts
 from trainplan.planner.solvers.layers.milp import solve
+from trainplan.planner.space.offload import least_offload, with_fraction
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.batch import ManySplits
@@ -58,6 +59,8 @@ class SimulatedSplits:
     fits: BoolColumn
     """In memory, and among the splits the user allows."""
     paths: Paths
+    offload: FloatColumn
+    """Fraction of the optimizer that each offloads: the least with which it fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class SplitResult:
 
     layers: tuple[int, ...] | None
     """Layers of every stage of the best split below the cutoff."""
+    offload: float
+    """Fraction of the optimizer that it offloads."""
     step_time_s: float
     """Its step time; infinite without one."""
     lower_bound_s: float
@@ -81,6 +86,12 @@ class SplitResult:
             return self
         return replace(self, layers=None, step_time_s=np.inf)
 
+    def of(self, table: LayoutTable) -> LayoutTable:
+        """The row of a table with the split and what it offloads."""
+        assert self.layers is not None
+        stages = objects([stage_specs(self.layers)])
+        return with_fraction(table, self.offload).replaced(stages=stages)
+
 
 def simulate_splits(problem: StageProblem, layers: IntMatrix) -> SimulatedSplits:
     """Run the schedules of some splits; `layers` has shape (split, stage)."""
@@ -93,7 +104,7 @@ def simulate_stages(
 ) -> SimulatedSplits:
     """Run the schedules of a layout with some stages; whether one fits is what an estimate says."""
     many = problem.table.take(np.zeros(len(choices), dtype=np.int64))
-    table = many.replaced(stages=objects(choices))
+    table = _least_offloaded(problem, many.replaced(stages=objects(choices)))
     priced = price(problem.with_table(table), merged=False)
     simulated = simulate(priced)
     whole = simulated.with_messages + simulated.dp_comm + priced.update
@@ -104,7 +115,21 @@ def simulate_stages(
         with_overhead(problem.machine, whole),
         np.asarray(priced.memory.used <= problem.memory_bytes),
         paths,
+        table.offload_optimizer,
     )
+
+
+def _least_offloaded(problem: StageProblem, table: LayoutTable) -> LayoutTable:
+    """Splits of a layout with the least fraction of its own with which each fits, or its largest.
+
+    Source: as `planner.space.offload`.
+    """
+    if problem.offloads is None:
+        return table
+    memory = price(problem.with_table(with_fraction(table, 0.0)), merged=False).memory
+    every = np.ones((1, len(table)), dtype=bool)
+    least = least_offload(memory, problem.memory_bytes, (problem.offloads,), every)
+    return with_fraction(table, np.where(least < 0, problem.offloads.most, least))
 
 
 def best_split(
@@ -122,8 +147,9 @@ def best_split(
     layout with very many splits stays open.
     """
     layers = problem.job.model.num_hidden_layers
-    settled = SplitResult(None, np.inf, cutoff_s, 0, memory_decides=False)
+    settled = SplitResult(None, 0.0, np.inf, cutoff_s, 0, memory_decides=False)
     value = without_overhead(problem.machine, cutoff_s)
+    problem = problem.within(value)
     fast = windows(problem, pool.of(problem.pipeline), value, memory=False)
     if fast is None or not fast.count(layers):
         return settled
@@ -132,7 +158,8 @@ def best_split(
         return replace(settled, memory_decides=True)
     if target_bound_s < cutoff_s and window.count(layers) > FEW:
         return best_split(problem, pool, target_bound_s, deadline)
-    best = replace(settled, lower_bound_s=0.0, memory_decides=not window.equals(fast))
+    decides = problem.offloads is not None or not window.equals(fast)
+    best = replace(settled, lower_bound_s=0.0, memory_decides=decides)
     if window.count(layers) * problem.num_stages > BOUNDED_AT_ONCE:
         best = _with_simulated(problem, pool, stages_of(problem, balanced(problem)), best).prune(
             cutoff_s
@@ -283,9 +310,9 @@ def _with_simulated(
     best = replace(best, num_simulated=best.num_simulated + len(times), memory_decides=refused)
     if times[first] >= best.step_time_s:
         return best
-    return replace(best, layers=tuple(layers[first].tolist()), step_time_s=float(times[first]))
-
-
-def with_stages(table: LayoutTable, layers: tuple[int, ...]) -> LayoutTable:
-    """The row of a table with its layers split so."""
-    return table.replaced(stages=objects([stage_specs(layers)]))
+    return replace(
+        best,
+        layers=tuple(layers[first].tolist()),
+        offload=float(tried.offload[first]),
+        step_time_s=float(times[first]),
+    )

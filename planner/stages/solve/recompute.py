@@ -16,7 +16,7 @@ from trainplan.costmodel.layouts import IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import BLOCK, FULL, NONE, objects
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import StageSpec
-from trainplan.costmodel.step.block_costs import DENSE, MOE
+from trainplan.costmodel.step.block_costs import DENSE, KINDS, MOE
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.milp import solve
@@ -24,7 +24,7 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import stages_with
 from trainplan.planner.stages.problem.memory import needs_at_every_moment
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.best_split import simulate_stages
+from trainplan.planner.stages.solve.best_split import SimulatedSplits, simulate_stages
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
 from trainplan.planner.work import Deadline
@@ -39,6 +39,8 @@ class ByStage:
 
     stages: tuple[StageSpec, ...] | None
     """The stages of the fastest layout below the cutoff; None where none was found."""
+    offload: float
+    """Fraction of the optimizer that it offloads."""
     step_time_s: float
     """Its step time; infinite without one."""
     lower_bound_s: float
@@ -70,7 +72,7 @@ def best_by_stage(
 
     `split` holds the layers of every stage; None: any split.
     """
-    best = ByStage(None, np.inf, 0.0, 0)
+    best = ByStage(None, 0.0, np.inf, 0.0, 0)
     refused: list[Counts] = []
     for _ in range(MOST_PROGRAMS):
         limit = min(cutoff_s, best.step_time_s)
@@ -127,25 +129,52 @@ def _with_simulated(
     """What is known when one more choice is judged; it counts if it is faster than the limit."""
     again = counts[:, len(problem.kinds) :].sum(axis=1)
     stages = stages_with(counts.sum(axis=1), again)
-    simulated = simulate_stages(problem, [stages])
+    simulated, fits = _simulated(problem, stages)
     pool.add(problem.pipeline, simulated.paths)
     best = replace(best, num_simulated=best.num_simulated + 1)
-    in_memory = simulated.fits[0] and _at_every_moment(problem, stages)
-    if not in_memory or simulated.step_time_s[0] >= limit_s:
+    if not fits or simulated.step_time_s[0] >= limit_s:
         return best
-    return replace(best, stages=stages, step_time_s=float(simulated.step_time_s[0]))
+    return replace(
+        best,
+        stages=stages,
+        offload=float(simulated.offload[0]),
+        step_time_s=float(simulated.step_time_s[0]),
+    )
 
 
-def fits(problem: StageProblem, stages: tuple[StageSpec, ...]) -> bool:
-    """Does a choice fit, as its estimate says and at every moment when a rank may be fullest?"""
-    return _at_every_moment(problem, stages) and bool(simulate_stages(problem, [stages]).fits[0])
+def judged(problem: StageProblem, stages: tuple[StageSpec, ...]) -> ByStage | None:
+    """A choice on the clock; None where it does not fit."""
+    simulated, fits = _simulated(problem, stages)
+    seconds, offload = float(simulated.step_time_s[0]), float(simulated.offload[0])
+    return ByStage(stages, offload, seconds, 0.0, 1) if fits else None
 
 
-def _at_every_moment(problem: StageProblem, stages: tuple[StageSpec, ...]) -> bool:
-    """Source: `needs_at_every_moment`."""
-    needs = needs_at_every_moment(problem)
-    used = np.einsum("jsw,sw->j", needs.costs, _counts(problem, stages))
-    return bool((used + needs.constants <= ROUNDING * np.abs(needs.constants)).all())
+def _simulated(
+    problem: StageProblem, stages: tuple[StageSpec, ...]
+) -> tuple[SimulatedSplits, bool]:
+    """A choice with the least it may offload, and whether it fits.
+
+    As its estimate says, and at every moment when a rank may be fullest.
+    Source: `needs_at_every_moment`, whose bytes fall by what is offloaded of a rank's optimizer.
+    """
+    needs, counts = needs_at_every_moment(problem), _counts(problem, stages)
+    over = np.einsum("jsw,sw->j", needs.costs, counts) + needs.constants
+    fits = bool((over <= ROUNDING * np.abs(needs.constants)).all())
+    if fits and problem.offloads is not None:
+        one, layers = problem.costs.optimizer_bytes[:, 0], np.zeros((problem.num_stages, KINDS))
+        for way, kind in enumerate(problem.kinds * 2):
+            layers[:, kind] += counts[:, way]
+        of_stages = (layers + problem.ends) @ one
+        stage = np.argmax(needs.costs.any(axis=2), axis=1)
+        rank = (problem.stage_of == stage[:, None, None]).any(axis=2).argmax(axis=1)
+        states = of_stages[problem.stage_of].sum(axis=1)[rank]
+        needed = problem.offloads.most + np.divide(
+            over, states, out=np.full(len(over), -1.0), where=states > 0
+        )
+        least = problem.offloads.at_least(needed.max()[None]).clip(max=problem.offloads.most)
+        problem = replace(problem, offloads=problem.offloads._replace(least=float(least[0])))
+    simulated = simulate_stages(problem, [stages])
+    return simulated, fits and bool(simulated.fits[0])
 
 
 def _counts(problem: StageProblem, stages: tuple[StageSpec, ...]) -> Counts:

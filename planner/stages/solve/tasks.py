@@ -9,18 +9,22 @@ from typing import ClassVar
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead
-from trainplan.planner.stages.bounds.layer_capacity import RankLimits
+from trainplan.planner.space.offload import NOTHING, Fractions, most_within, with_fraction
+from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.best_split import SplitResult, best_split
 from trainplan.planner.tree.memory_bounds import time_minimal
 from trainplan.planner.work import Deadline
+
+HALVINGS = 6
+"""Of a range of fractions. Source: assumed; any number gives a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +33,27 @@ class SplitContext(Context):
 
     memory_bytes: float
     """Device memory that a rank may use."""
+    ranges: tuple[Fractions, ...] = (NOTHING,)
+    """Of the optimizer, that may be offloaded: a table holds the least of its own that may do."""
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
-        return stage_problems(self.with_table(table), self.memory_bytes)
+        return stage_problems(self.with_table(table), self.memory_bytes, self.ranges)
 
     def costs(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
-        """Layouts on the machine, evenly split, and their blocks."""
-        priced = price(self.with_table(table))
-        return priced, block_costs(priced)
+        """Layouts on the machine, evenly split, and their blocks: seconds of the least fraction.
+
+        Bytes are those of the most: no fraction between takes less of either.
+        """
+        priced, fraction = price(self.with_table(table)), table.offload_optimizer
+        return priced, block_costs(priced).with_room(most_within(fraction, self.ranges) - fraction)
 
     def offloaded(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
         """The least seconds and bytes of layouts, whatever they offload.
 
         The largest share leaves fewest bytes, and its seconds are left out: no share is below both.
         """
-        most = max(self.traits.offloading.optimizer_fractions)
-        priced, costs = self.costs(table.replaced(offload_optimizer=np.full(len(table), most)))
+        priced, costs = self.costs(with_fraction(table, self.ranges[-1].most))
         return priced, replace(costs, offload=np.zeros_like(costs.offload))
 
     def of_classes(self, min_memory: LayoutTable) -> tuple[Priced, BlockCosts]:
@@ -72,15 +80,16 @@ class SplitContext(Context):
 
         What `bound` adds, waiting and activations, is never less than nothing.
         """
-        return states_bound(priced, costs, limits=self._limits(incumbent_s))
+        return states_bound(priced, costs, limits=self.limits(incumbent_s))
 
     def bound(
         self, priced: Priced, costs: BlockCosts, incumbent_s: float, pool: PathPool
     ) -> FloatColumn:
         """Bound of every row; infinite where no split fits that is faster than the best."""
-        return split_bound(priced, costs, limits=self._limits(incumbent_s), pool=pool)
+        return split_bound(priced, costs, limits=self.limits(incumbent_s), pool=pool)
 
-    def _limits(self, incumbent_s: float) -> RankLimits:
+    def limits(self, incumbent_s: float) -> RankLimits:
+        """What a rank may use in a step that is faster than the best."""
         return RankLimits(self.memory_bytes, without_overhead(self.machine, incumbent_s))
 
 
@@ -135,6 +144,41 @@ class BoundPolicies(Bound):
         return self.of.offloaded(self.table)
 
 
+class LeastOffload(Bound):
+    """Fractions that layouts offload at least, however they are split; infinite where none do.
+
+    Source: derived; where ranks have no room for all layers with a fraction, they have none with
+    less. What is halved is the part of a range of which that is not known.
+    """
+
+    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
+        """Fraction of every row, and what is known of pipelines."""
+        priced, costs = self.costs()
+        least, limits = self.table.offload_optimizer, self.of.limits(self.incumbent_s)
+        most = most_within(least, self.of.ranges)
+
+        def fits(rows: IntColumn, fraction: FloatColumn) -> BoolColumn:
+            room = costs.with_room(fraction - most)
+            return may_fit(priced.job, layer_capacities(priced.job, priced, room, rows, limits))
+
+        every = np.arange(len(least))
+        possible = fits(every, most)
+        rows = np.flatnonzero(possible & (least < most))
+        rows = rows[~fits(rows, least)] if len(rows) else rows
+        low, high = least.copy(), most.copy()
+        for _ in range(HALVINGS if len(rows) else 0):
+            middle = (low + high) / 2
+            fit = fits(rows, middle)
+            high[rows[fit]], low[rows[~fit]] = middle[rows[fit]], middle[rows[~fit]]
+        for one in self.of.ranges:
+            low = np.where((one.least < low) & (low < one.most), one.at_least(low), low)
+        return np.where(possible, low, np.inf), self.pool
+
+    def costs(self) -> tuple[Priced, BlockCosts]:
+        """What the layouts take at least."""
+        return self.of.costs(self.table)
+
+
 class BoundLayouts(Bound):
     """As they are."""
 
@@ -159,7 +203,7 @@ class BestSplit:
     def __call__(self, deadline: Deadline) -> tuple[SplitResult, PathPool]:
         """What is known of the split, and the paths that are known afterwards."""
         if deadline.seconds_left() <= 0:
-            return SplitResult(None, np.inf, 0.0, 0, memory_decides=True), self.pool
+            return SplitResult(None, 0.0, np.inf, 0.0, 0, memory_decides=True), self.pool
         return best_split(
             self.problem, self.pool, self.incumbent_s, deadline, self.target_bound_s
         ), self.pool

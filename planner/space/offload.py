@@ -1,0 +1,163 @@
+"""How much of the optimizer a layout offloads: no more than it must.
+
+Bytes fall linearly with the fraction and seconds never do, so of all fractions with which a layout
+fits the least is the fastest. It is solved for and rounded up to the step in which files hold it.
+
+Source: `costmodel.memory.rank.MemoryTable.used_with_offload` is linear in the fraction;
+`costmodel.traffic.data_parallel.rank_offload_seconds` is a multiple of it, and nothing else reads
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.memory.rank import MemoryTable
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec import Job
+
+BoolMatrix = NDArray[np.bool_]
+COLUMN = "offload_optimizer"
+ROUNDING = 1e-9
+"""Of a step; rounding alone must not add one."""
+
+
+class Fractions(NamedTuple):
+    """Fractions that no rule tells apart, multiples of a step, or one alone."""
+
+    least: float
+    most: float
+    step: float = 1.0
+
+    def at_least(self, needed: FloatColumn) -> FloatColumn:
+        """The first of them that is no less than some others; infinite where none is."""
+        steps = np.ceil(needed / self.step - ROUNDING)
+        first = np.where(needed <= self.least, self.least, steps / round(1 / self.step))
+        return np.where(first <= self.most, first, np.inf)
+
+    def split_at(self, value: float) -> tuple[Fractions, ...]:
+        """Those below a value, the value, and those above."""
+        if not self.least <= value <= self.most:
+            return (self,)
+        number, each = value / self.step, round(1 / self.step)
+        below = (np.ceil(number - ROUNDING) - 1) / each
+        above = (np.floor(number + ROUNDING) + 1) / each
+        parts = (
+            Fractions(self.least, float(below), self.step),
+            Fractions(value, value, self.step),
+            Fractions(float(above), self.most, self.step),
+        )
+        return tuple(part for part in parts if part.least <= part.most)
+
+
+PARTS = 4
+"""Of a range, where each is a row of its own. Source: assumed; any number gives the same answer."""
+NOTHING = Fractions(0.0, 0.0)
+
+
+def fractions_of(traits: RuntimeTraits, rules: Sequence[Rule]) -> tuple[Fractions, ...]:
+    """All fractions of a runtime, in ranges between which some rule may tell, smallest first."""
+    step = traits.offloading.optimizer_step
+    ranges: tuple[Fractions, ...] = (NOTHING,)
+    if step is not None:
+        ranges = (NOTHING, Fractions(step, 1.0, step))
+    named = {value for rule in rules if COLUMN in rule.columns for value in rule.values}
+    for value in sorted(named):
+        ranges = tuple(part for one in ranges for part in one.split_at(value))
+    return ranges
+
+
+def in_parts(ranges: Sequence[Fractions]) -> tuple[Fractions, ...]:
+    """The same in shorter ranges, whose ends bound what is between more closely."""
+    parts = []
+    for least, most, step in ranges:
+        first, last, each = round(least / step), round(most / step), round(1 / step)
+        ends = np.unique(np.linspace(first, last + 1, PARTS + 1).round().astype(np.int64)).tolist()
+        alone = least == most
+        parts += (
+            [Fractions(least, most, step)]
+            if alone
+            else [Fractions(start / each, (end - 1) / each, step) for start, end in pairwise(ends)]
+        )
+    return tuple(parts)
+
+
+def range_from(fraction: float, ranges: Sequence[Fractions]) -> Fractions | None:
+    """The rest of the range of a fraction; None where nothing is offloaded, or there is none."""
+    for one in ranges:
+        if fraction > 0 and one.least <= fraction <= one.most:
+            return one._replace(least=fraction)
+    return None
+
+
+def most_within(fractions: FloatColumn, ranges: Sequence[Fractions]) -> FloatColumn:
+    """The largest fraction of the range of each of some; themselves where there is none."""
+    most = fractions
+    for one in ranges:
+        within = (one.least <= fractions) & (fractions <= one.most)
+        most = np.where(within, one.most, most)
+    return most
+
+
+def with_fraction(table: LayoutTable, fraction: float | FloatColumn) -> LayoutTable:
+    """All rows with a fraction of the optimizer offloaded."""
+    return table.replaced(offload_optimizer=np.full(len(table), fraction))
+
+
+def with_most_offload(table: LayoutTable, ranges: Sequence[Fractions]) -> LayoutTable:
+    """All rows with the largest fraction of every range, one range after the other."""
+    return LayoutTable.concat(with_fraction(table, one.most) for one in ranges)
+
+
+def with_least_offload(table: LayoutTable, ranges: Iterable[Fractions]) -> LayoutTable:
+    """As `with_most_offload`, with the smallest fractions."""
+    return LayoutTable.concat(with_fraction(table, one.least) for one in ranges)
+
+
+def broken_by(rule: Rule, job: Job, table: LayoutTable, ranges: Sequence[Fractions]) -> BoolMatrix:
+    """Which rows break a rule with fractions of each range; shape (range, row), or (1, row)."""
+    if COLUMN not in rule.columns:
+        return rule.broken(job, table)[None]
+    return np.array([rule.broken(job, with_fraction(table, one.least)) for one in ranges])
+
+
+def least_offload(
+    memory: MemoryTable,
+    memory_bytes: float | ClassRows,
+    ranges: Sequence[Fractions],
+    legal: BoolMatrix,
+) -> FloatColumn:
+    """Least fraction of layouts that offload nothing here with which they fit; -1 where none does.
+
+    `legal` tells which row may have fractions of which range; shape (range, row).
+    """
+    needed = memory.offload_needed(memory_bytes)
+    chosen = np.full(len(needed), -1.0)
+    for one, may in zip(ranges, legal, strict=True):
+        first = one.at_least(needed)
+        for _ in range(2):  # rounding may ask for one step more
+            used = memory.used_with_offload(np.minimum(first, 1.0))
+            fits = (used <= memory_bytes).all(axis=0)
+            first = np.where(fits, first, one.at_least(first + one.step / 2))
+        found = (chosen < 0) & may & fits & np.isfinite(first)
+        chosen = np.where(found, first, chosen)
+    return chosen
+
+
+def largest_fraction(
+    job: Job, rules: Sequence[Rule], table: LayoutTable, ranges: Sequence[Fractions]
+) -> FloatColumn:
+    """Largest fraction that rows may offload by some rules; 0 where none is legal."""
+    most, legal = np.zeros(len(table)), np.ones((len(ranges), len(table)), dtype=bool)
+    for rule in rules:
+        legal &= ~broken_by(rule, job, table, ranges)
+    for one, may in zip(ranges, legal, strict=True):
+        most = np.where(may, one.most, most)
+    return most
