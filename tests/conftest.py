@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.fractions import QUARTER, steps_of
 from tests.grids import sampled
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.catalog.models import preset
@@ -140,6 +141,13 @@ def legal(job, table):
     for rule in (*RULES, *traits_of(job).rules):
         table = table.take(~rule.broken(job, table))
     return table
+
+
+@pytest.fixture(scope="module")
+def quarters():
+    """Offload in quarters of the optimizer, as few as brute force can list."""
+    with steps_of(QUARTER):
+        yield
 
 
 @pytest.fixture(scope="session")

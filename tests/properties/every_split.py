@@ -6,8 +6,8 @@ from itertools import product
 
 import numpy as np
 
+from tests.fractions import every_fraction, with_every_fraction
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
@@ -156,7 +156,7 @@ def random_layouts(job, count, rng):
     if not len(table):
         return table
     table = some(memory_policies(space, table)[0], 5 * count, rng)
-    fractions = rng.choice([0.0, *space.traits.offloading.optimizer_fractions], len(table))
+    fractions = rng.choice([0.0, *every_fraction(space.traits)], len(table))
     table = table.replaced(offload_optimizer=fractions)
     for rule in rules:
         table = table.take(~rule.broken(job, table))
@@ -180,10 +180,7 @@ def every_layout_and_split(job, rules):
     rule_filter = RuleFilter(job, rules)
     table = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
     plain, _ = memory_policies(space, table.take(allows_any_split(space.traits, table)))
-    table = LayoutTable.concat(
-        plain.replaced(offload_optimizer=np.full(len(plain), fraction))
-        for fraction in space.traits.offloading.optimizer_fractions
-    )
+    table = with_every_fraction(space.traits, plain)
     for rule in rules:
         table = table.take(~rule.broken(job, table))
     shapes = list(zip(table.pp.tolist(), table.vpp.tolist(), table.schedule.tolist(), strict=True))

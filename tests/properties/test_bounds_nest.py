@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.fractions import every_fraction
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
@@ -11,6 +12,8 @@ from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
+
+pytestmark = pytest.mark.usefixtures("quarters")
 
 JOBS = [
     ("llama3-8b", "2x8:h100-sxm", 64, 4096),
@@ -49,7 +52,7 @@ def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
         layouts, _ = memory_policies(space, skeleton)
         some = layouts.take(random.choice(len(layouts), 6))
         some = some.replaced(
-            offload_optimizer=random.choice(space.traits.offloading.optimizer_fractions, 6)
+            offload_optimizer=random.choice(every_fraction(space.traits), 6)
             * (some.zero_stage == 1)
         )
         priced = price(Candidates(job, machine, traits, some))

@@ -22,6 +22,8 @@ from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Unlimited
 
+pytestmark = pytest.mark.usefixtures("quarters")
+
 ROUNDING = 1 + 1e-9
 MANY = 1_000_000
 """Steps of a search that goes on to its proof."""

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.fractions import every_fraction, with_every_fraction
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
@@ -22,6 +22,8 @@ from trainplan.planner.tree.memory_bounds import (
 from trainplan.planner.tree.objective import StepTime
 from trainplan.planner.tree.tasks import PriceClasses, PricingContext
 from trainplan.planner.work.budget import Unlimited
+
+pytestmark = pytest.mark.usefixtures("quarters")
 
 CASES = (
     ("small-dense", "1x8:h100-sxm", "megatron-lm"),
@@ -47,11 +49,8 @@ class Case:
         rows = np.random.default_rng(7).choice(len(every), min(SOME, len(every)), replace=False)
         self.skeletons = every.take(rows)
         table, owner = memory_policies(self.space, self.skeletons)
-        fractions = self.space.traits.offloading.optimizer_fractions
-        self.owner = np.tile(owner, len(fractions))
-        self.table = LayoutTable.concat(
-            table.replaced(offload_optimizer=np.full(len(table), one)) for one in fractions
-        )
+        self.table = with_every_fraction(self.space.traits, table)
+        self.owner = np.tile(owner, len(self.table) // len(table))
         legal = ~np.any([rule.broken(job, self.table) for rule in self.rules], axis=0)
         self.table, self.owner = self.table.take(legal), self.owner[legal]
         self.priced = self.price(self.table)
@@ -83,7 +82,7 @@ def test_a_class_that_is_left_out_holds_no_layout_that_fits_and_wins(case):
     used, seconds = case.priced.memory.used, case.priced.step_seconds
     fast, min_memory = class_extremes(case.space, case.skeletons)
     own = np.tile(np.arange(len(case.skeletons)), case.num_classes)
-    fractions = np.full(len(own), max(case.space.traits.offloading.optimizer_fractions))
+    fractions = np.full(len(own), max(every_fraction(case.space.traits)))
     left_out = 0
     for share in (0.05, 0.3, 0.8):
         memory, below = np.quantile(used, share), np.quantile(seconds, share)

@@ -16,6 +16,8 @@ from trainplan.planner.space import legality_rules, parse_choice
 from trainplan.planner.space.choices import rules_of_grid
 from trainplan.planner.stages.solve.tasks import SplitContext
 
+pytestmark = pytest.mark.usefixtures("quarters")
+
 CASES = {
     "dense": ("small-dense", 4, "1x4:l4", "megatron-lm", ("pp=2", "cp=1")),
     "interleaved": ("small-dense", 6, "1x4:h100-sxm", "megatron-lm", ("pp=2", "vpp=3", "tp=1")),

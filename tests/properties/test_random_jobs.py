@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fractions import with_every_fraction
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
@@ -16,6 +16,8 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space import Space, legality_rules, parse_choice
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
+
+pytestmark = pytest.mark.usefixtures("quarters")
 
 TRAITS = runtime("megatron-lm")
 ROUNDING = 1 + 1e-9
@@ -63,14 +65,11 @@ def all_layouts(job):
     rule_filter = RuleFilter(job, rules)
     below = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
     table, owner = memory_policies(space, below)
-    fractions = space.traits.offloading.optimizer_fractions
-    whole = LayoutTable.concat(
-        table.replaced(offload_optimizer=np.full(len(table), f)) for f in fractions
-    )
+    whole = with_every_fraction(space.traits, table)
     legal = np.ones(len(whole), dtype=bool)
     for rule in rules:
         legal &= ~rule.broken(job, whole)
-    return below, whole.take(legal), np.tile(owner, len(fractions))[legal]
+    return below, whole.take(legal), np.tile(owner, len(whole) // len(table))[legal]
 
 
 @settings(max_examples=50)

@@ -28,7 +28,7 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 from trainplan.planner.stages.bounds.shapes import split_bound
 from trainplan.planner.stages.solve import best_split as split
 from trainplan.planner.stages.solve.batch import ManySplits
-from trainplan.planner.stages.solve.best_split import best_split, simulate_splits, with_stages
+from trainplan.planner.stages.solve.best_split import best_split, simulate_splits
 from trainplan.planner.stages.solve.enumeration import shorter_splits
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.tasks import (
@@ -40,6 +40,8 @@ from trainplan.planner.stages.solve.tasks import (
 from trainplan.planner.stages.solve.windows import windows
 from trainplan.planner.tree.memory_bounds import class_extremes, policies_of
 from trainplan.planner.work.budget import Unlimited
+
+pytestmark = pytest.mark.usefixtures("quarters")
 
 ROUNDING = 1 + 1e-12
 LAYOUTS = 3
@@ -236,7 +238,7 @@ def test_the_best_split_is_what_brute_force_finds(base, seed):
             same = (one.layers == found.layers).all(axis=1)
             assert one.fits[same].all()
             assert one.seconds[same] == pytest.approx(found.step_time_s, rel=1e-12)
-            layout = with_stages(one.row.table, found.layers).row(0)
+            layout = found.of(one.row.table).row(0)
             assert tuple(stage.layers for stage in layout.stages) == found.layers
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, KindRankRows, RankRows
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
+from trainplan.costmodel.memory.transients import head_bytes
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import most_held
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed
@@ -77,15 +78,17 @@ def layer_capacities(
     what the layers of the passes in flight keep, with the longer chunks where fewest passes are in
     flight.
     Source: `most_layers` solves both lines for n, bytes and seconds, which grow with n; the rows of
-    one shape are solved at once.
+    one shape are solved at once. The update follows the passes.
     """
+    update = least_update(priced, costs)
     table, kinds = priced.table.take(rows), [Layers.of(job, kind) for kind, _ in layer_counts(job)]
     found = np.zeros((len(kinds), int(table.pp.max(initial=0)), len(rows)))
     first, shape = distinct(table.schedule, table.pp, table.vpp, _filling(priced, rows))
     for number, one in enumerate(first.tolist()):
         some, ranks = np.flatnonzero(shape == number), int(table.pp[one])
         for place, layers in enumerate(kinds):
-            most = most_layers(priced, costs, rows[some], limits, layers).clip(0)
+            own = rows[some]
+            most = most_layers(priced, costs, own, limits, layers, update[own]).clip(0)
             found[place, :ranks, some] = most.T
             some = some[most.sum(axis=0) >= layers.count]
             if not len(some):
@@ -121,6 +124,16 @@ def states_may_fit(
     return np.asarray(np.minimum(held, run) * priced.table.pp[rows] >= count)
 
 
+def least_update(priced: Priced, costs: BlockCosts) -> FloatColumn:
+    """Seconds at least of the optimizer step and what offloading adds to it, on equal nodes.
+
+    Source: those of the rank with most layers, which holds no fewer than the mean.
+    """
+    kind, count = usual_layers(priced.job)
+    layers = np.ceil(count / priced.table.pp)
+    return np.asarray((costs.optimizer + costs.offload)[kind] * layers)
+
+
 def _filling(priced: Priced, rows: IntColumn) -> IntColumn:
     """Micro batches that fill the pipelines of some rows as full as they get."""
     table = priced.table
@@ -135,8 +148,9 @@ def most_layers(
     rows: IntColumn,
     limits: RankLimits,
     layers: Layers,
+    update: FloatColumn | float = 0.0,
 ) -> RankRows:
-    """How many of the layers of a kind each rank has bytes and seconds for.
+    """How many of the layers of a kind each rank has bytes and seconds for, before the update.
 
     -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
     batches beyond those that fill it.
@@ -154,7 +168,8 @@ def most_layers(
         passes = fullest_moment(name, pp, vpp, filling)
         transit = least_in_transit(layers.first, stage_of, passes)
         capacity = capacity - transit[:, None] * priced.gathered.moe.copies.freed_bytes[rows]
-    seconds = limits.pipeline_s / priced.microbatches[rows] - _end_seconds(costs, rows, ends)
+    seconds = (limits.pipeline_s - update) / priced.microbatches[rows]
+    seconds = seconds - _end_seconds(costs, rows, ends)
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
     number = np.arange(int(run.max(initial=0)) + 1)[None, :, None]
     fits = number <= run[:, None]
@@ -202,9 +217,16 @@ def held_layers(
 def _free_bytes(
     priced: Priced, costs: BlockCosts, rows: IntColumn, ends: BoolColumn, memory_bytes: float
 ) -> RankRows:
-    """Bytes that each rank has for its layers and their activations."""
+    """Bytes that each rank has for its layers and their activations.
+
+    Source: as `costmodel.memory.rank`; the rank with the head holds its logits in any split.
+    """
     allocated = (memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
+    job, table = priced.job, priced.table
+    tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    head = head_bytes(priced, tokens)[rows] + workspace_bytes(job, priced.traits)
     transients = priced.memory.transients[:, rows].min(axis=0)
+    transients = np.maximum(transients, ends[1][:, None] * head)
     state = costs.state_bytes[[EMBEDDING, HEAD]][:, rows]
     return np.asarray(allocated - transients - ends.astype(np.float64).T @ state)
 

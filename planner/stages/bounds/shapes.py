@@ -36,6 +36,7 @@ from trainplan.costmodel.traffic.data_parallel import (
 from trainplan.planner.stages.bounds.layer_capacity import (
     RankLimits,
     layer_capacities,
+    least_update,
     may_fit,
     states_may_fit,
 )
@@ -216,9 +217,7 @@ def _around(
     Source: the traffic of the rank with fewest layers, and the optimizer of the one with most,
     which holds no fewer than their mean.
     """
-    kind, count = usual_layers(priced.job)
-    update = (costs.optimizer + costs.offload)[kind] * np.ceil(count / priced.table.pp)
-    return np.asarray(_least_traffic(priced, costs, most=most) + update)
+    return np.asarray(_least_traffic(priced, costs, most=most) + least_update(priced, costs))
 
 
 def _least_traffic(

@@ -14,7 +14,7 @@ from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead
-from trainplan.planner.space.offload import NOTHING, Fractions, most_within, with_fraction
+from trainplan.planner.space.offload import Fractions, fractions_of, most_within, with_fraction
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
@@ -33,8 +33,13 @@ class SplitContext(Context):
 
     memory_bytes: float
     """Device memory that a rank may use."""
-    ranges: tuple[Fractions, ...] = (NOTHING,)
-    """Of the optimizer, that may be offloaded: a table holds the least of its own that may do."""
+    apart: tuple[Fractions, ...] = ()
+    """Ranges of `ranges` that rules tell apart, where there are such rules."""
+
+    @property
+    def ranges(self) -> tuple[Fractions, ...]:
+        """Of the optimizer, that may be offloaded: a table holds the least of its own that may."""
+        return self.apart or fractions_of(self.traits, ())
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
@@ -147,29 +152,32 @@ class BoundPolicies(Bound):
 class LeastOffload(Bound):
     """Fractions that layouts offload at least, however they are split; infinite where none do.
 
-    Source: derived; where ranks have no room for all layers with a fraction, they have none with
-    less. What is halved is the part of a range of which that is not known.
+    Source: derived; of a range its bytes are at least those of its most, its seconds at least those
+    of its least. Where ranks have no room or time for all layers even so, no split is an answer.
     """
 
     def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
         """Fraction of every row, and what is known of pipelines."""
+        least = self.table.offload_optimizer
+        low, high = least.copy(), most_within(least, self.of.ranges)
         priced, costs = self.costs()
-        least, limits = self.table.offload_optimizer, self.of.limits(self.incumbent_s)
-        most = most_within(least, self.of.ranges)
+        per_share = costs.offload / np.where(least > 0, least, 1.0)
+        limits, room = self.of.limits(self.incumbent_s), costs.with_room(-high)
 
-        def fits(rows: IntColumn, fraction: FloatColumn) -> BoolColumn:
-            room = costs.with_room(fraction - most)
-            return may_fit(priced.job, layer_capacities(priced.job, priced, room, rows, limits))
+        def hold(rows: IntColumn, first: FloatColumn, last: FloatColumn) -> BoolColumn:
+            some = replace(room.with_room(last), offload=per_share * first)
+            return may_fit(priced.job, layer_capacities(priced.job, priced, some, rows, limits))
 
-        every = np.arange(len(least))
-        possible = fits(every, most)
-        rows = np.flatnonzero(possible & (least < most))
-        rows = rows[~fits(rows, least)] if len(rows) else rows
-        low, high = least.copy(), most.copy()
+        possible = hold(np.arange(len(least)), low, high)
+        rows = np.flatnonzero(possible & (low < high))
         for _ in range(HALVINGS if len(rows) else 0):
             middle = (low + high) / 2
-            fit = fits(rows, middle)
-            high[rows[fit]], low[rows[~fit]] = middle[rows[fit]], middle[rows[~fit]]
+            lower = hold(rows, low, middle)
+            upper = hold(rows[~lower], middle, high)
+            high[rows[lower]] = middle[rows[lower]]
+            low[rows[~lower]] = middle[rows[~lower]]
+            possible[rows[~lower][~upper]] = False
+            rows = rows[possible[rows]]
         for one in self.of.ranges:
             low = np.where((one.least < low) & (low < one.most), one.at_least(low), low)
         return np.where(possible, low, np.inf), self.pool

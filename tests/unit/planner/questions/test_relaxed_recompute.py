@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
+from tests.fractions import every_fraction
 from trainplan.cli.render.explain import explain_document, explain_page
 from trainplan.cli.render.parts.text import seconds_like
 from trainplan.cli.terminal.output import show
@@ -29,6 +30,8 @@ from trainplan.planner.stages.problem.problem import stage_problems
 from trainplan.planner.stages.solve.best_split import simulate_stages
 from trainplan.planner.stages.solve.recompute import by_stage
 from trainplan.planner.work.budget import Unlimited
+
+pytestmark = pytest.mark.usefixtures("quarters")
 
 EVEN = parse_choice("stages=even", excluded=False)
 PIPELINE = parse_choice("pp=2", excluded=False)
@@ -64,7 +67,7 @@ def every_choice(job, margin):
     rule_filter = RuleFilter(job, rules)
     table = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
     table = by_stage(table.take(table.pp > 1))
-    for fraction in traits.offloading.optimizer_fractions:
+    for fraction in every_fraction(traits):
         some = table.replaced(offload_optimizer=np.full(len(table), fraction))
         for rule in rules:
             some = some.take(~rule.broken(job, some))
