@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import get_args
+from typing import NoReturn, get_args
 
 import click
 
@@ -29,7 +31,9 @@ from trainplan.planner.questions.search import SearchOptions
 from trainplan.planner.space import parse_choice
 
 NAMES: tuple[Name, ...] = get_args(Name)
-NOTHING_FITS = 2
+NOTHING_FITS, INTERRUPTED = 2, 130
+STOPPED = "stopped: the answer is the best so far, as under a time limit"
+"""On stderr, after Ctrl-C."""
 
 
 def search_options(
@@ -86,23 +90,47 @@ def command(
         return
     job = question.job
     own = _priced(question, baseline, options.memory_margin) if baseline else None
-    with Clock(time_limit) as clock, Processes(workers) as processes:
+    with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
         result = answer.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
-        return
-    plan = _completed(result, clock.seconds, question.notes)
+    else:
+        plan = _completed(result, clock.seconds, question.notes)
+        _show(plan, own, destination)
+    if clock.stopped:
+        _end_as_stopped(STOPPED)
+
+
+def _show(plan: Plan, own: Baseline | None, destination: Destination) -> None:
+    """Print the plan, then write it: an answer is not lost where it cannot be written."""
     text = json_text(plan_json(plan))
-    destination.write(text)
+    beside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
     if destination.as_json:
         write(text)
-        if own:
-            remark(baseline_text(job, own.layout, own.estimate, plan.best.estimate))
-        return
-    parts = list(plan_page(plan))
-    if own:
-        parts.insert(1, baseline_text(job, own.layout, own.estimate, plan.best.estimate))
-    show(*parts, next_part(_next(plan, destination)))
+        if beside:
+            remark(beside)
+    else:
+        page = list(plan_page(plan))
+        parts = [*page[:1], *([beside] if beside else []), *page[1:]]
+        show(*parts, next_part(_next(plan, destination)))
+    destination.write(text)
+
+
+@contextmanager
+def _stopping(time_limit: float | None) -> Iterator[Clock]:
+    """A clock that control-C stops; then no answer is no complaint."""
+    with Clock(time_limit, stops=True) as clock:
+        try:
+            yield clock
+        except SpecError:
+            if not clock.stopped:
+                raise
+            _end_as_stopped("stopped before any layout was found")
+
+
+def _end_as_stopped(why: str) -> NoReturn:
+    remark(why)
+    click.get_current_context().exit(INTERRUPTED)
 
 
 def _alone(options: SearchOptions, destination: Destination, baseline: str | None) -> None:
@@ -123,12 +151,14 @@ def _choices(
     destination: Destination,
     time_limit: float | None,
 ) -> None:
-    with Clock(time_limit) as clock:
+    with _stopping(time_limit) as clock:
         result = unbeaten_by_any(question.job, pair, options, clock, question.measured)
     if destination.as_json:
         show_json(pareto_json(result))
     else:
         show(*pareto_page(result))
+    if clock.stopped:
+        _end_as_stopped(STOPPED)
     if not result.points:
         click.get_current_context().exit(NOTHING_FITS)
 

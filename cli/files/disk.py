@@ -112,6 +112,23 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise FileError(f"{path}: cannot be written: {_reason(error)}") from error
 
 
+ROOM_BYTES = 1 << 16
+"""Of a file that is written before a long search; a plan is smaller."""
+
+
+def try_writing(path: Path) -> None:
+    """Write a file beside another and remove it: what refuses it would refuse that one.
+
+    Raises:
+        FileError: The folder or the disk refuses it.
+    """
+    with (
+        _reported(path),
+        tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as probe,
+    ):
+        probe.write(b"\0" * ROOM_BYTES)
+
+
 def write_text(path: Path, text: str, *, force: bool) -> None:
     """Write a file: the whole text under its name, or nothing.
 

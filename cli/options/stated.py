@@ -9,7 +9,7 @@ from typing import get_args
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from trainplan.cli.files.disk import refuse_existing, write_text
+from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.terminal.output import remark
@@ -88,10 +88,11 @@ class Destination:
         """Refuse early what could not be written later.
 
         Raises:
-            FileError: The file exists or its folder refuses it.
+            FileError: The file exists, or its folder or disk refuses it.
         """
         if self.output:
             refuse_existing(self.output, force=self.force)
+            try_writing(self.output)
 
     def write(self, text: str) -> None:
         """Write the file that was asked for.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
+from types import FrameType
 from typing import Self
 
 from rich.console import Console
@@ -14,24 +17,36 @@ QUIET_SECONDS = 1.0
 
 
 class Clock:
-    """A `planner.work.budget.Budget`, and a `Deadline`, on the real clock."""
+    """A `planner.work.budget.Budget`, and a `Deadline`, on the real clock.
 
-    def __init__(self, limit_s: float | None) -> None:
+    Where `stops` is set, control-C is the end of the limit; the second one does what it did before.
+    """
+
+    def __init__(self, limit_s: float | None, *, stops: bool = False) -> None:
         self._start = time.monotonic()
         self._limit_s = limit_s
         self._progress: Progress | None = None
+        self._stops, self.stopped = stops, False
+        """Has control-C come?"""
+        self._before = signal.getsignal(signal.SIGINT)
 
     @property
     def seconds(self) -> float:
         """Since the start."""
         return time.monotonic() - self._start
 
+    def is_stopped(self) -> bool:
+        """Has control-C come?"""
+        return self.stopped
+
     def spent(self) -> bool:
         """Is the limit over?"""
-        return self._limit_s is not None and self.seconds >= self._limit_s
+        return self.seconds_left() <= 0
 
     def seconds_left(self) -> float:
         """Until the limit; infinite without one."""
+        if self.stopped:
+            return 0.0
         return float("inf") if self._limit_s is None else max(0.0, self._limit_s - self.seconds)
 
     def report(self, done: float, bound_s: float) -> None:
@@ -53,11 +68,24 @@ class Clock:
             self._progress.update(task.id, completed=done, bound=_bound_text(bound_s))
 
     def __enter__(self) -> Self:
+        main = threading.current_thread() is threading.main_thread()
+        self._stops &= main and callable(self._before)  # else it is ignored, or not for us to hear
+        if self._stops:
+            signal.signal(signal.SIGINT, self._stop)
         return self
 
     def __exit__(self, *ended: object) -> None:
+        if self._stops:
+            signal.signal(signal.SIGINT, self._before)
         if self._progress is not None:
             self._progress.stop()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """Let the search end with what it has, or end at once."""
+        if not self.stopped:
+            self.stopped = True
+        elif callable(self._before):
+            self._before(number, frame)
 
 
 def _bound_text(bound_s: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Self, TypeVar, cast
@@ -25,6 +25,8 @@ MOST_PROCESSES = 8
 """By default; a search rarely has more to do at the same time."""
 NICENESS = 19
 """Of work beside all other: it takes what that leaves of the processors."""
+STOP_HEARD_S = 0.1
+"""Seconds after which it is noticed that the user wants an end."""
 LEAST_SHARE = 2
 """Pieces that are worth a process of their own. Source: measured; one takes 45 ms, a fork 10."""
 
@@ -59,9 +61,14 @@ class Processes:
     This process has no thread and no lock for it, so control-C may come at any moment.
     """
 
-    def __init__(self, count: int | None = None, alone_s: float = ALONE_SECONDS) -> None:
+    def __init__(
+        self,
+        count: int | None = None,
+        alone_s: float = ALONE_SECONDS,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._count = min(MOST_PROCESSES, usable_cores()) if count is None else count
-        self._alone_s, self._begun = alone_s, time.monotonic()
+        self._alone_s, self._begun, self._stopped = alone_s, time.monotonic(), stopped
         self._workers: list[_Worker] = []
         self._forks: list[Process] = []
 
@@ -101,6 +108,10 @@ class Processes:
         self._forks.append(process)
 
         def result() -> Result:
+            while not process.line.poll(STOP_HEARD_S):
+                if self._stopped():
+                    process.end()
+                    return work()
             found = process.answer()
             if found is None:
                 return work()
@@ -124,6 +135,8 @@ class Processes:
         try:
             for number in range(len(tasks)):
                 while number not in done:
+                    if self._stopped():
+                        self._end_all(waiting, done, len(tasks))
                     self._hand_out(waiting, tasks, end)
                     if self._workers:
                         self._collect(waiting, done)
@@ -143,12 +156,12 @@ class Processes:
                 self._lose(worker)
 
     def _collect(self, waiting: deque[int], done: dict[int, object]) -> None:
-        """Wait for at least one answer, or for the end of a process.
+        """Wait for an answer or the end of a process, for a moment.
 
         Raises:
             Exception: What a task has raised.
         """
-        lines = wait([one.line for one in self._workers if one.busy])
+        lines = wait([one.line for one in self._workers if one.busy], STOP_HEARD_S)
         for worker in [one for one in self._workers if one.line in lines]:
             number, found, worker.number = worker.number, worker.answer(), None
             if found is None:
@@ -169,6 +182,14 @@ class Processes:
             if worker.answer() is None:
                 self._lose(worker)
         return any(not worker.busy for worker in self._workers)
+
+    def _end_all(self, waiting: deque[int], done: Mapping[int, object], count: int) -> None:
+        """Nobody waits for the answers: what is left is soon done here, where no time is left."""
+        for worker in tuple(self._workers):
+            self._lose(worker)
+        self._count = 1
+        waiting.clear()
+        waiting.extend(number for number in range(count) if number not in done)
 
     def _lose(self, worker: _Worker) -> None:
         self._workers.remove(worker)

@@ -48,6 +48,8 @@ def cli_page() -> Lines:
     yield from ("# Commands", "")
     yield "What `plan --help` and `plan COMMAND --help` say. Exit codes: 0 an answer, 2 nothing"
     yield "fits or bad input, 1 a bug of ours, 130 Ctrl-C. Results go to stdout, remarks to stderr."
+    yield "The first Ctrl-C ends `plan search` as a time limit would, with the best so far; a"
+    yield "second one ends it at once."
     yield ""
     yield from _commands(click.Context(plan, info_name="plan"), plan)
 

@@ -15,6 +15,7 @@ from trainplan.cli.render.parts.text import (
     percent,
     recompute_text,
     seconds_like,
+    share,
     usual_schedule,
 )
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
@@ -70,7 +71,7 @@ _NEEDED = {
 """When an axis is worth a column: from the left, those that every reader looks for come first."""
 _TEXTS: Mapping[str, Callable[[Layout], str]] = {
     "sequence_parallel": lambda layout: "yes" if layout.sequence_parallel else "no",
-    "offload_optimizer": lambda layout: percent(layout.offload.optimizer, 0),
+    "offload_optimizer": lambda layout: share(layout.offload.optimizer),
 }
 """Where the cell is not the value as `--layout` takes it."""
 

@@ -15,6 +15,7 @@ from trainplan.cli.render.parts.text import (
     percent,
     recompute_text,
     seconds_like,
+    share,
     usual_schedule,
     zero_text,
 )
@@ -52,7 +53,7 @@ def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
     if layout.sequence_parallel:
         words["SP"] = "SP"
     if layout.offload.optimizer:
-        words["offload"] = f"offload {percent(layout.offload.optimizer, 0)}"
+        words["offload"] = f"offload {share(layout.offload.optimizer)}"
     return {**words, **last_words(layout)}
 
 

@@ -77,6 +77,11 @@ def percent(fraction: float, digits: int = 1) -> str:
     return f"{fraction * 100:.{digits}f} %"
 
 
+def share(fraction: float) -> str:
+    """A chosen fraction in percent, with a digit where it needs one: 25 %, 33.4 %."""
+    return f"{round(fraction * 100, 1):g} %"
+
+
 def parameters(count: int) -> str:
     """A number of parameters: 70.6 B."""
     return _large(count, ".1f")
@@ -111,7 +116,7 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     parts.append(zero_text(layout))
     parts.append(f"recompute {recompute_text(layout)}")
     if layout.offload.optimizer:
-        parts.append(f"offload {percent(layout.offload.optimizer, 0)} of optimizer")
+        parts.append(f"offload {share(layout.offload.optimizer)} of optimizer")
     return DOT.join((*parts, *last_words(layout).values()))
 
 

@@ -1,20 +1,24 @@
 """Plans, files to write and how a run ends: nothing half-written, never a traceback."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.command import LLAMA, PLAN, TINY, plan, plan_process, refused, with_value
+from trainplan.cli.commands.search import STOPPED
 from trainplan.cli.main import ControlC, run
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.questions.search import search
 
 needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 
@@ -158,16 +162,48 @@ def test_a_read_only_folder_is_refused_and_stays_empty(tmp_path: Path):
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_refuses_writing_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_an_answer_that_cannot_be_written_is_shown_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: tuple[str, ...]
 ):
     def fail(self: Path, target: Path) -> None:
-        raise PermissionError(13, "Permission denied")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    made = tmp_path / "plan.json"
+    made, shown = tmp_path / "plan.json", plan("search", *TINY, *as_json)
     monkeypatch.setattr(Path, "replace", fail)
-    refused(plan("search", *TINY, "--output", made), "Permission denied")
+    outcome = plan("search", *TINY, *as_json, "--output", made)
+    assert outcome.code == 2
+    assert outcome.out.splitlines()[:2] == shown.out.splitlines()[:2]
+    assert outcome.err == f"plan: error: {made}: cannot be written: No space left on device\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_goes_while_the_search_runs_costs_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def searched(*arguments: object) -> object:
+        folder.rmdir()
+        return search(*arguments)
+
+    monkeypatch.setattr("trainplan.planner.questions.search.search", searched)
+    outcome = plan("search", *TINY, "--output", folder / "plan.json")
+    assert outcome.code == 2
+    assert outcome.out.startswith("tp 1 · pp 1")
+    assert outcome.err.count("\n") == 1
+    assert "make it first" in outcome.err
+
+
+def test_a_full_disk_is_told_before_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
+    monkeypatch.setattr("trainplan.planner.questions.search.search", None)
+    made = tmp_path / "plan.json"
+    refused(plan("search", *TINY, "--output", made), f"{made}: cannot be written: No space left")
 
 
 def test_control_c_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -190,19 +226,68 @@ main()
 """
 
 
-def test_control_c_in_the_middle_of_a_search_is_quiet():
-    job = with_value(with_value(LLAMA, "--model", "deepseek-v3"), "--cluster", "256x8:h100-sxm")
-    job = with_value(with_value(job, "--global-batch-size", "8192"), "--seq-length", "4096")
-    running = subprocess.Popen(
-        [sys.executable, "-c", IN_A_TERMINAL, "search", *job],
+WHILE_IT_SEARCHES = """\
+from trainplan.cli.terminal.clock import Clock
+Clock.report = lambda clock, done, bound_s: clock.seconds < 1 or sys.stderr.write("searching\\n")
+"""
+LARGE = with_value(with_value(LLAMA, "--model", "deepseek-v3"), "--cluster", "256x8:h100-sxm")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_control_c_in_the_middle_of_a_search_ends_it_with_the_best_so_far(workers: str):
+    job = with_value(with_value(LARGE, "--global-batch-size", "8192"), "--seq-length", "4096")
+    program = f"import sys\n{WHILE_IT_SEARCHES}{IN_A_TERMINAL}"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "search", *job, "--workers", workers],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    time.sleep(1.2)
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=30)
-    assert (running.returncode, out, err) == (130, "", "")
+        start_new_session=True,
+    ) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline() == "searching\n"
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "Not proved fastest" in out
+    assert set(err.splitlines()) <= {"searching", STOPPED}
+
+
+def _pressed(times: int) -> Callable[..., None]:
+    def report(*arguments: object) -> None:
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+
+    return report
+
+
+def test_a_second_control_c_ends_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("trainplan.cli.terminal.clock.Clock.report", _pressed(2))
+    before = signal.getsignal(signal.SIGINT)
+    outcome = plan("search", *LLAMA)
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("asked", [("--json",), ("--objective", "energy")])
+def test_control_c_is_as_a_time_limit_whatever_is_asked(
+    monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
+):
+    monkeypatch.setattr("trainplan.cli.terminal.clock.Clock.report", _pressed(1))
+    outcome = plan("search", *LLAMA, *asked)
+    assert (outcome.code, outcome.err) == (130, f"{STOPPED}\n")
+    assert outcome.out
+
+
+def test_control_c_before_anything_is_found_says_so(monkeypatch: pytest.MonkeyPatch):
+    def struck(*arguments: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise SpecError("the time limit struck before any layout was found")
+
+    monkeypatch.setattr("trainplan.planner.questions.search.search", struck)
+    outcome = plan("search", *LLAMA)
+    assert (outcome.code, outcome.out) == (130, "")
+    assert outcome.err == "stopped before any layout was found\n"
 
 
 def test_control_c_that_compiled_code_turned_into_another_error_is_quiet(

@@ -190,6 +190,35 @@ def test_a_runtime_travels_to_another_process(name):
     assert pickle.loads(pickle.dumps(RUNTIMES[name])) == RUNTIMES[name]
 
 
+@dataclass(frozen=True)
+class UntilTheEnd:
+    """Works as long as there is time, in the process that it says."""
+
+    def __call__(self, deadline):
+        while deadline.seconds_left() > 0:
+            time.sleep(0.01)
+        return os.getpid()
+
+
+def test_work_that_the_user_stops_ends_here_with_the_time_there_is():
+    begun, home = time.monotonic(), os.getpid()
+
+    def stopped():
+        return time.monotonic() - begun > 0.3
+
+    class Stopped(Steps):
+        def seconds_left(self):
+            return 0.0 if stopped() else inf
+
+    with Processes(2, alone_s=0.0, stopped=stopped) as processes:
+        wait_for(processes)
+        begun = time.monotonic()
+        beside = processes.in_background(lambda: os.getpid() == home or time.sleep(60.0))
+        assert list(processes.run([UntilTheEnd()] * 4, Stopped())) == [os.getpid()] * 4
+        assert beside()
+    assert time.monotonic() - begun < 20
+
+
 ENDLESS = """
 import signal
 import time
