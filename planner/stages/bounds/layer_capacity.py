@@ -88,7 +88,7 @@ def layer_capacities(
         some, ranks = np.flatnonzero(shape == number), int(table.pp[one])
         for place, layers in enumerate(kinds):
             own = rows[some]
-            most = most_layers(priced, costs, own, limits, layers, update[own]).clip(0)
+            most = most_layers(priced, costs, own, limits, layers, update=update[own]).clip(0)
             found[place, :ranks, some] = most.T
             some = some[most.sum(axis=0) >= layers.count]
             if not len(some):
@@ -148,6 +148,7 @@ def most_layers(
     rows: IntColumn,
     limits: RankLimits,
     layers: Layers,
+    *,
     update: FloatColumn | float = 0.0,
 ) -> RankRows:
     """How many of the layers of a kind each rank has bytes and seconds for, before the update.
