@@ -10,6 +10,7 @@ it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -121,11 +122,20 @@ def with_least_offload(table: LayoutTable, ranges: Iterable[Fractions]) -> Layou
     return LayoutTable.concat(with_fraction(table, one.least) for one in ranges)
 
 
-def broken_by(rule: Rule, job: Job, table: LayoutTable, ranges: Sequence[Fractions]) -> BoolMatrix:
-    """Which rows break a rule with fractions of each range; shape (range, row), or (1, row)."""
-    if COLUMN not in rule.columns:
-        return rule.broken(job, table)[None]
-    return np.array([rule.broken(job, with_fraction(table, one.least)) for one in ranges])
+def legal_offloads(
+    job: Job, rules: Sequence[Rule], table: LayoutTable, ranges: Sequence[Fractions]
+) -> tuple[BoolMatrix, Counter[str]]:
+    """Which rows may offload fractions of each range, shape (range, row), and what others break.
+
+    A row that may none counts for the rule that refuses the last fraction that others leave.
+    """
+    legal, lost = np.ones((len(ranges), len(table)), dtype=bool), Counter[str]()
+    for rule in rules:
+        before = legal.any(axis=0)
+        each = ranges if COLUMN in rule.columns else ranges[:1]
+        legal &= ~np.array([rule.broken(job, with_fraction(table, one.least)) for one in each])
+        lost[rule.name] += int((before & ~legal.any(axis=0)).sum())
+    return legal, +lost
 
 
 def least_offload(
@@ -155,9 +165,7 @@ def largest_fraction(
     job: Job, rules: Sequence[Rule], table: LayoutTable, ranges: Sequence[Fractions]
 ) -> FloatColumn:
     """Largest fraction that rows may offload by some rules; 0 where none is legal."""
-    most, legal = np.zeros(len(table)), np.ones((len(ranges), len(table)), dtype=bool)
-    for rule in rules:
-        legal &= ~broken_by(rule, job, table, ranges)
+    most, (legal, _) = np.zeros(len(table)), legal_offloads(job, rules, table, ranges)
     for one, may in zip(ranges, legal, strict=True):
         most = np.where(may, one.most, most)
     return most

@@ -209,10 +209,7 @@ class UnevenSearch:
     def _split(
         self, table: LayoutTable, target_bound_s: FloatColumn
     ) -> list[tuple[StageProblem, SplitResult]]:
-        """Layouts and their best splits, each with the paths known so far.
-
-        Of each it is enough to know that none is faster than some time.
-        """
+        """Layouts and their best splits; enough is to know that none is faster than some time."""
         rows = self.rows(table)
         tasks = [
             BestSplit(row, self.incumbent_s, self.pool.alone(row.pipeline), enough)
@@ -268,9 +265,9 @@ class UnevenSearch:
         every = with_least_offload(plain, self.of.ranges)
         legal = self.legal(every)
         every, skeleton = every.take(legal), np.tile(skeleton, len(self.of.ranges))[legal]
-        least = self._bounded(LeastOffload, every)
-        fits = np.isfinite(least)
-        every, skeleton = with_fraction(every, least).take(fits), skeleton[fits]
+        every = with_fraction(every, self._bounded(LeastOffload, every))
+        fits = np.isfinite(every.offload_optimizer)
+        every, skeleton = every.take(fits), skeleton[fits]
         bound = np.maximum(batch.bound[skeleton], self._bounded(BoundLayouts, every))
         waiting = Pool(every, bound, skeleton + self.num_skeletons)
         self.num_skeletons += len(table)

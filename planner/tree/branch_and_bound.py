@@ -25,7 +25,7 @@ from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
-from trainplan.planner.space.offload import BoolMatrix, broken_by, fractions_of, with_fraction
+from trainplan.planner.space.offload import fractions_of, legal_offloads, with_fraction
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.tree.memory_bounds import (
     KNOWN_COLUMNS,
@@ -205,7 +205,9 @@ class Search:
         """Price every recomputation of skeletons, with the least offload that makes it fit."""
         table, owner = policies_of(self.space, batch.table)
         offload, bound = np.zeros((2, len(table)))
-        parts, legal = self.partition.by_worker(table, FEWEST_ROWS), self._legal_offloads(table)
+        legal, lost = legal_offloads(self.job, self.policy_rules, table, self.ranges)
+        self.rule_filter.refused += lost
+        parts = self.partition.by_worker(table, FEWEST_ROWS)
         tasks = [
             PricePolicies(
                 self.context, table.take(part), self.ranges, legal[:, part], self._cutoff()
@@ -235,20 +237,6 @@ class Search:
             bound[part] = found
         self.priced += 2 * len(min_memory)
         return Pool(min_memory, bound, np.tile(skeletons.branch, times)).prune(self._cutoff())
-
-    def _legal_offloads(self, table: LayoutTable) -> BoolMatrix:
-        """Which rows may offload fractions of each range; counts those that may none.
-
-        A row counts for the rule that refuses the last fraction that others leave.
-        """
-        legal = np.ones((len(self.ranges), len(table)), dtype=bool)
-        for rule in self.policy_rules:
-            before = legal.any(axis=0)
-            legal &= ~broken_by(rule, self.job, table, self.ranges)
-            lost = int((before & ~legal.any(axis=0)).sum())
-            if lost:
-                self.rule_filter.refused[rule.name] += lost
-        return legal
 
     def _simulate(self, batch: Pool) -> None:
         """Run the schedules of layouts; drop their slower siblings."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -66,7 +66,6 @@ class StageProblem(Candidates):
 
     memory_bytes: float
     """Device memory that a rank may use."""
-    """The layout alone, evenly split, as the runtime executes it."""
     costs: BlockCosts
     """Of one block of each kind."""
     num_microbatches: int
@@ -80,27 +79,8 @@ class StageProblem(Candidates):
     even_too: bool = True
     """May the layers be split evenly as well?"""
     offloads: Fractions | None = None
-    """Of the optimizer, that a split may offload: seconds are those of the least, which is that of
-    the table, and bytes those of the most. None: every split offloads what the table says."""
-
-    def within(self, value_s: float) -> StageProblem:
-        """The same without fractions with which no split takes less than some seconds.
-
-        Source: derived; ranks that never wait, and the mean rank, which moves its share.
-        """
-        if self.offloads is None:
-            return self
-        one, pp = self.costs, self.shape[0]
-        layers = [(DENSE, self.job.model.num_dense_layers), (MOE, self.job.model.num_moe_layers)]
-        passes = sum(n * float((one.forward + one.backward)[kind, 0]) for kind, n in layers)
-        moved = sum(n * float(one.offload[kind, 0]) for kind, n in layers) / pp
-        left = value_s - passes * self.num_microbatches / pp
-        if moved <= 0 or left * self.offloads.least >= moved:
-            return self
-        first = max(self.offloads.least, left * self.offloads.least / moved + self.offloads.step)
-        most = min(self.offloads.most, first)
-        costs = one.with_room(most - self.offloads.most)
-        return replace(self, costs=costs, offloads=self.offloads._replace(most=most))
+    """Of the optimizer, that a split may offload: seconds are those of the least, the table's, and
+    bytes those of the most. None: what the table says."""
 
     def allows(self, layers: IntSplitStages) -> BoolColumn:
         """Which splits are answers; `layers` has shape (split, stage)."""
@@ -194,7 +174,7 @@ class StageProblem(Candidates):
     def memory_needs(self) -> Sums:
         """Bytes of every rank when it has most passes in flight, less what it may allocate.
 
-        A rank without layers is not refused: its transients are not those of a rank with some.
+        A rank without layers is not refused: its transients are others.
         """
         one = self.costs
         free_bytes = (self.memory_bytes - self.outside_bytes) / RESERVE_FACTOR * ROUNDING
@@ -218,7 +198,7 @@ class StageProblem(Candidates):
     def _regrown(self, rank: int) -> float:
         """Bytes that layers recomputed at once may lack in a split with smaller stages.
 
-        Stages at the ends may be empty; layers that wait on the host tell no bytes.
+        Stages at the ends may be empty; layers on the host tell no bytes.
         """
         if not self.recomputes_all:
             return 0.0
@@ -272,14 +252,10 @@ def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> I
 def stage_problems(
     candidates: Candidates, memory_bytes: float, ranges: Sequence[Fractions] = ()
 ) -> list[StageProblem]:
-    """The layouts of a table, one by one.
-
-    With `ranges` a layout may offload more than its table says, as far as its range goes.
-    """
+    """The layouts of a table, one by one, each free to offload as far as its own range goes."""
     priced = price(candidates, merged=False)
     fraction = priced.table.offload_optimizer
-    most = most_within(fraction, ranges)
-    costs = block_costs(priced).with_room(most - fraction)
+    costs = block_costs(priced).with_room(most_within(fraction, ranges) - fraction)
     tails = least_tails(priced, costs)
     return [
         StageProblem(
@@ -317,10 +293,7 @@ def chord_of_min(
 ) -> tuple[FloatColumn, FloatColumn]:
     """Slope and start of the line through min(N, n) at n = `least` and n = `most`.
 
-    Between the two it lies below, because the function is concave.
-
-    Source: min(N, n) is concave in n, so it lies above its chord between two points: slope (high -
-    low) / (most - least), start low - slope least.
+    Source: min(N, n) is concave in n; slope (high - low) / (most - least), start low - slope least.
     """
     low, high = np.minimum(number, least), np.minimum(number, most)
     slope = np.where(most > least, (high - low) / np.maximum(1.0, most - least), 1.0 * (number > 0))

@@ -26,8 +26,9 @@ from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.timelines import simulate, virtual_stage_seconds
 from trainplan.planner.solvers.layers.assignment import Counts
 from trainplan.planner.solvers.layers.milp import solve
-from trainplan.planner.space.offload import least_offload, with_fraction
+from trainplan.planner.space.offload import with_fraction
 from trainplan.planner.stages.bounds.mean_paths import PathPool
+from trainplan.planner.stages.problem.offload import faster_than, least_offloaded
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.batch import ManySplits
 from trainplan.planner.stages.solve.enumeration import shorter_splits
@@ -78,7 +79,7 @@ class SplitResult:
     num_simulated: int
     """Splits whose schedule was run."""
     memory_decides: bool
-    """Memory refused something; else a layout that only takes longer has no faster split."""
+    """Memory decided something; else a layout that only takes longer has no faster split."""
 
     def prune(self, cutoff_s: float) -> SplitResult:
         """The same, its split forgotten unless it is faster than the cutoff."""
@@ -104,7 +105,7 @@ def simulate_stages(
 ) -> SimulatedSplits:
     """Run the schedules of a layout with some stages; whether one fits is what an estimate says."""
     many = problem.table.take(np.zeros(len(choices), dtype=np.int64))
-    table = _least_offloaded(problem, many.replaced(stages=objects(choices)))
+    table = least_offloaded(problem, many.replaced(stages=objects(choices)))
     priced = price(problem.with_table(table), merged=False)
     simulated = simulate(priced)
     whole = simulated.with_messages + simulated.dp_comm + priced.update
@@ -119,19 +120,6 @@ def simulate_stages(
     )
 
 
-def _least_offloaded(problem: StageProblem, table: LayoutTable) -> LayoutTable:
-    """Splits of a layout with the least fraction of its own with which each fits, or its largest.
-
-    Source: as `planner.space.offload`.
-    """
-    if problem.offloads is None:
-        return table
-    memory = price(problem.with_table(with_fraction(table, 0.0)), merged=False).memory
-    every = np.ones((1, len(table)), dtype=bool)
-    least = least_offload(memory, problem.memory_bytes, (problem.offloads,), every)
-    return with_fraction(table, np.where(least < 0, problem.offloads.most, least))
-
-
 def best_split(
     problem: StageProblem,
     pool: PathPool,
@@ -141,15 +129,13 @@ def best_split(
 ) -> SplitResult:
     """The fastest split of a layout that fits and is faster than the cutoff, with its proof.
 
-    It ends early where it is known that no split is faster than `target_bound_s`.
-
-    Without a deadline no integer program is asked, which may take half a minute: the bound of a
-    layout with very many splits stays open.
+    It ends early where no split is faster than `target_bound_s`. Without a deadline no integer
+    program is asked, which may take half a minute: a layout with very many splits stays open.
     """
     layers = problem.job.model.num_hidden_layers
     settled = SplitResult(None, 0.0, np.inf, cutoff_s, 0, memory_decides=False)
     value = without_overhead(problem.machine, cutoff_s)
-    problem = problem.within(value)
+    problem = faster_than(problem, value)
     fast = windows(problem, pool.of(problem.pipeline), value, memory=False)
     if fast is None or not fast.count(layers):
         return settled
@@ -310,9 +296,5 @@ def _with_simulated(
     best = replace(best, num_simulated=best.num_simulated + len(times), memory_decides=refused)
     if times[first] >= best.step_time_s:
         return best
-    return replace(
-        best,
-        layers=tuple(layers[first].tolist()),
-        offload=float(tried.offload[first]),
-        step_time_s=float(times[first]),
-    )
+    found, offload = tuple(layers[first].tolist()), float(tried.offload[first])
+    return replace(best, layers=found, offload=offload, step_time_s=float(times[first]))

@@ -1,0 +1,45 @@
+"""What a split of a layout offloads: the least with which it fits, of a range."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.step import price
+from trainplan.costmodel.step.block_costs import layer_counts
+from trainplan.planner.space.offload import least_offload, with_fraction
+from trainplan.planner.stages.problem.problem import StageProblem
+
+
+def least_offloaded(problem: StageProblem, table: LayoutTable) -> LayoutTable:
+    """Splits of a layout with the least fraction of its own with which each fits, or its largest.
+
+    Source: as `planner.space.offload`.
+    """
+    if problem.offloads is None:
+        return table
+    memory = price(problem.with_table(with_fraction(table, 0.0)), merged=False).memory
+    every = np.ones((1, len(table)), dtype=bool)
+    least = least_offload(memory, problem.memory_bytes, (problem.offloads,), every)
+    return with_fraction(table, np.where(least < 0, problem.offloads.most, least))
+
+
+def faster_than(problem: StageProblem, value_s: float) -> StageProblem:
+    """The same without fractions with which no split takes less than some seconds.
+
+    Source: derived; ranks that never wait, and the mean rank, which moves its share.
+    """
+    if problem.offloads is None:
+        return problem
+    one, (pp, _, microbatches) = problem.costs, problem.shape
+    layers, (least, most, step) = layer_counts(problem.job), problem.offloads
+    passes = sum(n * float((one.forward + one.backward)[kind, 0]) for kind, n in layers)
+    moved = sum(n * float(one.offload[kind, 0]) for kind, n in layers) / pp
+    left = value_s - passes * microbatches / pp
+    if moved <= 0 or left * least >= moved:
+        return problem
+    last = min(most, max(least, left * least / moved + step))
+    costs = one.with_room(last - most)
+    return replace(problem, costs=costs, offloads=problem.offloads._replace(most=last))
