@@ -59,6 +59,7 @@ def _copy(tmp_path_factory):
     for name in (
         "pyproject.toml",
         "tests/conftest.py",
+        "tests/fractions.py",
         "tests/grids.py",
         "tests/architecture/test_axes.py",
     ):

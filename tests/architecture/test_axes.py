@@ -10,7 +10,7 @@ import pytest
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.render.parts.text import layout_line
-from trainplan.costmodel.axes import AXES, Apart, Held, Tried
+from trainplan.costmodel.axes import AXES, Apart, Held, Least, Tried
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
@@ -125,7 +125,7 @@ def test_off_is_what_a_layout_has_unless_it_says_otherwise():
 def test_the_search_varies_an_axis_or_holds_it():
     levels = {*SKELETON_COLUMNS, *POLICY_COLUMNS, "offload_optimizer"}
     for axis in AXES:
-        tried = isinstance(axis.search, Tried)
+        tried = isinstance(axis.search, Tried | Least)
         assert tried == (axis.column in levels), (
             f"planner/space/grid.py varies {axis.column}: {axis.column in levels}, "
             f"its axis says {tried}"

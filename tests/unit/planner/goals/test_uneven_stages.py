@@ -213,7 +213,7 @@ def test_unlike_groups_can_be_asked_for_uneven_stages(make_job):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("offload=0.3", "0, 0.25, 0.5, 0.75, 1"),
+        ("micro_batch_size=3", "1, 2, 4"),
         ("tp=3", "1, 2, 4, 8"),
         ("schedule=gpipe", "1f1b, interleaved"),
         ("dp_replicate=2", "1 only"),
