@@ -3,7 +3,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out/llama3-70b
-SEED ?= 1
 BIN = $(VENV)/bin
 JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
@@ -25,10 +24,12 @@ full: $(VENV)/.oracles
 # Formulas against models in torch on fake tensors, and the profiler; downloads torch, needs no GPU.
 oracles: $(VENV)/.oracles
 	$(BIN)/python -m pytest -m oracle tests/oracles
-# Random jobs, and layouts that would prove their answers wrong, for an hour. SEED draws others.
+# Climbs, brute force and harder questions against the proofs of the search; SEED is the first one.
+SECONDS ?= 3600
 attack: $(VENV)/.dev
-	$(BIN)/python tests/attack/attack.py --seconds 3600 --seed $(SEED)
+	$(BIN)/python -m tests.attack.run --seconds $(SECONDS) --seed $(SEED)
 # Faults put in one by one, in a copy: hours, for the night. SEED draws others.
+SEED ?= 1
 mutation: $(VENV)/.mutation
 	$(BIN)/python tests/mutation/nightly.py --seed $(SEED)
 check: $(VENV)/.dev

@@ -1,56 +1,86 @@
-"""Small jobs drawn at random, most of them short of memory: that is where layouts differ."""
+"""Jobs whose proofs are attacked: those that were once beaten, and random ones."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from random import Random
 
-from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
+from tests.conftest import MODELS
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.planner.plan.target import Name
+from trainplan.planner.questions.search import SearchOptions
+from trainplan.planner.space import parse_choice
 
-CLUSTERS = ("1x4:h100-sxm", "1x8:l40s", "2x4:a100-sxm-80gb", "4x2:h100-sxm", "1x2:h200-sxm")
-RUNTIMES = ("megatron-lm", "megatron-lm", "megatron-lm", "megatron-zero-bubble", "torchtitan")
-PRICE_PER_GPU_HOUR = 2.0
+OBJECTIVES: tuple[Name, ...] = ("time", "cost", "energy", "gpus", "memory")
+PRICE, TOKENS = 2.5, 1e10
 
 
-def model(random: Random) -> ModelSpec:
-    """Some layers, maybe of experts, between a small or a large vocabulary."""
-    layers, hidden = random.randint(2, 14), random.choice((1024, 2048, 4096))
-    moe = None
-    if random.random() < 0.4:
-        moe = MoeSpec(
-            num_experts=random.choice((4, 8, 16)),
-            num_experts_per_tok=2,
-            moe_intermediate_size=random.choice((1024, 4096)),
-            first_k_dense_replace=random.choice((0, 0, 1, 3)) % layers,
+@dataclass(frozen=True)
+class Case:
+    """A job as it is typed."""
+
+    model: str
+    cluster: str
+    batch: int
+    seq: int = 4096
+    fix: tuple[str, ...] = ()
+    runtime: str = "megatron-lm"
+    memory_gib: float | None = None
+
+    @property
+    def job(self) -> Job:
+        """With a price and a number of tokens, so that every objective can be asked for."""
+        cluster = parse_cluster(self.cluster)
+        update = {"price_per_gpu_hour": PRICE}
+        if self.memory_gib:
+            update["memory_gib"] = self.memory_gib
+        groups = tuple(group.model_copy(update=update) for group in cluster.groups)
+        training = TrainingSpec(
+            seq_length=self.seq, global_batch_size=self.batch, tokens=int(TOKENS)
         )
-    heads = hidden // 128
-    return ModelSpec(
-        name="drawn",
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        intermediate_size=4 * hidden,
-        num_attention_heads=heads,
-        num_key_value_heads=random.choice((heads, heads // 4)),
-        head_dim=128,
-        vocab_size=random.choice((32_000, 256_000)),
-        max_position_embeddings=8192,
-        moe=moe,
-    )
+        return Job(
+            model=MODELS.get(self.model) or preset(self.model),
+            training=training,
+            cluster=cluster.model_copy(update={"groups": groups}),
+            runtime=self.runtime,
+        )
+
+    def options(self, objective: Name = "time") -> SearchOptions:
+        """What is asked."""
+        fixed = tuple(parse_choice(text, excluded=False) for text in self.fix)
+        days = 1e4 if objective == "gpus" else None
+        return SearchOptions(fix=fixed, objective=objective, deadline_days=days)
 
 
-def job(random: Random) -> Job:
-    """A model on two to eight GPUs with a price, each of some memory."""
-    cluster = parse_cluster(random.choice(CLUSTERS))
-    changes = {
-        "memory_gib": random.choice((2.0, 4.0, 8.0, 16.0, 48.0)),
-        "price_per_gpu_hour": PRICE_PER_GPU_HOUR,
-    }
-    groups = tuple(group.model_copy(update=changes) for group in cluster.groups)
-    return Job(
-        model=model(random),
-        training=TrainingSpec(
-            seq_length=random.choice((512, 2048)),
-            global_batch_size=random.choice((4, 8, 16, 48)),
-            tokens=10**9,
+KNOWN = (
+    Case("gemma3-1b", "1x8:l40s", 64, fix=("pp=4", "vpp=3")),
+    Case("llama3-70b", "8x8:h100-sxm", 128, 8192),
+    Case("llama3-8b", "4x4:a100-sxm-40gb", 64, fix=("pp=4", "vpp=4")),
+    Case("gemma3-27b", "1x7:h100-sxm", 56),
+    Case("llama3-8b", "1x1:h200-sxm", 64),
+    Case("llama2-13b", "1x2:h200-sxm", 64),
+    Case("gpt-oss-120b", "3x8:h100-sxm", 96),
+    Case("mixtral-8x7b", "4x8:h100-sxm", 256),
+    Case("llama3-8b", "1x2:h100-sxm", 32),
+    Case("qwen3-30b-a3b", "1x8:h100-sxm", 64),
+    Case("llama3-8b", "2x4:a100-sxm-40gb", 64),
+    Case("llama3-8b", "2x8:h100-sxm", 64, runtime="torchtitan"),
+    Case("gpt2", "1x8:h100-sxm", 64, 1024),
+)
+"""Of published models; the first ones were beaten before chunks of a rank were free."""
+
+
+def random_case(random: Random) -> Case:
+    """A small job, most with little memory."""
+    return Case(
+        random.choice(list(MODELS)),
+        random.choice(
+            ("1x2:h100-sxm", "1x4:l40s", "2x2:a100-sxm-80gb", "1x6:h100-sxm", "2x4:a100-sxm-40gb")
         ),
-        cluster=cluster.model_copy(update={"groups": groups}),
-        runtime=random.choice(RUNTIMES),
+        random.choice((8, 12, 16, 24, 48)),
+        random.choice((512, 1024, 2048)),
+        runtime=random.choice(("megatron-lm", "megatron-lm", "torchtitan", "megatron-zero-bubble")),
+        memory_gib=random.choice((None, random.uniform(1.2, 6.0), random.uniform(2.0, 4.0))),
     )

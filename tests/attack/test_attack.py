@@ -1,12 +1,59 @@
-"""Proof by attack: climbs, leaps and changed jobs find nothing that contradicts an answer."""
+"""Nothing beats the proofs of the search: a minute of attacks, an hour by `make attack`."""
+
+from random import Random
 
 import pytest
 
-from tests.attack.attack import OBJECTIVES, attack
+from tests.attack.attack import Target, climb, exhaust, loosen, walk
+from tests.attack.jobs import KNOWN, OBJECTIVES, random_case
+from tests.attack.run import target_of
+from tests.budgets import Steps
+from trainplan.costmodel.spec import Layout
+from trainplan.planner.questions.search import estimate
 
-TRIES = 150
+SEEDS = range(3)
+QUICK = (0, 2, 4, 5, 8)
+"""Of `KNOWN`, those that are searched in a second."""
 
 
-@pytest.mark.parametrize("number", range(4 * len(OBJECTIVES)))
-def test_no_attack_proves_an_answer_wrong(number):
-    assert not list(attack(number, TRIES))
+@pytest.mark.parametrize("number", QUICK)
+def test_a_climb_from_the_answer_finds_nothing_better(number):
+    target = target_of(KNOWN[number], "time", Steps())
+    assert target
+    assert not climb(target, Random(number), 20)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_random_layout_beats_an_objective(objective):
+    for seed in SEEDS:
+        random = Random(seed)
+        target = target_of(random_case(random), objective, Steps())
+        if target:
+            assert not [*climb(target, random, 4), *walk(target, random, 2)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_layout_or_split_of_a_small_space_is_faster(seed):
+    random = Random(seed)
+    case = random_case(random)
+    target = target_of(case, "time", Steps())
+    assert not target or not exhaust(target)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_harder_question_has_no_better_answer(seed):
+    random = Random(seed)
+    target = target_of(random_case(random), random.choice(OBJECTIVES), Steps())
+    assert not target or not loosen(target, random, Steps())
+
+
+def test_an_attack_sees_an_answer_that_is_not_the_best():
+    """One whose proof is false is found by every kind of attack."""
+    target = target_of(KNOWN[4], "time", Steps())
+    plan = target.plan
+    bad = plan.best.layout.model_copy(update={"recompute": "full", "recompute_method": "uniform"})
+    bad = Layout.model_validate({**dict(bad), "recompute_num_layers": 1})
+    slow = estimate(target.job, bad, memory_margin=0.05)
+    best = plan.best.model_copy(update={"layout": bad, "estimate": slow})
+    false = Target(target.job, plan.model_copy(update={"best": best}), target.options)
+    assert climb(false, Random(1), 20)

@@ -1,0 +1,180 @@
+"""Random changes of a layout: what an attack tries beside the answer of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import numpy as np
+from pydantic import ValidationError
+
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.planner.space import Choice, Space, legality_rules
+
+DEGREES = ("tp", "cp", "pp", "dp")
+MOST_MOVED = 4
+"""Layers moved between stages at once."""
+
+
+def text_of(layout: Layout) -> str:
+    """The layout as `plan estimate --layout` takes it."""
+    return ",".join(f"{a.option}={a.text(layout)}" for a in AXES if not a.is_off(layout)) or "tp=1"
+
+
+class Changes:
+    """Random neighbours of layouts of one job, legal ones alone."""
+
+    def __init__(self, job: Job, random: Random, choices: Sequence[Choice] = ()) -> None:
+        self.job, self.random = job, random
+        self.rules = (*(choice.rule() for choice in choices), *legality_rules(job))
+        self.traits, self.space = traits_of(job), Space(job)
+        self.kinds = (
+            self._degrees,
+            self._experts,
+            self._pipeline,
+            self._batch,
+            self._recompute,
+            self._offload,
+            self._stages,
+            self._stages,
+            self._stages,
+        )
+
+    def of(self, layout: Layout, count: int) -> list[Layout]:
+        """Some legal neighbours, one to three changes away."""
+        found: dict[Layout, None] = {}
+        for _ in range(20 * count):
+            changed = layout
+            for _ in range(self.random.choice((1, 1, 1, 2, 3))):
+                changed = self._changed(changed)
+            if changed != layout:
+                found[changed] = None
+            if len(found) >= count:
+                break
+        return self.legal(list(found))
+
+    def legal(self, layouts: list[Layout]) -> list[Layout]:
+        """Those that break no rule."""
+        if not layouts:
+            return []
+        table = LayoutTable.of(layouts)
+        broken = np.any([rule.broken(self.job, table) for rule in self.rules], axis=0)
+        return [layouts[row] for row in np.flatnonzero(~broken).tolist()]
+
+    def any(self, tries: int = 400) -> Layout | None:
+        """A legal layout, found by a random walk from the plainest."""
+        layout = Layout(dp=self.job.cluster.num_gpus)
+        legal = None
+        for _ in range(tries):
+            layout = self._changed(layout)
+            if self.legal([layout]):
+                legal = layout
+        return legal
+
+    def _changed(self, layout: Layout) -> Layout:
+        values = {**dict(layout), **self.random.choice(self.kinds)(layout)}
+        try:
+            return Layout.model_validate(values)
+        except ValidationError:  # such values never go together
+            return layout
+
+    def _degrees(self, layout: Layout) -> dict[str, object]:
+        """A factor goes from one degree to another; even stages, since there are others."""
+        less, more = self.random.sample(DEGREES, 2)
+        held = getattr(layout, less)
+        factors = [f for f in (2, 3, 5, 7) if held % f == 0]
+        if not factors:
+            return {}
+        factor = self.random.choice(factors)
+        return {less: held // factor, more: getattr(layout, more) * factor, **self._even(layout)}
+
+    def _even(self, layout: Layout) -> dict[str, object]:
+        return {"stages": None} if layout.stages else {}
+
+    def _experts(self, layout: Layout) -> dict[str, object]:
+        name = self.random.choice(("ep", "etp"))
+        return {name: self.random.choice(self.space.expert_degrees)}
+
+    def _pipeline(self, layout: Layout) -> dict[str, object]:
+        vpp = self.random.choice(self.space.virtual_stages(layout.pp))
+        names = [
+            name
+            for name in self.traits.pipeline.schedules
+            if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
+        ]
+        if not names or layout.pp == 1:
+            return {"vpp": 1, "schedule": "1f1b", **self._even(layout)}
+        return {"vpp": vpp, "schedule": self.random.choice(names), **self._even(layout)}
+
+    def _batch(self, layout: Layout) -> dict[str, object]:
+        return self.random.choice(
+            (
+                {"micro_batch_size": self.random.choice(self.space.micro_batches)},
+                {"sequence_parallel": not layout.sequence_parallel},
+                {"zero_stage": self.random.choice(self.traits.sharding.zero_stages)},
+            )
+        )
+
+    def _recompute(self, layout: Layout) -> dict[str, object]:
+        plain: dict[str, object] = {
+            "recompute": "none",
+            "recompute_modules": (),
+            "recompute_method": None,
+            "recompute_num_layers": None,
+        }
+        number = self.random.randint(1, self.space.largest_stage(layout.pp, layout.vpp))
+        whole = {**plain, "recompute": "full", "recompute_num_layers": number}
+        subsets = self.space.recompute_subsets or ((),)
+        some = {"recompute": "selective", "recompute_modules": self.random.choice(subsets)}
+        method = self.random.choice(("uniform", "block"))
+        return self.random.choice((plain, {**plain, **some}, {**whole, "recompute_method": method}))
+
+    def _offload(self, layout: Layout) -> dict[str, object]:
+        now = layout.offload.optimizer
+        fraction = self.random.choice(
+            (0.0, self.random.random(), now + self.random.gauss(0, 0.01), now - 0.001)
+        )
+        step = self.traits.offloading.optimizer_step
+        if step is None:
+            return {}
+        steps = round(min(1.0, max(0.0, fraction)) / step)  # the space is one of steps
+        return {"offload": {"optimizer": steps / round(1 / step)}}
+
+    def _stages(self, layout: Layout) -> dict[str, object]:
+        """A layer goes from one virtual stage to another, whatever the others of their ranks."""
+        count = layout.pp * layout.vpp
+        few = count <= self.job.model.num_hidden_layers
+        if layout.pp == 1 or not few or not self.traits.pipeline.splits_freely:
+            return {}
+        layers = [stage.layers for stage in layout.stages or ()]
+        layers = layers or list(layers_per_stage(self.job.model.num_hidden_layers, count))
+        for _ in range(self.random.randint(1, MOST_MOVED)):
+            away = self.random.choice([i for i, held in enumerate(layers) if held])
+            to = self.random.randrange(count)
+            layers[away] -= 1
+            layers[to] += 1
+        if not all(layers[1:-1]):
+            return {}
+        return {"stages": stage_specs(tuple(layers))}
+
+
+def compositions(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
+    """Layers of every stage in all ways; the first and the last one may be empty."""
+    if stages == 1:
+        yield (layers,)
+        return
+    for first in range(layers + 1):
+        yield from ((first, *rest) for rest in _behind(layers - first, stages - 1))
+
+
+def _behind(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
+    if stages == 1:
+        yield (layers,)
+        return
+    for held in range(1, layers + 1):
+        yield from ((held, *rest) for rest in _behind(layers - held, stages - 1))
