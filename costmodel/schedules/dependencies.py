@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.memory import AHEAD
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program
 
+FloatMatrix = NDArray[np.float64]
+
 NOTHING = -1
 """Stands for "no input": an op that can run at once."""
 KINDS = len(Op) - 1
 """Kinds of op that do something."""
+
+
+class Step(NamedTuple):
+    """One wave, as its numpy steps read it."""
+
+    first: int
+    """Place where it begins."""
+    last: int
+    """Place behind it."""
+    before: IntColumn
+    """Place of the op before on the same row; the number of all ops for none."""
+    inputs: tuple[IntColumn, ...]
+    """Places of each other input."""
+    crosses: FloatMatrix
+    """1.0 where it comes from another rank; shape (input, op, 1)."""
+    duration: IntColumn
+    """As in `Waves`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +60,8 @@ class Waves:
     """Kind of op * passes a stage has durations for + that pass: its place in a list of them."""
     place: IntColumn
     """Place of each op by flat index; -1 where there is none, as behind the last."""
+    steps: tuple[Step, ...]
+    """The waves one by one."""
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -199,13 +223,21 @@ def waves_of(program: Program) -> Waves:
     before = np.where(position > 0, op - 1, NOTHING)
     needed = np.concatenate([before[None, :], source[:, op]])
     other = needed // program.kind.shape[1] % program.pp != row % program.pp
-    return Waves(
-        op,
-        starts=np.cumsum([0, *map(len, waves)]),
-        inputs=place[needed],
-        hops=(needed != NOTHING) & other,
-        duration=durations(program).ravel()[op],
-        place=place,
+    hops, duration = (needed != NOTHING) & other, durations(program).ravel()[op]
+    starts, inputs = np.cumsum([0, *map(len, waves)]), place[needed]
+    steps = _steps(starts.tolist(), inputs, hops, duration)
+    return Waves(op, starts, inputs=inputs, hops=hops, duration=duration, place=place, steps=steps)
+
+
+def _steps(
+    starts: list[int], inputs: IntMatrix, hops: BoolColumn, duration: IntColumn
+) -> tuple[Step, ...]:
+    """Every wave, cut out once; the arguments are as in `Waves`."""
+    places = np.where(inputs == NOTHING, inputs.shape[1], inputs)
+    crosses = hops[1:, :, None].astype(np.float64)
+    return tuple(
+        Step(a, b, places[0, a:b], tuple(places[1:, a:b]), crosses[:, a:b], duration[a:b])
+        for a, b in pairwise(starts)
     )
 
 
