@@ -6,6 +6,7 @@ it is first used. Questions are verbs, their answers frozen values:
 search: the best layout of a job, as a `Plan`, or `Infeasible` with reasons and changes that help.
 estimate: seconds and bytes of one layout, as an `Estimate`.
 evidence_of: the published runs nearest to a layout, and where it leaves them, as `Evidence`.
+estimates: those of many layouts of one job at once, as `Estimates`: columns, and each whole.
 check: nothing, or a `SpecError` with the rule that a layout breaks.
 simulate: the pipeline of a layout op by op, as a `Simulation`.
 pareto: the step time against money, energy or memory, as a `Pareto` front.
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
     from trainplan.planner.questions.changes.parameters import parse_varied
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import Comparison, compare
+    from trainplan.planner.questions.estimates import Estimates, check, estimate, estimates
     from trainplan.planner.questions.explain import Explanation, explain
-    from trainplan.planner.questions.search import check, estimate, search
+    from trainplan.planner.questions.search import search
     from trainplan.planner.questions.simulate import Simulation, simulate
     from trainplan.planner.questions.sweep import Sweep, sweep
     from trainplan.planner.questions.why_not import WhyNot, why_not
@@ -72,7 +74,8 @@ HOMES = {
     "trainplan.planner.questions.changes.variations": "Case",
     "trainplan.planner.questions.compare": "Comparison compare",
     "trainplan.planner.questions.explain": "Explanation explain",
-    "trainplan.planner.questions.search": "check estimate search",
+    "trainplan.planner.questions.estimates": "Estimates check estimate estimates",
+    "trainplan.planner.questions.search": "search",
     "trainplan.planner.questions.simulate": "Simulation simulate",
     "trainplan.planner.questions.sweep": "Sweep sweep",
     "trainplan.planner.questions.why_not": "WhyNot why_not",
@@ -91,6 +94,7 @@ __all__ = [
     "Certificate",
     "Comparison",
     "Estimate",
+    "Estimates",
     "Evidence",
     "Explanation",
     "Infeasible",
@@ -109,6 +113,7 @@ __all__ = [
     "compare",
     "estimate",
     "estimate_json",
+    "estimates",
     "evidence_of",
     "explain",
     "pareto",

@@ -7,10 +7,12 @@ gather them by row number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.accumulation import (
     adds_whole,
     counted_microbatches,
@@ -92,14 +94,46 @@ def distinct_keys(
 ) -> tuple[Candidates, IntColumn]:
     """Distinct block keys of a table, and for each row the number of its key."""
     table = candidates.table
-    counted = counted_microbatches(candidates)
-    whole = adds_whole(candidates.traits, table).astype(np.int64)
-    first, key = distinct(*(getattr(table, name) for name in KEY), counted, whole)
+    if len(table) == 1:
+        return candidates, np.zeros(1, dtype=np.int64)
+    first, key = distinct(*(getattr(table, name) for name in KEY), *_beside(candidates))
     return candidates.take(first), key
 
 
+def _beside(candidates: Candidates) -> tuple[IntColumn, IntColumn]:
+    """The two parts of a key that are no columns."""
+    whole = adds_whole(candidates.traits, candidates.table)
+    return counted_microbatches(candidates), whole.astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneKey:
+    """A table of one key: what its blocks depend on, and the table to price them from."""
+
+    shared: tuple[Identical[object], ...]
+    values: tuple[int, ...]
+    keys: Candidates = field(compare=False)
+
+
+ONE_BY_ONE = 4096
+"""Keys whose blocks are kept for layouts that come one by one; some 20 kB each."""
+
+
+@lru_cache(maxsize=ONE_BY_ONE)
+def _one_by_one(one: _OneKey) -> Blocks:
+    return _blocks(one.keys)
+
+
 def blocks(keys: Candidates) -> Blocks:
-    """Price every kind of block of the model for each key."""
+    """Price every kind of block of the model for each key; a key that comes alone is remembered."""
+    if len(keys.table) != 1:
+        return _blocks(keys)
+    columns = (*(getattr(keys.table, name) for name in KEY), *_beside(keys))
+    shared = tuple(Identical[object](part) for part in keys.shared)
+    return _one_by_one(_OneKey(shared, tuple(column.item() for column in columns), keys))
+
+
+def _blocks(keys: Candidates) -> Blocks:
     columns = shapes(keys)
     model, attention = keys.job.model, attention_part(columns)
     dense = moe = _at_level(columns, _dense(columns, attention), moe=False)

@@ -248,6 +248,8 @@ def distinct(*columns: IntColumn) -> tuple[IntColumn, IntColumn]:
     counts or codes, neither negative nor large: looking them up is faster than sorting.
     """
     code, size = np.zeros(len(columns[0]), dtype=np.int64), 1
+    if len(code) == 1:
+        return code, code
     for column in columns:
         place, count = _places(column)
         code, size = _places(code * count + place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from trainplan.costmodel.base import unknown_name
@@ -63,6 +64,7 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
     )
 
 
+@lru_cache(maxsize=64)
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 

@@ -6,6 +6,7 @@ of a few and accounts for every second. `heterogeneous` does both for unlike nod
 """
 
 from trainplan.costmodel.step.estimate import Priced, price
-from trainplan.costmodel.step.simulate import Estimate, explicit
+from trainplan.costmodel.step.results import Estimate
+from trainplan.costmodel.step.simulate import explicit
 
 __all__ = ["Estimate", "Priced", "explicit", "price"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
 from trainplan.costmodel.base import TERA
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.uncertainty import Interval, step_time_interval
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.machine.uncertainty import step_time_interval
 from trainplan.costmodel.model.params import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
@@ -21,102 +21,55 @@ from trainplan.costmodel.step.heterogeneous import (
     price_heterogeneous,
     simulate_heterogeneous,
 )
+from trainplan.costmodel.step.results import Estimate, Memory, RankMemory, Terms
 from trainplan.costmodel.step.timelines import Makespans, simulate
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """Exposed seconds of one step on the busiest pipeline rank; they sum to the step time."""
+class Simulated:
+    """Layouts with their schedules simulated: columns, and all of a row where it is asked for."""
 
-    gemm: float
-    attention: float
-    elementwise: float
-    host: float
-    """The GPU waits for kernel launches."""
-    tp_comm: float
-    cp_comm: float
-    ep_comm: float
-    fsdp_comm: float
-    """Gathers and reductions of sharded weights and gradients, per micro batch."""
-    recompute: float
-    bubble: float
-    """The busiest rank waits for others, messages taken as instant."""
-    p2p: float
-    """What messages between stages add to that."""
-    dp_comm: float
-    optimizer: float
-    offload: float
-    """What optimizer state and activations in host memory add."""
-    overhead: float
+    step_time_s: FloatColumn
+    peak_reserved_bytes: FloatColumn
+    """As in `Memory`."""
+    fits: BoolColumn
+    row: Callable[[int], Estimate]
+    """All a layout is expected to cost, by its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankMemory:
-    """Peak bytes of one pipeline rank."""
+def simulated(candidates: Candidates, memory_margin: float) -> Simulated:
+    """Price every row with its schedule simulated.
 
-    rank: int
-    weights_bytes: float
-    gradients_bytes: float
-    optimizer_bytes: float
-    activations_bytes: float
-    transients_bytes: float
-    overheads_bytes: float
-    """Context, communicators and what the allocator reserves beyond the peak."""
+    `memory_margin` is the share of device memory that must stay free for `fits`.
+    Source: as `step_seconds`; the terms of a row are told apart when it is read.
+    """
+    grouped = in_groups(candidates.table)
+    if grouped.any():
+        return _with_groups(candidates, memory_margin)
+    priced = price(candidates, merged=False)
+    makespans, used = simulate(priced), priced.memory.used
+    explained = makespans.with_messages + makespans.dp_comm + priced.update
+    limit = candidates.machine.memory_bytes * (1 - memory_margin)
 
-    @property
-    def total_bytes(self) -> float:
-        """All of it: what the process takes of the device."""
-        return float(sum(astuple(self)[1:]))
+    def row(index: int) -> Estimate:
+        return _estimate(priced, index, makespans=makespans.row(index), margin=memory_margin)
 
-    @property
-    def allocated_bytes(self) -> float:
-        """What the allocator hands out at the peak."""
-        return self.total_bytes - self.overheads_bytes
-
-    @property
-    def reserved_bytes(self) -> float:
-        """What the allocator takes from the device."""
-        return self.allocated_bytes * RESERVE_FACTOR
+    return Simulated(with_overhead(candidates.machine, explained), used, used <= limit, row)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Peak memory of a step."""
-
-    peak_allocated_bytes: float
-    """Fullest rank, as the allocator counts."""
-    peak_reserved_bytes: float
-    """Fullest rank, device memory the process takes: reserved, context and communicators."""
-    capacity_bytes: float
-    fits: bool
-    pipeline_ranks: tuple[RankMemory, ...]
-
-    @property
-    def headroom_bytes(self) -> float:
-        """What is left on the fullest rank."""
-        return self.capacity_bytes - self.peak_reserved_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """All a layout is expected to cost."""
-
-    step_time_s: float
-    lower_bound_s: float
-    """The closed-form bound the search pruned with."""
-    tokens_per_s_per_gpu: float
-    tflops_per_gpu: float
-    mfu: float
-    terms: Terms
-    memory: Memory
-    uncertainty: Interval
+def _with_groups(candidates: Candidates, margin: float) -> Simulated:
+    """As `simulated`, where stages of some rows name their node groups."""
+    found = explicit(candidates, memory_margin=margin)
+    return Simulated(
+        np.array([one.step_time_s for one in found]),
+        np.array([one.memory.peak_reserved_bytes for one in found]),
+        np.array([one.memory.fits for one in found]),
+        found.__getitem__,
+    )
 
 
 def explicit(candidates: Candidates, *, memory_margin: float = 0.0) -> tuple[Estimate, ...]:
-    """Price every row with its schedule simulated; for a few rows.
-
-    `memory_margin` is the share of device memory that must stay free for `fits`.
-    """
+    """Price every row with its schedule simulated; for a few rows. As `simulated`."""
     grouped = in_groups(candidates.table)
     if grouped.any() and not grouped.all():
         some = candidates.take(grouped), candidates.take(~grouped)
@@ -125,12 +78,8 @@ def explicit(candidates: Candidates, *, memory_margin: float = 0.0) -> tuple[Est
         return tuple(next(found[0 if heterogeneous else 1]) for heterogeneous in grouped.tolist())
     if grouped.any():
         return _explicit_heterogeneous(price_heterogeneous(candidates), memory_margin)
-    priced = price(candidates, merged=False)
-    simulated = simulate(priced)
-    return tuple(
-        _estimate(priced, row, makespans=simulated.row(row), margin=memory_margin)
-        for row in range(len(grouped))
-    )
+    one = simulated(candidates, memory_margin)
+    return tuple(map(one.row, range(len(grouped))))
 
 
 def step_seconds(candidates: Candidates) -> FloatColumn:
@@ -146,10 +95,7 @@ def step_seconds(candidates: Candidates) -> FloatColumn:
         return seconds
     if grouped.any():
         return heterogeneous_seconds(price_heterogeneous(candidates))
-    priced = price(candidates, merged=False)
-    pipeline = simulate(priced)
-    explained = pipeline.with_messages + pipeline.dp_comm + priced.update
-    return with_overhead(candidates.machine, explained)
+    return simulated(candidates, 0.0).step_time_s
 
 
 def _explicit_heterogeneous(

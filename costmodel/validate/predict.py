@@ -25,7 +25,7 @@ from trainplan.costmodel.spec.evidence.measured_run import (
     RunTraining,
 )
 from trainplan.costmodel.step import Estimate, explicit
-from trainplan.costmodel.step.simulate import RankMemory
+from trainplan.costmodel.step.results import RankMemory
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, SkipReason, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
 

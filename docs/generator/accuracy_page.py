@@ -15,7 +15,7 @@ from accuracy_tables import Row, errors_table, ranking_table, table
 from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.render.parts.text import percent, seconds, seconds_like
 from trainplan.cli.render.validate import SKIPPED, headline_text, rate, signed
-from trainplan.costmodel.step.simulate import Terms
+from trainplan.costmodel.step.results import Terms
 from trainplan.costmodel.validate.memory_scores import Verdicts
 from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS
 from trainplan.costmodel.validate.scores import Scores, scores, worst

@@ -8,7 +8,7 @@ from typing import Literal
 
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.simulate import RankMemory
+from trainplan.costmodel.step.results import RankMemory
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.outcome import ANSWERED, Status

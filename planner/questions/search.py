@@ -7,16 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.step import Estimate, explicit
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.goals.after_even import check_uneven
@@ -30,11 +27,12 @@ from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
 from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.estimates import check, check_model, estimate
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed
 from trainplan.planner.questions.trust import price_of_trust, time_for_answer
 from trainplan.planner.schedules.other_schedules import other_schedules
-from trainplan.planner.space.choices import allowed, broken_rules
+from trainplan.planner.space.choices import allowed
 from trainplan.planner.space.grid import values_outside_grid
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import Unlimited
@@ -63,7 +61,7 @@ def search(
     """
     options = options or SearchOptions()
     job = allowed(job, options.choices)
-    _check_model(job)
+    check_model(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
     context = SearchContext(options, measured, time_for_answer(options, budget), workers)
@@ -85,41 +83,6 @@ def search(
         plan = plan.model_copy(update={"other_schedules": slower, **found})
     note_texts = (*_without_files(job, plan.best.layout), *notes(job, measured))
     return plan.model_copy(update={"notes": note_texts})
-
-
-def estimate(
-    job: Job,
-    layout: Layout,
-    measured: Measured = NOTHING,
-    *,
-    memory_margin: float = 0.0,
-) -> Estimate:
-    """Price one layout.
-
-    Raises:
-        SpecError: The layout breaks a rule; the message names the rule and its fix.
-    """
-    check(job, layout)
-    machine = machine_for(job, measured)
-    table = LayoutTable.of([layout])
-    return explicit(context_of(job, machine).with_table(table), memory_margin=memory_margin)[0]
-
-
-def check(job: Job, layout: Layout) -> None:
-    """Is the layout legal for the job?
-
-    Raises:
-        SpecError: It needs another number of GPUs or breaks a rule.
-    """
-    world = job.cluster.num_gpus
-    if layout.world_size != world:
-        raise SpecError(
-            f"layout needs tp * cp * pp * dp = {layout.world_size} GPUs, the cluster has {world}: "
-            f"set dp = {world // (layout.tp * layout.cp * layout.pp)} or change the others"
-        )
-    _check_model(job)
-    for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
-        raise SpecError(f"layout breaks rule {rule.name}: {rule.says} (source: {rule.source})")
 
 
 def _check_deadline(context: SearchContext, reached: Reached) -> None:
@@ -207,28 +170,6 @@ def _sources(machine: Machine) -> tuple[Source, ...]:
     return tuple(
         Source(quantity=p.quantity, kind=p.kind, source=p.source) for p in machine.provenance
     )
-
-
-def _check_model(job: Job) -> None:
-    """What of a model no layout helps: a learned position table that ends, a GPU without a kernel.
-
-    Source of offload: Megatron-LM, megatron/core/transformer/transformer_config.py:1884.
-    """
-    longest, sequence = job.model.max_position_embeddings, job.training.seq_length
-    if job.model.position_embedding == "learned" and sequence > longest:
-        raise SpecError(
-            f"seq_length = {sequence} exceeds the {longest} learned positions of "
-            f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
-        )
-    layers, offloaded = job.model.num_hidden_layers, job.options.offload_activation_layers or 0
-    if offloaded >= layers:
-        raise SpecError(
-            f"offload_activation_layers = {offloaded} leaves none of the {layers} layers of "
-            f"{job.model.name} on the GPU: give {layers - 1} or fewer"
-        )
-    if job.options.attention == "flash" and attention_on(job, "flash") == "unfused":
-        gpus = " and ".join(dict.fromkeys(group.gpu for group in job.cluster.groups))
-        raise SpecError(f"attention=flash: no fused core runs on {gpus}: leave the option out")
 
 
 def _idle_options(job: Job) -> list[str]:

@@ -11,7 +11,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.step.simulate import RankMemory
+from trainplan.costmodel.step.results import RankMemory
 from trainplan.planner.plan.written import Written, made_otherwise
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.compare import Side, TermDifference, term_differences

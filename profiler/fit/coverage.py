@@ -25,7 +25,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
 )
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
-from trainplan.costmodel.step.simulate import Terms
+from trainplan.costmodel.step.results import Terms
 
 Apart = Literal["torch-eager only", "other kernels only", "not used by estimates"]
 """Why an estimate takes no number from what was measured."""

@@ -10,7 +10,7 @@ from rich.text import Text
 from trainplan.cli.render.parts.grid import Words, bar, grid
 from trainplan.cli.render.parts.text import gib, percent, seconds_like
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.simulate import Memory, RankMemory
+from trainplan.costmodel.step.results import Memory, RankMemory
 
 LABELS = {
     "gemm": "matrix products",

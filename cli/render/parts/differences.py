@@ -22,7 +22,7 @@ from trainplan.cli.render.parts.text import (
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.simulate import Memory
+from trainplan.costmodel.step.results import Memory
 from trainplan.planner.questions.compare import FieldDifference, Side, TermDifference
 from trainplan.planner.questions.remedies import Remedy
 

@@ -21,7 +21,7 @@ from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.simulate import Memory
+from trainplan.costmodel.step.results import Memory
 
 
 def headline(job: Job, layout: Layout, estimate: Estimate, *after: str) -> Text:

@@ -16,7 +16,7 @@ from trainplan.costmodel.catalog.models import preset, preset_config
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, OffloadSpec
-from trainplan.costmodel.step.simulate import Terms
+from trainplan.costmodel.step.results import Terms
 
 CLUSTER = parse_cluster("8x8:h100-sxm")
 CONTEXT = click.Context(click.Command("plan"))

@@ -12,7 +12,7 @@ from trainplan.cli.render.parts.text import gib, parameters, plural, seconds, se
 from trainplan.cli.render.plan import certificate_text
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.base.units import long_unit
-from trainplan.costmodel.step.simulate import Memory, RankMemory
+from trainplan.costmodel.step.results import Memory, RankMemory
 from trainplan.planner.plan import Infeasible, Plan
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.questions.search import SearchOptions, search

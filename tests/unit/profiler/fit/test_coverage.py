@@ -21,7 +21,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Timing,
 )
 from trainplan.costmodel.spec.gpu import CollectiveFit, FittedConstants
-from trainplan.costmodel.step.simulate import Terms
+from trainplan.costmodel.step.results import Terms
 from trainplan.profiler.fit.coverage import ERRORS, QUANTITIES, coverage, next_measurement
 
 SECOND = Timing(seconds=1.0)

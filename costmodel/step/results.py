@@ -1,0 +1,96 @@
+"""What a layout is expected to cost: seconds by term, bytes by rank."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+from trainplan.costmodel.machine.uncertainty import Interval
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Exposed seconds of one step on the busiest pipeline rank; they sum to the step time."""
+
+    gemm: float
+    attention: float
+    elementwise: float
+    host: float
+    """The GPU waits for kernel launches."""
+    tp_comm: float
+    cp_comm: float
+    ep_comm: float
+    fsdp_comm: float
+    """Gathers and reductions of sharded weights and gradients, per micro batch."""
+    recompute: float
+    bubble: float
+    """The busiest rank waits for others, messages taken as instant."""
+    p2p: float
+    """What messages between stages add to that."""
+    dp_comm: float
+    optimizer: float
+    offload: float
+    """What optimizer state and activations in host memory add."""
+    overhead: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Peak bytes of one pipeline rank."""
+
+    rank: int
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    transients_bytes: float
+    overheads_bytes: float
+    """Context, communicators and what the allocator reserves beyond the peak."""
+
+    @property
+    def total_bytes(self) -> float:
+        """All of it: what the process takes of the device."""
+        return float(sum(astuple(self)[1:]))
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What the allocator hands out at the peak."""
+        return self.total_bytes - self.overheads_bytes
+
+    @property
+    def reserved_bytes(self) -> float:
+        """What the allocator takes from the device."""
+        return self.allocated_bytes * RESERVE_FACTOR
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peak memory of a step."""
+
+    peak_allocated_bytes: float
+    """Fullest rank, as the allocator counts."""
+    peak_reserved_bytes: float
+    """Fullest rank, device memory the process takes: reserved, context and communicators."""
+    capacity_bytes: float
+    fits: bool
+    pipeline_ranks: tuple[RankMemory, ...]
+
+    @property
+    def headroom_bytes(self) -> float:
+        """What is left on the fullest rank."""
+        return self.capacity_bytes - self.peak_reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """All a layout is expected to cost."""
+
+    step_time_s: float
+    lower_bound_s: float
+    """The closed-form bound the search pruned with."""
+    tokens_per_s_per_gpu: float
+    tflops_per_gpu: float
+    mfu: float
+    terms: Terms
+    memory: Memory
+    uncertainty: Interval

@@ -1,0 +1,176 @@
+"""Estimates of given layouts: one, or many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import overload
+
+import numpy as np
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.blocks.candidates import Context, context_of
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, Rule
+from trainplan.costmodel.measured import NOTHING, Measured, machine_for
+from trainplan.costmodel.runtimes.attention import attention_on
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.step.simulate import Simulated, simulated
+from trainplan.planner.space.choices import legality_rules
+
+AT_ONCE = 8192
+"""Layouts priced together. Source: measured; more are not faster, and take more memory."""
+KNOWN = 16
+"""Jobs whose machine and rules are kept for the next layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates(Sequence[Estimate]):
+    """Estimates of many layouts: columns at once, each whole `Estimate` when it is asked for."""
+
+    step_time_s: FloatColumn
+    peak_reserved_bytes: FloatColumn
+    """Device memory of the fullest rank; as `Memory.peak_reserved_bytes`."""
+    fits: BoolColumn
+    parts: tuple[Simulated, ...]
+
+    def __len__(self) -> int:
+        return len(self.step_time_s)
+
+    @overload
+    def __getitem__(self, index: int) -> Estimate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Estimate]: ...
+
+    def __getitem__(self, index: int | slice) -> Estimate | Sequence[Estimate]:
+        """One estimate with all its terms, or several."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        part, row = divmod(range(len(self))[index], AT_ONCE)
+        return self.parts[part].row(row)
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return (self[i] for i in range(len(self)))
+
+
+def estimate(
+    job: Job,
+    layout: Layout,
+    measured: Measured = NOTHING,
+    *,
+    memory_margin: float = 0.0,
+) -> Estimate:
+    """Price one layout.
+
+    Raises:
+        SpecError: The layout breaks a rule; the message names the rule and its fix.
+    """
+    return estimates(job, [layout], measured, memory_margin=memory_margin)[0]
+
+
+def estimates(
+    job: Job,
+    layouts: Iterable[Layout] | LayoutTable,
+    measured: Measured = NOTHING,
+    *,
+    memory_margin: float = 0.0,
+) -> Estimates:
+    """Price many layouts of a job at once, each as `estimate` would: with its schedule simulated.
+
+    Raises:
+        SpecError: A layout breaks a rule; the message names the first such layout.
+    """
+    table = layouts if isinstance(layouts, LayoutTable) else LayoutTable.of(layouts)
+    _check(job, table)
+    context = _context(Identical(job), Identical(measured))
+    batches = table.batches(AT_ONCE) if len(table) > AT_ONCE else [table]
+    parts = tuple(simulated(context.with_table(one), memory_margin) for one in batches)
+    return Estimates(
+        step_time_s=np.concatenate([part.step_time_s for part in parts]),
+        peak_reserved_bytes=np.concatenate([part.peak_reserved_bytes for part in parts]),
+        fits=np.concatenate([part.fits for part in parts]),
+        parts=parts,
+    )
+
+
+def check(job: Job, layout: Layout) -> None:
+    """Is the layout legal for the job?
+
+    Raises:
+        SpecError: It needs another number of GPUs or breaks a rule.
+    """
+    _check(job, LayoutTable.of([layout]))
+
+
+@lru_cache(maxsize=KNOWN)
+def _context(job: Identical[Job], measured: Identical[Measured]) -> Context:
+    """Machine and traits of a job: the same for all its layouts."""
+    return context_of(job.of, machine_for(job.of, measured.of))
+
+
+@lru_cache(maxsize=KNOWN)
+def _checked_rules(job: Identical[Job]) -> tuple[Rule, ...]:
+    """The rules of a job whose model no layout needs to help."""
+    check_model(job.of)
+    return legality_rules(job.of)
+
+
+def _check(job: Job, table: LayoutTable) -> None:
+    """Is every layout legal?
+
+    Raises:
+        SpecError: The first that is not, and why.
+    """
+    world = table.tp * table.cp * table.pp * table.dp
+    wrong = world != job.cluster.num_gpus
+    if wrong.any():
+        raise _other_world(job, table, int(np.argmax(wrong)))
+    rules = _checked_rules(Identical(job))
+    broken = [rule.broken(job, table) for rule in rules]
+    illegal = np.any(broken, axis=0)
+    if illegal.any():
+        row = int(np.argmax(illegal))
+        rule = next(one for one, rows in zip(rules, broken, strict=True) if rows[row])
+        which = _which(table, row)
+        raise SpecError(
+            f"layout{which} breaks rule {rule.name}: {rule.says} (source: {rule.source})"
+        )
+
+
+def _other_world(job: Job, table: LayoutTable, row: int) -> SpecError:
+    layout, world = table.row(row), job.cluster.num_gpus
+    return SpecError(
+        f"layout{_which(table, row)} needs tp * cp * pp * dp = {layout.world_size} GPUs, the "
+        f"cluster has {world}: set dp = {world // (layout.tp * layout.cp * layout.pp)} or change "
+        "the others"
+    )
+
+
+def _which(table: LayoutTable, row: int) -> str:
+    """Names a layout among several."""
+    return f" {row}" if len(table) > 1 else ""
+
+
+def check_model(job: Job) -> None:
+    """What of a model no layout helps: a learned position table that ends, a GPU without a kernel.
+
+    Source of offload: Megatron-LM, megatron/core/transformer/transformer_config.py:1884.
+    """
+    longest, sequence = job.model.max_position_embeddings, job.training.seq_length
+    if job.model.position_embedding == "learned" and sequence > longest:
+        raise SpecError(
+            f"seq_length = {sequence} exceeds the {longest} learned positions of "
+            f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
+        )
+    layers, offloaded = job.model.num_hidden_layers, job.options.offload_activation_layers or 0
+    if offloaded >= layers:
+        raise SpecError(
+            f"offload_activation_layers = {offloaded} leaves none of the {layers} layers of "
+            f"{job.model.name} on the GPU: give {layers - 1} or fewer"
+        )
+    if job.options.attention == "flash" and attention_on(job, "flash") == "unfused":
+        gpus = " and ".join(dict.fromkeys(group.gpu for group in job.cluster.groups))
+        raise SpecError(f"attention=flash: no fused core runs on {gpus}: leave the option out")
