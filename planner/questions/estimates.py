@@ -12,7 +12,14 @@ import numpy as np
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.candidates import Context, context_of
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    Rule,
+    num_microbatches,
+)
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.spec import Job, Layout
@@ -35,6 +42,8 @@ class Estimates(Sequence[Estimate]):
     """Device memory of the fullest rank; as `Memory.peak_reserved_bytes`."""
     fits: BoolColumn
     parts: tuple[Simulated, ...]
+    place: IntColumn
+    """Where in all parts, end to end, each layout lies."""
 
     def __len__(self) -> int:
         return len(self.step_time_s)
@@ -49,7 +58,7 @@ class Estimates(Sequence[Estimate]):
         """One estimate with all its terms, or several."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        part, row = divmod(range(len(self))[index], AT_ONCE)
+        part, row = divmod(int(self.place[index]), AT_ONCE)
         return self.parts[part].row(row)
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -68,7 +77,10 @@ def estimate(
     Raises:
         SpecError: The layout breaks a rule; the message names the rule and its fix.
     """
-    return estimates(job, [layout], measured, memory_margin=memory_margin)[0]
+    table = LayoutTable.of([layout])
+    _check(job, table)
+    context = _context(Identical(job), Identical(measured))
+    return simulated(context.with_table(table), memory_margin).row(0)
 
 
 def estimates(
@@ -86,13 +98,19 @@ def estimates(
     table = layouts if isinstance(layouts, LayoutTable) else LayoutTable.of(layouts)
     _check(job, table)
     context = _context(Identical(job), Identical(measured))
-    batches = table.batches(AT_ONCE) if len(table) > AT_ONCE else [table]
-    parts = tuple(simulated(context.with_table(one), memory_margin) for one in batches)
+    keys = (num_microbatches(job, table), table.vpp, table.pp, table.schedule)
+    order = np.lexsort(keys)  # what has one pipeline is simulated together
+    parts = tuple(
+        simulated(context.with_table(one), memory_margin)
+        for one in table.take(order).batches(AT_ONCE)
+    )
+    place = np.argsort(order)
     return Estimates(
-        step_time_s=np.concatenate([part.step_time_s for part in parts]),
-        peak_reserved_bytes=np.concatenate([part.peak_reserved_bytes for part in parts]),
-        fits=np.concatenate([part.fits for part in parts]),
+        step_time_s=np.concatenate([part.step_time_s for part in parts])[place],
+        peak_reserved_bytes=np.concatenate([part.peak_reserved_bytes for part in parts])[place],
+        fits=np.concatenate([part.fits for part in parts])[place],
         parts=parts,
+        place=place,
     )
 
 

@@ -6,12 +6,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import RowRanks
 from trainplan.costmodel.schedules import SCHEDULES, program
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds, op_ends
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds, place_ends
 
 
 @lru_cache(maxsize=64)
@@ -85,25 +85,35 @@ def rank_end_seconds(
     Under a schedule that repeats, between warm-up and drain every rank runs the same passes, `pp`
     micro batches a cycle (of several virtual stages, where that is the size of their groups). The
     end of an op is a maximum of sums, so once two cycles in a row end later by one constant
-    everywhere, every further cycle does too: a shorter run and that constant give the whole.
+    everywhere, every further cycle does too: a shorter run and that constant give the whole. Each
+    row settles by itself, so it is the same whatever rows are beside it.
     Source: max-plus linear systems are homogeneous (Baccelli et al., Synchronization and
     Linearity, 1992, section 3.7); tested against the full run.
     """
-    pp, vpp = shape
-    cycles = SHORTEST_CYCLES
-    while _repeats(schedule, shape, microbatches) and cycles * pp < microbatches:
+    (pp, vpp), cycles = shape, SHORTEST_CYCLES
+    found, left = np.empty((len(p2p), pp)), np.arange(len(p2p))
+    while _repeats(schedule, shape, microbatches) and cycles * pp < microbatches and len(left):
         short = cycles * pp + microbatches % pp
         steady = _steady(schedule, pp, vpp, short, relative)
         if not steady.size and SCHEDULES[schedule].adapts:
             break  # an order without cycles is not stretched to a longer one
-        ends = op_ends(waves(schedule, pp, vpp, short, relative), seconds, p2p)
-        period = _period(steady, ends)
-        if period is not None:
-            left = (microbatches - short) // pp * period
-            return _last_ops(schedule, shape, short, ends, relative) + left[:, None]
-        cycles *= 2
-    ends = op_ends(waves(schedule, pp, vpp, microbatches, relative), seconds, p2p)
-    return _last_ops(schedule, shape, microbatches, ends, relative)
+        order = waves(schedule, pp, vpp, short, relative)
+        ends = place_ends(order, _some(seconds, left), p2p[left])
+        period, settled = _period(order.place[steady], ends)
+        times = (microbatches - short) // pp
+        last = _last_ops(schedule, shape, short, order.place, relative)
+        found[left] = ends[last].T + (times * period)[:, None]
+        left, cycles = left[~settled], cycles * 2
+    if len(left):
+        order = waves(schedule, pp, vpp, microbatches, relative)
+        ends = place_ends(order, _some(seconds, left), p2p[left])
+        found[left] = ends[_last_ops(schedule, shape, microbatches, order.place, relative)].T
+    return found
+
+
+def _some(seconds: StageSeconds, rows: IntColumn) -> StageSeconds:
+    """Seconds of some rows; the very same of all."""
+    return seconds if len(rows) == len(seconds.forward) else seconds.take(rows)
 
 
 def _repeats(schedule: str, shape: tuple[int, int], microbatches: int) -> bool:
@@ -126,21 +136,24 @@ def _last_ops(
     schedule: str,
     shape: tuple[int, int],
     microbatches: int,
-    ends: FloatMatrix,
+    place: IntColumn,
     relative: RelativeSeconds,
-) -> FloatMatrix:
-    """End of the last op of every rank. Source: as `op_ends`."""
-    return np.asarray(ends[:, _last_positions(schedule, *shape, microbatches, relative)])
+) -> IntColumn:
+    """Place of the last op of every rank; `place` is as in `Waves`."""
+    return np.asarray(place[_last_positions(schedule, *shape, microbatches, relative)])
 
 
-def _period(steady: IntMatrix, ends: FloatMatrix) -> FloatColumn | None:
-    """Seconds of one steady cycle of each candidate; None while any has not settled."""
+def _period(steady: IntMatrix, ends: FloatMatrix) -> tuple[FloatColumn, BoolColumn]:
+    """Seconds of one steady cycle of each candidate, and whether it has settled.
+
+    `steady` has places, as `ends` of `place_ends`.
+    """
+    candidates = ends.shape[1]
     if not steady.size:
-        return None
-    shifts = np.diff(ends[:, steady], axis=1).reshape(len(ends), -1)
-    low, high = shifts.min(axis=1), shifts.max(axis=1)
-    settled = high - low <= PERIODIC_TOLERANCE * ends.max(axis=1)
-    return np.asarray((low + high) / 2) if settled.all() else None
+        return np.zeros(candidates), np.zeros(candidates, dtype=bool)
+    shifts = np.diff(ends[steady], axis=0).reshape(-1, candidates)
+    low, high = shifts.min(axis=0), shifts.max(axis=0)
+    return (low + high) / 2, high - low <= PERIODIC_TOLERANCE * ends.max(axis=0)
 
 
 @lru_cache(maxsize=256)
