@@ -7,12 +7,10 @@ gather them by row number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.accumulation import (
     adds_whole,
     counted_microbatches,
@@ -20,7 +18,7 @@ from trainplan.costmodel.blocks.accumulation import (
     moe_weights,
 )
 from trainplan.costmodel.blocks.attention.core import all_but_projections, attention_part
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import Candidates, remembered
 from trainplan.costmodel.blocks.embedding_and_head import (
     embedding_passes,
     head_passes,
@@ -89,6 +87,12 @@ class Blocks:
         return self.dense, self.moe, self.embedding, self.head, self.mtp
 
 
+def _beside(candidates: Candidates) -> tuple[IntColumn, IntColumn]:
+    """The two parts of a key that are no columns."""
+    whole = adds_whole(candidates.traits, candidates.table)
+    return counted_microbatches(candidates), whole.astype(np.int64)
+
+
 def distinct_keys(
     candidates: Candidates,
 ) -> tuple[Candidates, IntColumn]:
@@ -100,40 +104,9 @@ def distinct_keys(
     return candidates.take(first), key
 
 
-def _beside(candidates: Candidates) -> tuple[IntColumn, IntColumn]:
-    """The two parts of a key that are no columns."""
-    whole = adds_whole(candidates.traits, candidates.table)
-    return counted_microbatches(candidates), whole.astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class _OneKey:
-    """A table of one key: what its blocks depend on, and the table to price them from."""
-
-    shared: tuple[Identical[object], ...]
-    values: tuple[int, ...]
-    keys: Candidates = field(compare=False)
-
-
-ONE_BY_ONE = 4096
-"""Keys whose blocks are kept for layouts that come one by one; some 20 kB each."""
-
-
-@lru_cache(maxsize=ONE_BY_ONE)
-def _one_by_one(one: _OneKey) -> Blocks:
-    return _blocks(one.keys)
-
-
+@remembered(" ".join(KEY), _beside)
 def blocks(keys: Candidates) -> Blocks:
-    """Price every kind of block of the model for each key; a key that comes alone is remembered."""
-    if len(keys.table) != 1:
-        return _blocks(keys)
-    columns = (*(getattr(keys.table, name) for name in KEY), *_beside(keys))
-    shared = tuple(Identical[object](part) for part in keys.shared)
-    return _one_by_one(_OneKey(shared, tuple(column.item() for column in columns), keys))
-
-
-def _blocks(keys: Candidates) -> Blocks:
+    """Price every kind of block of the model for each key."""
     columns = shapes(keys)
     model, attention = keys.job.model, attention_part(columns)
     dense = moe = _at_level(columns, _dense(columns, attention), moe=False)

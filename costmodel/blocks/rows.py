@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP8
-from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks import KEY, Block, Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.attention.core import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import Candidates, remembered
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, offloads, recomputes
@@ -43,12 +43,16 @@ def layer_copies(keys: Candidates, *, key: IntColumn, table: LayoutTable) -> tup
     nothing = np.broadcast_to(0.0, len(table))
     if not table.offload_modules.any():
         return Copies(nothing, nothing), Copies(nothing, nothing)
-    columns = shapes(keys)
-    attention = _attention(columns)
+    attention, experts = _modules(keys)
     dense = _chosen(attention, key, table)
-    if keys.job.model.moe is None:
-        return dense, dense
-    return dense, _chosen((*attention, *_experts(columns)), key, table)
+    return dense, _chosen((*attention, *experts), key, table) if experts else dense
+
+
+@remembered(" ".join(KEY))
+def _modules(keys: Candidates) -> tuple[tuple[Offloadable, ...], tuple[Offloadable, ...]]:
+    """What any layer may offload, and what a mixture of experts may beside it."""
+    columns = shapes(keys)
+    return _attention(columns), _experts(columns) if keys.job.model.moe else ()
 
 
 def _chosen(modules: Sequence[Offloadable], key: IntColumn, table: LayoutTable) -> Copies:

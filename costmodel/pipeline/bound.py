@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.blocks import Block
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import Candidates, remembered
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
@@ -85,6 +85,7 @@ class RowSeconds:
         return self.dense, self.moe, self.embedding, self.head, self.mtp
 
 
+@remembered("tp cp dp pp")
 def table_sum_seconds(candidates: Candidates) -> FloatColumn:
     """Seconds in which ranks with a copy of the token table add up its gradients, of each row.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks import Blocks
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import Candidates, remembered
 from trainplan.costmodel.blocks.rows import Copies, RowBlocks, row_blocks
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import message_seconds
@@ -245,6 +245,7 @@ def without_overhead(machine: Machine, seconds: float) -> float:
     return float((seconds - nothing) / (one - nothing))
 
 
+@remembered("tp cp dp pp sequence_parallel micro_batch_size")
 def p2p_seconds(candidates: Candidates) -> FloatColumn:
     """Seconds of one activation between neighbouring pipeline ranks, gathered where it was cut.
 
@@ -261,6 +262,7 @@ def p2p_seconds(candidates: Candidates) -> FloatColumn:
     return np.asarray(sent + cut * collective_seconds(machine, "all_gather", whole, links))
 
 
+@remembered("tp cp dp pp sequence_parallel micro_batch_size")
 def message_seconds_of(candidates: Candidates) -> FloatColumn:
     """Seconds in which one activation, or a rank's slice of it, is on its way.
 

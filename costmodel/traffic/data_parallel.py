@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import Candidates, remembered
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.comm.collectives import (
     Rate,
@@ -209,13 +209,10 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
-    some = table.take(one)
-    dense, expert = state_groups(machine, some)
-    held = ((params.shared, dense), (params.expert, expert))
-    for count, links in held if params.has_experts else held[:1]:
-        reduction, gathering = (
-            rate.take(key) for rate in _step_rates(candidates.with_table(some), links)
-        )
+    some = candidates if len(table) == 1 else candidates.take(one)
+    held = ((params.shared, _dense_rates), (params.expert, _expert_rates))
+    for count, rates in held if params.has_experts else held[:1]:
+        reduction, gathering = (rate.take(key) for rate in rates(some))
         reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
         gather = gather + gathering.seconds(weight_bytes * count)
     return StepTraffic(reduce, gather)
@@ -230,6 +227,20 @@ def exposed_seconds(makespan: Rows, ends: ClassRows, traffic: ClassRows) -> Rows
     the traffic adds what lies between the two.
     """
     return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
+
+
+RATE_COLUMNS = "tp cp dp ep etp dp_replicate zero_stage"
+"""What the price of a byte of weights or gradients depends on."""
+
+
+@remembered(RATE_COLUMNS)
+def _dense_rates(candidates: Candidates) -> tuple[Rate, Rate]:
+    return _step_rates(candidates, state_groups(candidates.machine, candidates.table)[0])
+
+
+@remembered(RATE_COLUMNS)
+def _expert_rates(candidates: Candidates) -> tuple[Rate, Rate]:
+    return _step_rates(candidates, state_groups(candidates.machine, candidates.table)[1])
 
 
 def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate]:

@@ -27,7 +27,7 @@ from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.simulate import Simulated, simulated
 from trainplan.planner.space.choices import legality_rules
 
-AT_ONCE = 8192
+AT_ONCE = 4096
 """Layouts priced together. Source: measured; more are not faster, and take more memory."""
 KNOWN = 16
 """Jobs whose machine and rules are kept for the next layout."""
@@ -146,6 +146,8 @@ def _check(job: Job, table: LayoutTable) -> None:
     wrong = world != job.cluster.num_gpus
     if wrong.any():
         raise _other_world(job, table, int(np.argmax(wrong)))
+    if len(table) == 1 and not any(v.broken(job, table) for v in _verdicts(Identical(job))):
+        return
     rules = _checked_rules(Identical(job))
     broken = [rule.broken(job, table) for rule in rules]
     illegal = np.any(broken, axis=0)
@@ -156,6 +158,37 @@ def _check(job: Job, table: LayoutTable) -> None:
         raise SpecError(
             f"layout{which} breaks rule {rule.name}: {rule.says} (source: {rule.source})"
         )
+
+
+MOST_VERDICTS = 4096
+"""Verdicts kept of rules of the same columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdicts:
+    """Rules of the same columns, and which values of these break one."""
+
+    columns: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    known: dict[tuple[object, ...], bool]
+
+    def broken(self, job: Job, table: LayoutTable) -> bool:
+        """Does a table of one row break a rule?"""
+        values = tuple(getattr(table, name).item() for name in self.columns)
+        if values not in self.known:
+            if len(self.known) >= MOST_VERDICTS:
+                self.known.clear()
+            self.known[values] = any(bool(rule.broken(job, table)[0]) for rule in self.rules)
+        return self.known[values]
+
+
+@lru_cache(maxsize=KNOWN)
+def _verdicts(job: Identical[Job]) -> tuple[_Verdicts, ...]:
+    """All rules of a job."""
+    found: dict[tuple[str, ...], list[Rule]] = {}
+    for rule in _checked_rules(job):
+        found.setdefault(tuple(sorted(rule.columns)), []).append(rule)
+    return tuple(_Verdicts(columns, tuple(rules), {}) for columns, rules in found.items())
 
 
 def _other_world(job: Job, table: LayoutTable, row: int) -> SpecError:
