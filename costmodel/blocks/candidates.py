@@ -89,7 +89,7 @@ def remembered(
             table = candidates.table
             if len(table) != 1:
                 return formula(candidates)
-            shared = tuple(Identical[object](part) for part in candidates.shared)
+            shared = tuple(map(Identical, candidates.shared))
             read = (*(getattr(table, name) for name in names), *beside(candidates))
             values = tuple(column.item() for column in read)
             return known(_OneRow(shared, values, formula, candidates.with_table(table)))

@@ -92,6 +92,7 @@ class RankClasses:
     """(class, N) Layer inputs held when all layers are recomputed in groups of N; 0 for N = 0."""
 
 
+@lru_cache(maxsize=1024)
 def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder:
     """The layers of a model in order, and the stages a layout gives."""
     before = np.concatenate([[0], np.cumsum(job.model.moe_layers)])
@@ -99,6 +100,7 @@ def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder
     return Decoder(tuple(before.tolist()), modules, stages)
 
 
+@lru_cache(maxsize=1024)
 def stage_layers(decoder: Decoder, num_stages: int) -> StageLayers:
     """Blocks of every virtual stage: embedding first; multi-token prediction and head last.
 

@@ -98,7 +98,7 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     candidates = as_executed(candidates)
     (job, machine, traits), table = candidates.shared, candidates.table
     gathered = row_blocks(candidates)
-    ranks = ranks_of(job, table, merged=merged)
+    ranks = ranks_of(job, table) if merged else _every_rank(candidates)
     params = block_params(job, table)
     held = rank_params(ranks, params)
     updated = updated_params(table, held)
@@ -132,6 +132,14 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
         offload=offload,
         step_seconds=with_overhead(machine, bound + dp_comm + optimizer + offload),
     )
+
+
+@remembered(
+    "schedule pp vpp dp micro_batch_size recompute recompute_method recompute_num_layers stages"
+)
+def _every_rank(candidates: Candidates) -> Ranks:
+    """Coefficients of every rank, none merged."""
+    return ranks_of(candidates.job, candidates.table, merged=False)
 
 
 def as_executed(candidates: Candidates) -> Candidates:
