@@ -58,7 +58,7 @@ class Estimates(Sequence[Estimate]):
         """One estimate with all its terms, or several."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        part, row = divmod(int(self.place[index]), AT_ONCE)
+        part, row = divmod(int(self.place[index]), len(self.parts[0].fits))
         return self.parts[part].row(row)
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -104,14 +104,12 @@ def estimates(
         simulated(context.with_table(one), memory_margin)
         for one in table.take(order).batches(AT_ONCE)
     )
-    place = np.argsort(order)
-    return Estimates(
-        step_time_s=np.concatenate([part.step_time_s for part in parts])[place],
-        peak_reserved_bytes=np.concatenate([part.peak_reserved_bytes for part in parts])[place],
-        fits=np.concatenate([part.fits for part in parts])[place],
-        parts=parts,
-        place=place,
-    )
+    step, used, fits = np.zeros((3, len(table)))
+    if parts:
+        step[order] = np.concatenate([part.step_time_s for part in parts])
+        used[order] = np.concatenate([part.peak_reserved_bytes for part in parts])
+        fits[order] = np.concatenate([part.fits for part in parts])
+    return Estimates(step, used, fits.astype(bool), parts=parts, place=np.argsort(order))
 
 
 def check(job: Job, layout: Layout) -> None:
