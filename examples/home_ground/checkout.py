@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainplan.costmodel.base import SpecError
-from trainplan.profiler.importers.reading import Entry, json_entry
+from trainplan.costmodel.base.entries import Entry, json_entry
 
 
 def text_of(checkout: Path, file: str) -> str:

@@ -14,7 +14,7 @@ from checkout import json_of, text_of
 from galvatron_costs import WORLD_SIZE, Ends, Line, Measured, Transfer
 
 from trainplan.costmodel.base import SpecError
-from trainplan.profiler.importers.reading import Entry
+from trainplan.costmodel.base.entries import Entry
 
 MODEL = "galvatron/models/gpt/configs"
 MACHINE = "galvatron/profile_hardware/hardware_configs"

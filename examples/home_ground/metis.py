@@ -33,7 +33,8 @@ from relaxed import Best, Case
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
-from trainplan.profiler.importers.reading import MEBIBYTE, MILLISECOND
+
+MEBIBYTE, MILLISECOND = 2**20, 1e-3
 
 PROFILES = "profile_data_samples"
 PROFILE = re.compile(r"DeviceType\.(?P<gpu>\w+)_tp(?P<tp>\d+)_bs(?P<samples>\d+)\.json")

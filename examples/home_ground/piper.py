@@ -17,7 +17,7 @@ is all there is to decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -26,8 +26,8 @@ import numpy as np
 from checkout import json_of
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.profiler.importers.reading import Entry
+from trainplan.costmodel.base.entries import Entry
+from trainplan.costmodel.layouts import IntColumn
 
 T = TypeVar("T")
 FILE = "inputs/bert32a100.json"
@@ -78,6 +78,8 @@ class Layer:
 
     def at(self, tp: int, inside: frozenset[int]) -> Pair:
         """Its ways in a stage that holds some layers."""
+        if inside.issuperset(self.inputs) and inside.issuperset(self.outputs):
+            return self.ways[tp]
         ends = {**self.inputs, **self.outputs}
         cut = [other for other in ends if other not in inside]
         first, second = (2 * sum(ends[v] + extra[v] for v in cut) for extra in self.extra[tp])
@@ -148,19 +150,6 @@ def _sync(entry: Entry) -> dict[int, float]:
     return {int(other): size.number() for other, size in both}
 
 
-def ends(layers: tuple[Layer, ...]) -> list[frozenset[int]]:
-    """Sets of layers that may be the last stages: with each layer, all that need it; by size."""
-    found, fresh = {frozenset[int]()}, [frozenset[int]()]
-    while fresh:
-        held = fresh.pop()
-        for number, layer in enumerate(layers):
-            more = held | {number}
-            if number not in held and more not in found and held.issuperset(layer.outputs):
-                found.add(more)
-                fresh.append(more)
-    return sorted(found, key=lambda held: (len(held), sorted(held)))
-
-
 def mixes(pairs: Iterable[Pair], bandwidth: float) -> Sums:
     """Sums over the layers of a stage, for every number of each kind that is run the second way.
 
@@ -195,77 +184,3 @@ def loads(sums: Sums, replicas: IntColumn, question: Question) -> Sums:
 def most_replicas(question: Question) -> int:
     """Of all stages together. Source: algo.cpp, `boundOnS`."""
     return min(question.num_microbatches, question.devices)
-
-
-class Choice(NamedTuple):
-    """A stage, by its layers, degree and replicas, and its least load by `y`."""
-
-    stage: Stage
-    after: int
-    """The last stages that come after it."""
-    load: FloatColumn
-
-
-def choices(
-    layers: tuple[Layer, ...], held: list[frozenset[int]], at: int, question: Question
-) -> Iterator[Choice]:
-    """Stages that come right before others so that together they are `held[at]`."""
-    divisors = [d for d in range(1, question.devices + 1) if question.num_microbatches % d == 0]
-    for after in range(at):
-        if not held[after] < held[at]:
-            continue
-        own = held[at] - held[after]
-        for tp in sorted(set.intersection(*({*layers[v].ways} for v in own))):
-            sums = mixes([layers[v].at(tp, own) for v in own], question.bandwidth)
-            if (sums[:, 3:].sum(axis=1) > question.memory_bytes).all():
-                continue
-            replicas = np.array([d for d in divisors if d * tp <= question.devices])
-            by_replicas = loads(sums, replicas, question)
-            for dp, load in zip(replicas.tolist(), by_replicas, strict=True):
-                yield Choice(Stage(tuple(sorted(own)), tp, dp), after, load)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Least largest load of the last stages, by devices they may use and replicas they have."""
-
-    load: Sums
-    choice: NDArray[np.int64]
-    """What comes first, as a place in `choices`."""
-    choices: list[Choice]
-
-    def try_before(self, after: Table, choice: Choice) -> None:
-        """A stage, before those of another table."""
-        dp, devices = choice.stage.dp, choice.stage.tp * choice.stage.dp
-        rows, columns = self.load.shape
-        own = choice.load[-(-np.arange(dp, columns) // dp)]
-        mine, picked = self.load[devices:, dp:], self.choice[devices:, dp:]
-        load = np.maximum(after.load[: rows - devices, : columns - dp], own)
-        better = load < mine
-        if better.any():
-            mine[better] = load[better]
-            picked[better] = len(self.choices)
-            self.choices.append(choice)
-
-
-def solve(layers: tuple[Layer, ...], question: Question) -> Found:
-    """The best cut."""
-    held = ends(layers)
-    shape = (question.devices + 1, most_replicas(question) + 1)
-    tables = [Table(np.full(shape, np.inf), np.full(shape, -1), []) for _ in held]
-    tables[0].load[:, 0] = 0.0
-    for at in range(1, len(held)):
-        for choice in choices(layers, held, at, question):
-            tables[at].try_before(tables[choice.after], choice)
-    replicas = int(tables[-1].load[-1].argmin())
-    return Found(float(tables[-1].load[-1, replicas]), tuple(_stages(tables, replicas)))
-
-
-def _stages(tables: list[Table], replicas: int) -> Iterator[Stage]:
-    """From the first stage to the last."""
-    at, devices = len(tables) - 1, len(tables[0].load) - 1
-    while at and tables[at].choice[devices, replicas] >= 0:
-        choice = tables[at].choices[tables[at].choice[devices, replicas]]
-        yield choice.stage
-        at, devices = choice.after, devices - choice.stage.tp * choice.stage.dp
-        replicas -= choice.stage.dp

@@ -33,9 +33,9 @@ from checkout import json_of
 from relaxed import Case
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.entries import Entry
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
-from trainplan.profiler.importers.reading import Entry
 
 FOLDER = "sailor/Planner"
 GPU, ZONE, MODEL = "A100-40", "us-central1-a", "OPT-350"

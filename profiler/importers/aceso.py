@@ -17,17 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainplan.costmodel.base import MICROSECOND, SpecError
+from trainplan.costmodel.base.entries import positive
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import EndPoint, Failure, LayerPoint, Profile
 from trainplan.costmodel.spec.job import storage_bytes
 from trainplan.profiler.importers.aceso_collectives import read_collectives
-from trainplan.profiler.importers.reading import (
-    MEBIBYTE,
-    ImportRequest,
-    base_name,
-    positive,
-    stated,
-)
+from trainplan.profiler.importers.reading import MEBIBYTE, ImportRequest, base_name, stated
 
 OPERATIONS = re.compile(
     r"(?P<model>.+)_mbs(?P<batch>[1-9]\d{0,6})_tp(?P<tp>[1-9]\d{0,4})_algo(?P<algo>\d{1,3})\.csv"

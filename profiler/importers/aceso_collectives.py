@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from trainplan.costmodel.base import GB, SpecError
+from trainplan.costmodel.base.entries import positive
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation
 from trainplan.profiler.importers.reading import (
     MEBIBYTE,
     MILLISECOND,
     base_name,
-    positive,
     stated,
     unknown_file,
 )

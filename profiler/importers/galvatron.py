@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.entries import Entry, json_entry
 from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     LayerPoint,
@@ -30,10 +31,8 @@ from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.importers.reading import (
     MEBIBYTE,
     MILLISECOND,
-    Entry,
     ImportRequest,
     base_name,
-    json_entry,
     stated,
     unknown_file,
 )

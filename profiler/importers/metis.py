@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from statistics import median
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.entries import json_entry
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, Profile
 from trainplan.profiler.importers.reading import (
     MILLISECOND,
     ImportRequest,
     base_name,
-    json_entry,
     stated,
     unknown_file,
 )

@@ -18,15 +18,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from trainplan.costmodel.base import MICROSECOND, SpecError
+from trainplan.costmodel.base.entries import Entry, json_entry, positive
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation, Profile, Timing
-from trainplan.profiler.importers.reading import (
-    Entry,
-    ImportRequest,
-    base_name,
-    json_entry,
-    positive,
-    stated,
-)
+from trainplan.profiler.importers.reading import ImportRequest, base_name, stated
 
 OPERATIONS: Mapping[str, Operation] = {
     "all_reduce": "all_reduce",

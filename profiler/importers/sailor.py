@@ -18,15 +18,9 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from trainplan.costmodel.base import GB, SpecError
+from trainplan.costmodel.base.entries import Entry, json_entry
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, LayerPoint, Profile
-from trainplan.profiler.importers.reading import (
-    Entry,
-    ImportRequest,
-    base_name,
-    json_entry,
-    stated,
-    unknown_file,
-)
+from trainplan.profiler.importers.reading import ImportRequest, base_name, stated, unknown_file
 
 GPUS: Mapping[str, str] = {
     "a100-sxm-40gb": "A100-40",

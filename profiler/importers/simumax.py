@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from trainplan.costmodel.base import MICROSECOND, TERA, SpecError
+from trainplan.costmodel.base.entries import Entry, json_entry
 from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
@@ -29,14 +30,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
 )
 from trainplan.costmodel.spec.job import Precision
-from trainplan.profiler.importers.reading import (
-    GIBIBYTE,
-    Entry,
-    ImportRequest,
-    base_name,
-    json_entry,
-    stated,
-)
+from trainplan.profiler.importers.reading import GIBIBYTE, ImportRequest, base_name, stated
 
 PRODUCTS: Mapping[str, Precision] = {"matmul": "bf16", "fp8_matmul": "fp8"}
 GROUPED: Mapping[str, Precision] = {"group_matmul": "bf16", "fp8_group_matmul": "fp8"}

@@ -14,14 +14,16 @@ from trainplan.planner.work import Deadline
 
 examples.on_path("home_ground")
 
+import answers  # noqa: E402
 import galvatron  # noqa: E402
 import metis  # noqa: E402
 import piper  # noqa: E402
+import piper_search  # noqa: E402
 import sailor  # noqa: E402
 from galvatron_costs import Ends, Line, Measured, Transfer, ends_seconds, layer_seconds  # noqa: E402
 from relaxed import Best, Case, best_of, relaxed_value  # noqa: E402
 
-home_ground = examples.script("home_ground")
+PROCESS = answers.Process(0.25, 0.5)
 LAYERS = 32
 NO_LINE = Line(0.0, float("nan"))
 """Every message of the problems was measured."""
@@ -307,7 +309,7 @@ def test_pipers_problem_is_solved_as_well_as_by_trying_everything(seed):
     model = chain(random.Random(seed), 4)
     for memory in (4.0, 6.0, 9.0, 100.0):
         question = piper.Question(4, 4, memory, 1.0)
-        found = piper.solve(model, question)
+        found = piper_search.solve(model, question)
         assert found.seconds == pytest.approx(least_load_by_hand(model, question))
         if found.stages:
             held = [layer for stage in found.stages for layer in stage.layers]
@@ -344,23 +346,30 @@ def test_without_time_there_is_a_bound_and_no_answer():
 
 
 def answer(ours: float | None, bound: float | None) -> object:
-    return home_ground.Row("peer", "a problem", "a step", 2.0, ours, bound, 0.1, "plan " * 40, "!")
+    return answers.Row(
+        "peer", "a problem", "a step", 2.0, ours, bound, 3.0, 0.1, 0.2, "plan " * 40, "!"
+    )
 
 
 def test_an_answer_is_shown_with_what_is_known_of_better_ones():
-    shown = ["\n".join(home_ground.text([answer(*pair)])) for pair in ((1.0, 0.9), (None, 0.9))]
+    shown = [
+        "\n".join(answers.text([answer(*pair)], PROCESS)) for pair in ((1.0, 0.9), (None, 0.9))
+    ]
     assert "theirs 2.000000 s, ours 1.000000 s, no less than 0.900000 s, gap 10.00%" in shown[0]
+    assert "solved in 0.20 CPU-seconds, the peer's program in 3 CPU-seconds" in shown[0]
+    assert "whole process: 0.50 CPU-seconds, 0.25 of them its start" in shown[0]
     assert "ours: none in time, no less than 0.900000 s" in shown[1]
-    assert "ours: nothing fits" in "\n".join(home_ground.text([answer(None, None)]))
+    assert "ours: nothing fits" in "\n".join(answers.text([answer(None, None)], PROCESS))
     assert max(len(line) for text in shown for line in text.splitlines()) <= 100
 
 
 def test_the_keys_of_the_document_are_stable():
-    document = json.loads(home_ground.document([answer(1.0, 0.9), answer(None, None)]))
+    document = json.loads(answers.document([answer(1.0, 0.9), answer(None, None)], PROCESS))
+    assert document["process"] == {"start_s": 0.25, "whole_s": 0.5}
     assert document["schema"] == "trainplan/home-ground/v1"
     assert set(document["answers"][0]) == {
         "peer", "problem", "unit", "theirs_s", "ours_s", "lower_bound_s", "gap_fraction",
-        "solver_s", "plan", "note",
+        "theirs_cpu_s", "solver_s", "solver_cpu_s", "plan", "note",
     }  # fmt: skip
     assert document["answers"][1]["gap_fraction"] is None
 
