@@ -24,6 +24,8 @@ PEERS = {
     "sailor": "sailor",
     "piper": "piper",
     "metis": "Metis",
+    "alpa": "alpa",
+    "zero-bubble": "zero-bubble-pipeline-parallelism",
 }
 """Repository of every peer; `answer_NAME.py` asks its questions, and is imported for them."""
 
@@ -39,7 +41,7 @@ def main() -> int:
     rows: list[Row] = []
     try:
         names = list(PEERS) if options.peer == "all" else [options.peer]
-        modules = [import_module(f"answer_{name}") for name in names]
+        modules = [import_module(f"answer_{name.replace('-', '_')}") for name in names]
         start = time.process_time()
         for name, module in zip(names, modules, strict=True):
             folder = options.checkout

@@ -14,12 +14,15 @@ from trainplan.planner.work import Deadline
 
 examples.on_path("home_ground")
 
+import alpa  # noqa: E402
+import answer_zero_bubble  # noqa: E402
 import answers  # noqa: E402
 import galvatron  # noqa: E402
 import metis  # noqa: E402
 import piper  # noqa: E402
 import piper_search  # noqa: E402
 import sailor  # noqa: E402
+import zero_bubble  # noqa: E402
 from galvatron_costs import Ends, Line, Measured, Transfer, ends_seconds, layer_seconds  # noqa: E402
 from relaxed import Best, Case, best_of, relaxed_value  # noqa: E402
 
@@ -390,3 +393,71 @@ def test_metis_layers_are_placed_as_well_as_by_trying_everything():
             if (np.einsum("jsw,sw->j", problem.needs, counts) <= problem.capacities).all():
                 least = min(least, metis.seconds(of, frame, counts))
     assert best(metis.cases(of, question)).value == pytest.approx(least)
+
+
+def drawn_stages(seed: int) -> alpa.Problem:
+    """Five layers on four devices, with memory that forbids some stages before others."""
+    draw = np.random.RandomState(seed)
+    shape = (5, 5, 3, 2)
+    after = draw.randint(-1, 6, shape)
+    return alpa.Problem(draw.random_sample(shape), after, (1, 2, 4), 4, int(draw.randint(1, 20)))
+
+
+def least_step_by_hand(of: alpa.Problem) -> float:
+    """Over all cuts, submeshes and shardings."""
+    least, layers = np.inf, len(of.costs)
+    for borders in product((False, True), repeat=layers - 1):
+        marks = [0, *(i + 1 for i, cut in enumerate(borders) if cut), layers]
+        cut = list(pairwise(marks))
+        for ways in product(product(range(3), range(2)), repeat=len(cut)):
+            stages = [
+                alpa.Stage(low, high - 1, *way) for (low, high), way in zip(cut, ways, strict=True)
+            ]
+            room = [int(of.after[s.first, s.last, s.submesh, s.sharding]) for s in stages]
+            later = range(len(stages) - 1, -1, -1)
+            if sum(of.devices[s.submesh] for s in stages) == of.num_devices and all(
+                number <= most for number, most in zip(later, room, strict=True)
+            ):
+                least = min(least, alpa.step_seconds(of, stages))
+    return least
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_alpas_stages_are_solved_as_well_as_by_trying_everything(seed):
+    of = drawn_stages(seed)
+    found = alpa.solve(of, 60.0)
+    assert found.seconds == pytest.approx(least_step_by_hand(of), rel=1e-9)
+    assert found.lower_bound == pytest.approx(found.seconds, rel=1e-9)
+
+
+def test_alpas_problem_is_the_one_of_its_test_and_solved_no_worse(tmp_path):
+    file = tmp_path / alpa.FILE
+    file.parent.mkdir(parents=True)
+    numbers = zip(alpa.NUMBERS, (8, 1, 8, 16), strict=True)
+    lines = [*(f"{name} = {number}" for name, number in numbers), "np.random.seed(42)"]
+    file.write_text("\n".join(lines), "utf-8")
+    found = alpa.solve(alpa.read(tmp_path), 60.0)
+    assert found.seconds == pytest.approx(0.29528505, rel=1e-6)
+    assert [(s.first, s.last, s.submesh, s.sharding) for s in found.stages] == [
+        (0, 3, 2, 2), (4, 7, 2, 4),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", answer_zero_bubble.THEIRS)
+def test_the_zero_bubble_schedulers_problems_are_solved_with_proof(shape):
+    for times, theirs in zip((1, 2), answer_zero_bubble.THEIRS[shape], strict=True):
+        problem = zero_bubble.Problem(*shape, times * shape[0])
+        found = zero_bubble.solve(problem)
+        assert found.span == problem.lower_bound == theirs
+
+
+def test_no_schedule_has_a_shorter_span_than_the_bound():
+    draw = random.Random(3)
+    for _ in range(20):
+        stages, microbatches = draw.randint(2, 5), draw.randint(1, 9)
+        passes = (draw.randint(1, 5), draw.randint(1, 5), draw.randint(1, 5))
+        problem = zero_bubble.Problem(stages, microbatches, draw.randint(1, 9), *map(float, passes))
+        for _, program in zero_bubble.programs(problem):
+            if (zero_bubble.peak_activations(program) <= problem.memory).all():
+                timeline = zero_bubble.run(program, problem.passes, 0.0)
+                assert timeline.max_stage_span >= problem.lower_bound - 1e-9
