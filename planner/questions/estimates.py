@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import overload
@@ -20,6 +20,7 @@ from trainplan.costmodel.layouts import (
     Rule,
     num_microbatches,
 )
+from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.spec import Job, Layout
@@ -144,9 +145,12 @@ def _check(job: Job, table: LayoutTable) -> None:
     wrong = world != job.cluster.num_gpus
     if wrong.any():
         raise _other_world(job, table, int(np.argmax(wrong)))
-    if len(table) == 1 and not any(v.broken(job, table) for v in _verdicts(Identical(job))):
-        return
-    rules = _checked_rules(Identical(job))
+    key = Identical(job)
+    if len(table) == 1:
+        values = {name: getattr(table, name).item() for name in FIELDS}
+        if not any(one.broken(job, table, values) for one in _verdicts(key)):
+            return
+    rules = _checked_rules(key)
     broken = [rule.broken(job, table) for rule in rules]
     illegal = np.any(broken, axis=0)
     if illegal.any():
@@ -170,9 +174,9 @@ class _Verdicts:
     rules: tuple[Rule, ...]
     known: dict[tuple[object, ...], bool]
 
-    def broken(self, job: Job, table: LayoutTable) -> bool:
-        """Does a table of one row break a rule?"""
-        values = tuple(getattr(table, name).item() for name in self.columns)
+    def broken(self, job: Job, table: LayoutTable, row: Mapping[str, object]) -> bool:
+        """Does a table of one row break a rule? `row` has its values by column."""
+        values = tuple(row[name] for name in self.columns)
         if values not in self.known:
             if len(self.known) >= MOST_VERDICTS:
                 self.known.clear()
