@@ -27,7 +27,6 @@ from checkout import json_of
 from numpy.typing import NDArray
 
 from trainplan.costmodel.base.entries import Entry
-from trainplan.costmodel.layouts import IntColumn
 
 T = TypeVar("T")
 FILE = "inputs/bert32a100.json"
@@ -170,7 +169,7 @@ def mixes(pairs: Iterable[Pair], bandwidth: float) -> Sums:
     return total
 
 
-def loads(sums: Sums, replicas: IntColumn, question: Question) -> Sums:
+def loads(sums: Sums, replicas: NDArray[np.int64], question: Question) -> Sums:
     """Least load of a stage by its replicas and `y`, from y = 0; infinite where it does not fit."""
     seconds, cut, weights, each, fixed = sums.T
     dp = replicas[:, None]

@@ -6,7 +6,6 @@ need devices too. So below a cutoff most stages have few numbers of replicas to 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +43,17 @@ class Choice(NamedTuple):
     load: NDArray[np.float64]
 
 
+class Own(NamedTuple):
+    """The layers of a stage."""
+
+    after: int
+    """The last stages that come after it."""
+    layers: frozenset[int]
+    in_order: tuple[int, ...]
+    degrees: tuple[int, ...]
+    """Of tensor parallelism that all of them have."""
+
+
 class Work:
     """The problem, with what is asked again and again."""
 
@@ -58,7 +68,6 @@ class Work:
         self.least = self._of_sets(None)
         """As `seconds`, times devices, at the best degree."""
         self._of_stage: dict[tuple[int, frozenset[int]], Sums | None] = {}
-        self._alike: dict[tuple[int, frozenset[tuple[Pair, int]]], Sums | None] = {}
 
     def _of_sets(self, tp: int | None) -> NDArray[np.float64]:
         def least(layer: Layer) -> float:
@@ -70,21 +79,25 @@ class Work:
         return np.array([sum(each[v] for v in held) for held in self.held])
 
     @cached_property
-    def own(self) -> list[list[tuple[int, frozenset[int]]]]:
-        """Stages by the set of layers from them on: the set after them, and their layers."""
+    def own(self) -> list[list[Own]]:
+        """Stages by the set of layers from them on."""
         return [
-            [(after, held - self.held[after]) for after in range(at) if self.held[after] < held]
+            [
+                self._own(after, held - self.held[after])
+                for after in range(at)
+                if self.held[after] < held
+            ]
             for at, held in enumerate(self.held)
         ]
+
+    def _own(self, after: int, own: frozenset[int]) -> Own:
+        degrees = set.intersection(*({*self.layers[v].ways} for v in own))
+        return Own(after, own, tuple(sorted(own)), tuple(sorted(degrees)))
 
     def loads_of(self, tp: int, own: frozenset[int]) -> Sums | None:
         """As `loads`, by every number of replicas; None if it never fits."""
         if (tp, own) not in self._of_stage:
-            pairs = [self.layers[v].at(tp, own) for v in own]
-            alike = tp, frozenset(Counter(pairs).items())
-            if alike not in self._alike:
-                self._alike[alike] = self._loads(tp, pairs)
-            self._of_stage[tp, own] = self._alike[alike]
+            self._of_stage[tp, own] = self._loads(tp, [self.layers[v].at(tp, own) for v in own])
         return self._of_stage[tp, own]
 
     def _loads(self, tp: int, pairs: list[Pair]) -> Sums | None:
@@ -93,18 +106,21 @@ class Work:
             return None
         return loads(sums, self.dp[self.dp * tp <= self.question.devices], self.question)
 
-    def choices(self, at: int, cutoff: float) -> Iterator[Choice]:
+    def choices(self, at: int, cutoff: float, fewest: list[float]) -> Iterator[Choice]:
         """Stages that come right before others so that together they are `held[at]`.
 
         Those with a load above the cutoff are left out, and those beside which others have one.
+        `fewest` are the devices that each smaller set needs.
         Source: derived; a stage of p seconds needs p over the cutoff replicas at least, the
-        layers of all other stages as many devices as their devices times seconds over the cutoff.
+        layers before it as many devices as their devices times seconds over the cutoff.
         """
-        slack, devices = 1 - ROUNDING, self.question.devices
-        for after, own in self.own[at]:
-            others = self.least[-1] - (self.least[at] - self.least[after])
-            room = devices - others / cutoff * slack
-            for tp in sorted(set.intersection(*({*self.layers[v].ways} for v in own))):
+        slack = 1 - ROUNDING
+        before = (self.least[-1] - self.least[at]) / cutoff * slack
+        for after, own, in_order, degrees in self.own[at]:
+            room = self.question.devices - before - fewest[after]
+            if room < 1:
+                continue
+            for tp in degrees:
                 seconds = self.seconds[tp][at] - self.seconds[tp][after]
                 first = int(np.searchsorted(self.dp, seconds / cutoff * slack))
                 last = int(np.searchsorted(self.dp, room / tp, "right"))
@@ -112,7 +128,7 @@ class Work:
                     continue
                 some = by_replicas[first:last]
                 for i in np.flatnonzero(some.min(axis=1) <= cutoff).tolist():
-                    stage = Stage(tuple(sorted(own)), tp, int(self.dp[first + i]))
+                    stage = Stage(in_order, tp, int(self.dp[first + i]))
                     yield Choice(stage, after, some[i])
 
     def most(self) -> float:
@@ -171,9 +187,12 @@ def solve_below(work: Work, cutoff: float) -> Found:
     shape = (question.devices + 1, most_replicas(question) + 1)
     tables = [Table(np.full(shape, np.inf), np.full(shape, -1), []) for _ in work.held]
     tables[0].load[:, 0] = 0.0
+    fewest = [0.0]
     for at in range(1, len(work.held)):
-        for choice in work.choices(at, cutoff):
+        for choice in work.choices(at, cutoff, fewest):
             tables[at].try_before(tables[choice.after], choice)
+        enough = (tables[at].load <= cutoff).any(axis=1)
+        fewest.append(float(enough.argmax()) if enough.any() else np.inf)
     replicas = int(tables[-1].load[-1].argmin())
     return Found(float(tables[-1].load[-1, replicas]), tuple(_stages(tables, replicas)))
 
