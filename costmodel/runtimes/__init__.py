@@ -68,23 +68,16 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 
-    A GPU too old for a fused attention core has none. Where experts in 16 bits have biases,
-    HybridEP does not imply a graph of the whole step: the operations that add them need rows per
-    expert on the host.
-
-    Source: `costmodel.blocks.operations.separates_experts`; Megatron-Bridge v0.4.0
-    `gpt_oss_workload_base_configs.py`, HybridEP without a graph.
+    A GPU too old for a fused attention core has none.
 
     Raises:
         CatalogError: No such runtime, or no such GPU.
     """
-    traits, moe = runtime(job.runtime), job.model.moe
-    kernels, experts, sharding = traits.kernels, traits.experts, traits.sharding
-    if kernels.separate_operations and moe and moe.expert_bias and not job.training.casts:
-        experts = replace(experts, graphs_hybridep=False)
+    traits = runtime(job.runtime)
+    kernels, sharding = traits.kernels, traits.sharding
     if traits.footprint.low_precision == "primary":
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
         sharding = replace(sharding, weight_message_bytes=gathered)
     kernels = replace(kernels, attention=attention_on(job, kernels.attention))
-    on_job = replace(traits, kernels=kernels, experts=experts, sharding=sharding)
+    on_job = replace(traits, kernels=kernels, sharding=sharding)
     return on_job.with_options(job.options)

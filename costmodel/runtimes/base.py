@@ -66,11 +66,10 @@ class RuntimeTraits:
 
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""
-        whole = self.experts.sync_free(options)
         return replace(
             self,
             kernels=self.kernels.with_options(options),
-            host=self.host.with_options(options, whole=whole),
+            host=self.host.with_options(options),
             gradients=self.gradients.with_options(options),
             sharding=self.sharding.with_options(options),
             communication=self.communication.with_options(options),

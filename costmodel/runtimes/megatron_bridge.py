@@ -3,7 +3,7 @@
 Source: NVIDIA-NeMo/Megatron-Bridge @067f987d, `src/megatron/bridge/recipes` and `perf_recipes`
 (grad_reduce_in_fp32=False, cross_entropy_fusion_impl="te", overlap_grad_reduce, TP overlap on
 where sequence parallelism is; a flex dispatcher where experts span nodes; HybridEP recipes of 26.06
-under one full-iteration CUDA graph).
+under one full-iteration CUDA graph with the exchange beside compute).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ MEGATRON_BRIDGE = replace(
     communication=replace(MEGATRON_CORE.communication, overlaps_tensor_parallel=True),
     experts=Experts(
         dispatcher_across="deepep",
-        graphs_hybridep=True,
         routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
     ),
     # fp8_param_gather; cuDNN attention takes any order of dimensions
@@ -37,5 +36,7 @@ MEGATRON_BRIDGE = replace(
         # recipes/deepseek and recipes/moonlight: use_precision_aware_optimizer with exp_avg_dtype
         # and exp_avg_sq_dtype bf16
         latent_moments="bf16",
+        # perf_recipes/deepseek/common.py, _enable_deepseek_full_iteration_mxfp8, and siblings
+        graphs_hybridep=True,
     ),
 )

@@ -49,23 +49,14 @@ class Experts:
     """Inside one scale-up domain."""
     dispatcher_across: Dispatcher = "alltoall"
     """Where expert groups span several."""
-    graphs_hybridep: bool = False
-    """HybridEP needs no host synchronisation: the whole step is one CUDA graph and the dispatch
-    runs beside compute, unless a run states otherwise."""
     routing_weight_bytes: int = BYTES_BF16
     """Bytes of the weight of a routed row where a plain all-to-all carries it."""
 
-    def sync_free(self, options: RuntimeOptions) -> bool:
-        """Does the dispatch of a run leave the host out?"""
-        return self.graphs_hybridep and options.moe_dispatcher == "hybridep"
-
     def with_options(self, options: RuntimeOptions) -> Experts:
         """Those of a run that may state a dispatcher, and an overlap."""
-        graphed = options.cuda_graph in (None, "full_iteration")
-        beside = self.overlaps or (self.sync_free(options) and graphed)
         return replace(
             self,
-            overlaps=stated_or(options.overlap_moe_a2a, beside),
+            overlaps=stated_or(options.overlap_moe_a2a, self.overlaps),
             dispatcher=stated_or(options.moe_dispatcher, self.dispatcher),
             dispatcher_across=stated_or(options.moe_dispatcher, self.dispatcher_across),
         )

@@ -49,10 +49,9 @@ class Host:
     cuda_graph: Graph = "none"
     """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
 
-    def with_options(self, options: RuntimeOptions, *, whole: bool) -> Host:
-        """That of a run, whose step is one graph if it is `whole`, unless it states otherwise."""
-        usual: Graph = "full_iteration" if whole else self.cuda_graph
-        return replace(self, cuda_graph=stated_or(options.cuda_graph, usual))
+    def with_options(self, options: RuntimeOptions) -> Host:
+        """That of a run that may state its graphs."""
+        return replace(self, cuda_graph=stated_or(options.cuda_graph, self.cuda_graph))
 
 
 HEAD_BYTES: dict[CrossEntropy, float] = {"unfused": 6.0, "jit": 12.0, "fused": 4.0}

@@ -27,5 +27,8 @@ class Recipe:
     """Runs in fp32 drop out; null: as above."""
     latent_moments: StateType | None = None
     """Type of the Adam moments in models with latent attention; null: fp32."""
+    graphs_hybridep: bool = False
+    """Where a run names HybridEP and no CUDA graph, its whole step is one, with the exchange of
+    tokens beside compute, as in siblings that name both."""
     splits_by_cost: bool = False
     """Pipeline ranks get equal shares of the weights in products, not of the layers."""

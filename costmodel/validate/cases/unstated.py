@@ -11,7 +11,7 @@ from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunCluster, RunModel
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.job import Graph, StateType
+from trainplan.costmodel.spec.job import LOW_PRECISION, Graph, StateType
 from trainplan.costmodel.spec.model import Activation, RopeScaling
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
@@ -135,11 +135,11 @@ def _of_one_gpu(stated: float, spec: GpuSpec, per_node: int) -> float:
     return stated / per_node if stated > widest else stated
 
 
-def options_of(run: MeasuredRun) -> RuntimeOptions:
+def options_of(run: MeasuredRun, model: ModelSpec) -> RuntimeOptions:
     """Options of the run; null where neither it nor its recipe says."""
     layout = run.layout
     overlap = layout.overlap
-    return RuntimeOptions(
+    stated = RuntimeOptions(
         attention=run.attention_backend,
         compile=layout.compile,
         cross_entropy=layout.cross_entropy,
@@ -155,6 +155,27 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
         moment_dtype=moment_dtype(run),
         offload_activation_layers=offloaded_layers(run),
     )
+    return with_graph(stated) if graphs_hybridep(run, model, stated) else stated
+
+
+def graphs_hybridep(run: MeasuredRun, model: ModelSpec, stated: RuntimeOptions) -> bool:
+    """Is the step of a run one CUDA graph, though its record names HybridEP alone?
+
+    Not where experts in 16 bits have biases: the operations that add them need rows per expert on
+    the host.
+    Source: `Recipe`, of each runtime; `costmodel.blocks.operations.separates_experts`;
+    Megatron-Bridge v0.4.0 `gpt_oss_workload_base_configs.py`, HybridEP without a graph.
+    """
+    silent = stated.moe_dispatcher == "hybridep" and stated.cuda_graph is None
+    low = run.training.precision in LOW_PRECISION
+    separate = model.moe is not None and model.moe.expert_bias and not low
+    return silent and recipe_of(run).graphs_hybridep and not separate
+
+
+def with_graph(stated: RuntimeOptions) -> RuntimeOptions:
+    """One graph of the step, with the exchange beside compute unless the run says otherwise."""
+    beside = stated.overlap_moe_a2a is not False
+    return stated.model_copy(update={"cuda_graph": "full_iteration", "overlap_moe_a2a": beside})
 
 
 def _graph(run: MeasuredRun) -> Graph | None:

@@ -7,7 +7,6 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.compute import streaming_bytes_per_second
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.model import RopeScaling
 from trainplan.costmodel.validate.cases.unstated import as_published
@@ -68,13 +67,6 @@ def test_biases_cost_more_with_routing_weights_in_fp32(job_of):
     moved = (68 - 28) * elements / streaming_bytes_per_second(machine_for(job))
     assert wide - narrow == pytest.approx(moved)
     assert added(job_of, BIASED, "megatron-lm") == pytest.approx(wide)
-
-
-def test_hybridep_implies_no_graph_where_experts_in_16_bits_have_biases(job_of):
-    hybrid = {"moe_dispatcher": "hybridep"}
-    assert traits_of(job_of(options=hybrid)).host.cuda_graph == "full_iteration"
-    assert traits_of(job_of(options=hybrid, **BIASED)).host.cuda_graph == "none"
-    assert traits_of(job_of(options=hybrid, precision="mxfp8", **BIASED)).experts.graphs_hybridep
 
 
 def test_clamped_inputs_are_kept_for_the_backward_pass(job_of):

@@ -77,6 +77,19 @@ def test_a_dispatcher_that_is_not_known_is_that_of_the_runtime(stated, dispatche
     assert case(layout={"moe_dispatcher": stated}).job.options.moe_dispatcher == dispatcher
 
 
+def hybridep(runtime="megatron-bridge", **layout):
+    return case(runtime=runtime, layout={"moe_dispatcher": "hybridep", **layout}).job.options
+
+
+def test_hybridep_recipes_without_a_graph_are_one_with_the_exchange_beside_compute():
+    silent = hybridep()
+    assert (silent.cuda_graph, silent.overlap_moe_a2a) == ("full_iteration", True)
+    assert hybridep(overlap={"moe_a2a": False}).overlap_moe_a2a is False
+    stated = hybridep(cuda_graph="none")
+    assert (stated.cuda_graph, stated.overlap_moe_a2a) == ("none", None)
+    assert hybridep(runtime="megatron-lm").cuda_graph is None
+
+
 @pytest.mark.parametrize("counted", [(14, 10), (15, 11)])
 def test_layers_of_stages_count_the_embedding_and_the_head_or_not(counted):
     found = case(layout={"pp": 2, "layers_per_stage": counted})
