@@ -16,6 +16,7 @@ from trainplan.costmodel.runtimes.traits import (
     Pipeline,
     Recipe,
     Recompute,
+    Setting,
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
@@ -54,8 +55,8 @@ class RuntimeTraits:
     footprint: Footprint = PLAIN
     """Bytes that this runtime keeps and another does not."""
 
-    switches: tuple[str, ...] = ()
-    """Options that a run may set to be faster, NAME=VALUE: what each buys can be asked."""
+    settings: tuple[Setting, ...] = ()
+    """Values of options that a search may choose, and of which it can be asked what each buys."""
     rules: tuple[Rule, ...] = ()
     refuses: Callable[[ModelSpec], str | None] = nothing
     """What of a model no option of the runtime expresses, as a noun phrase; null: nothing."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
+from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_racks_out
+from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS
 from trainplan.costmodel.runtimes.traits import Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
@@ -26,6 +28,8 @@ MEGATRON_BRIDGE = replace(
         dispatcher_across="deepep",
         routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
     ),
+    settings=BRIDGE_SETTINGS,
+    rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out),
     # fp8_param_gather; cuDNN attention takes any order of dimensions
     footprint=replace(
         MEGATRON_CORE.footprint, low_precision="primary", batch_first_attention=False

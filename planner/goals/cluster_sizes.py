@@ -16,6 +16,7 @@ import numpy as np
 
 from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
+from trainplan.planner.goals.best_first import settled
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
 from trainplan.planner.plan.target import Name, Tried
@@ -107,22 +108,24 @@ def cheapest_size(context: SearchContext, job: Job, name: Name) -> BestSize:
     waiting = [_size(context, one, figure, scale_of(one, name), most) for one in part_jobs(job)]
     waiting.sort(key=lambda size: (size.job.cluster != job.cluster, size.bound))
     best = BestSize(job, np.inf, (), None)
-    tried: list[Tried] = []
-    for size in waiting:
-        bound, own = size.bound, np.inf
-        if bound < best.value and not (best.found and context.budget.spent()):
-            beats = best.value / size.scale
-            found = context.best(size.search, min(beats, limit))
-            uneven_result = splits.below(size.job, found, min(beats, limit))
-            bound, own = (
-                lower_bound_of(found, uneven_result) * size.scale,
-                value_of(found, uneven_result) * size.scale,
-            )
-            if beats < limit:  # dearer layouts were not looked at
-                bound = min(bound, best.value)
-            if own < best.value:
-                best = BestSize(size.job, own, (), found, uneven_result)
-        tried.append(Tried.of(size.job.cluster.num_gpus, own, bound))
+
+    def search(size: _Size, value: float) -> tuple[float, float]:
+        nonlocal best
+        beats = value / size.scale
+        found = context.best(size.search, min(beats, limit))
+        uneven_result = splits.below(size.job, found, min(beats, limit))
+        bound = lower_bound_of(found, uneven_result) * size.scale
+        own = value_of(found, uneven_result) * size.scale
+        if own < value:
+            best = BestSize(size.job, own, (), found, uneven_result)
+        # where a value was to beat, dearer layouts were not looked at
+        return own, min(bound, own, value) if beats < limit else bound
+
+    sizes = [(size, size.bound) for size in waiting]
+    tried = [
+        Tried.of(size.job.cluster.num_gpus, own, bound)
+        for size, own, bound in settled(sizes, search, context.budget.spent)
+    ]
     return replace(best, tried=tuple(sorted(tried, key=lambda one: one.num_gpus)))
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
@@ -65,6 +66,8 @@ class SearchContext:
     measured: Measured
     budget: Budget
     workers: Workers = ALONE
+    only: tuple[Rule, ...] = ()
+    """Which layouts are looked at, beside the choices of the user."""
 
     def usable_bytes(self, job: Job) -> float:
         """Device memory a rank may use. Source: `SearchOptions.memory_margin`."""
@@ -88,7 +91,7 @@ class SearchContext:
         """
         machine = machine_for(job, self.measured)
         choices = self.options.choices
-        rules = [*self.options.rules_of_grid(job), *legality_rules(job)]
+        rules = [*self.options.rules_of_grid(job), *self.only, *legality_rules(job)]
         if self.options.objective == "time" and is_heterogeneous(job.cluster):
             uneven = any(choice.only_uneven for choice in choices)
             rules.append(no_even_stages() if uneven else ranks_straddle())

@@ -35,6 +35,7 @@ from trainplan.planner.goals.uneven import (
     wants_uneven,
 )
 from trainplan.planner.plan.plan import UnevenStages
+from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.target import Name, Target
 from trainplan.planner.stages.search import TRIED_FIRST
 from trainplan.planner.tree import SearchResult
@@ -59,6 +60,8 @@ class Reached:
     """None where nothing fits."""
     uneven_result: UnevenResult | None = None
     """What uneven stages give, where the search for even ones made way for them."""
+    settings: Settings | None = None
+    """What is proven of settings, where some were varied."""
     uneven: UnevenStages | None = None
     """What is proven of even stages and of uneven ones, where both were searched."""
 
@@ -80,7 +83,7 @@ def reach(context: SearchContext, job: Job) -> Reached:
 
 def _fastest(context: SearchContext, job: Job) -> Reached:
     """The best even stages, then uneven ones, the alternatives beside or last: time is short."""
-    search, uneven_result = context.search(job, top=_finalists(context)), None
+    search, uneven_result = context.search(job, top=num_finalists(context)), None
     if looks_for_uneven(job, context.options) and not wants_uneven(context.options):
         found = search.run(UntilProved(search, context.budget))
         if found.finalists is not None and context.options.only_answer:
@@ -120,7 +123,7 @@ def step_target(context: SearchContext, job: Job, step_s: float, lower_bound_s: 
     )
 
 
-def _finalists(context: SearchContext) -> int:
+def num_finalists(context: SearchContext) -> int:
     """Layouts that are listed, or whose stages are split before any others."""
     options = context.options
     alone = options.only_answer and options.tries_uneven is None
@@ -178,7 +181,7 @@ def _fewest(context: SearchContext, job: Job) -> Reached:
 def _of_size(context: SearchContext, size: BestSize, known: SearchResult) -> Reached:
     """The whole search on the size chosen, for the alternatives; what is known if time is short."""
     name, job = context.options.objective, size.job
-    limit, top = longest_step(context, job), _finalists(context)
+    limit, top = longest_step(context, job), num_finalists(context)
     found = context.search(job, figure_of(name), most_seconds=limit, top=top).run(context.budget)
     found = found if found.complete else known
     uneven_result = size.uneven_result

@@ -54,7 +54,7 @@ def splits_below(
     memory_bytes: float = np.inf,
 ) -> UnevenSearch:
     """A run for splits that are faster than some seconds and use no more than some bytes."""
-    rules = (*context.options.rules_of_grid(job), *legality_rules(job))
+    rules = (*context.options.rules_of_grid(job), *context.only, *legality_rules(job))
     machine = machine_for(job, context.measured)
     usable = min(context.usable_bytes(job), memory_bytes)
     split_context = SplitContext(
@@ -82,7 +82,7 @@ def faster_splits(
     uneven stages are only tried, that is all.
     """
     incumbent_s = min(found.value, cutoff_s)
-    if context.budget.spent() or found.lower_bound_s < found.value:
+    if context.budget.spent() or found.lower_bound_s < incumbent_s:
         return UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0)
     splits = splits_below(context, job, incumbent_s, roots=found.roots)
     if found.finalists is not None:

@@ -11,6 +11,7 @@ from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan.target import Name
 from trainplan.planner.space import Choice
 from trainplan.planner.space.choices import rules_of_grid
+from trainplan.planner.space.settings import Level
 
 
 class SearchOptions(Spec):
@@ -36,6 +37,8 @@ class SearchOptions(Spec):
     tries_uneven: int | None = None
     """With `only_answer`: give some fast layouts uneven stages and open others until there are so
     many, which may not do for a proof; null: even stages alone."""
+    search_options: Level = "safe"
+    """Settings of the runtime that the search varies where the job states none."""
     near: Layout | None = None
     """The answer of a similar job: then layouts with its degrees are tried too."""
 

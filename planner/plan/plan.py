@@ -21,6 +21,7 @@ from trainplan.costmodel.spec.links import Placement
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.layout_document import ABSENT, Json, layout_from_json, layout_json
+from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.target import Target, Trusted
 
 SCHEMA = "trainplan/plan/v1"
@@ -76,6 +77,8 @@ class Certificate(Spec):
     search_seconds: float | None = None
     objective: Target
     """What the layout is best by, its value and its bound."""
+    settings: Settings | None = None
+    """Null where none was varied: the runtime has none for the job, or it was not asked for."""
     uneven_stages: UnevenStages | None = None
     """Null where stages are even (the runtime splits so, `--fix stages=even`, or the objective is
     memory or energy), where no even ones fit, and on unlike node groups."""

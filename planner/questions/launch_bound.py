@@ -22,7 +22,7 @@ def launch_bound_note(job: Job, machine: Machine) -> tuple[str, ...]:
         f"mixture of experts: eager launches of a layer take {milliseconds:.2g} ms of host time, "
         "for which shorter passes wait"
     )
-    if GRAPHS in traits.switches:
+    if GRAPHS in {one.text for one in traits.settings}:
         text += (
             f"; where they do, graphs of attention and router (`--option {GRAPHS}`) make steps up "
             "to a third shorter"

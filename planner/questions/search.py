@@ -130,6 +130,7 @@ def _plan(
             priced=found.priced,
             evaluated=found.evaluated,
             objective=target,
+            settings=reached.settings,
             uneven_stages=reached.uneven,
         ),
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),

@@ -17,9 +17,11 @@ from trainplan.costmodel.layouts.table import UNIFORM
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.context_rules import CONTEXT_RULES
+from trainplan.costmodel.runtimes.megatron.dispatchers import DISPATCHER_RULES
 from trainplan.costmodel.runtimes.megatron.features import unsupported_feature
 from trainplan.costmodel.runtimes.megatron.offload import OFFLOAD_RULES, offloads
-from trainplan.costmodel.runtimes.megatron.options import OPTION_RULES, SWITCHES
+from trainplan.costmodel.runtimes.megatron.options import OPTION_RULES
+from trainplan.costmodel.runtimes.megatron.settings import CORE_SETTINGS
 from trainplan.costmodel.runtimes.traits import (
     Communication,
     Experts,
@@ -220,7 +222,7 @@ MEGATRON_CORE = RuntimeTraits(
         batch_first_attention=True,
         workspaces=2,  # PyTorch and Transformer Engine
     ),
-    switches=SWITCHES,
+    settings=CORE_SETTINGS,
     rules=(
         interleaved_needs_whole_groups,
         tp_divides_qkv,
@@ -235,6 +237,7 @@ MEGATRON_CORE = RuntimeTraits(
         replicas_need_sharding,
         *OFFLOAD_RULES,
         *OPTION_RULES,
+        *DISPATCHER_RULES,
     ),
     refuses=unsupported_feature,
     # PS, expert_tensor_parallel_size defaults to tp; moe_layer.py:636 asks for the other

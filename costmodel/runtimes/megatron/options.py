@@ -11,16 +11,6 @@ from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.layouts.table import FULL, NONE, recomputes
 from trainplan.costmodel.spec import Job
 
-SWITCHES = (
-    "cuda_graph=full_iteration",
-    "cuda_graph=partial",
-    "moe_dispatcher=deepep",
-    "overlap_moe_a2a=true",
-    "overlap_tp_comm=true",
-    "moment_dtype=bf16",
-)
-"""What its recipes turn on. Source: NVIDIA-NeMo/Megatron-Bridge v0.4.0, `perf_recipes`."""
-
 
 @rule(
     "graphs_recompute_modules_only",

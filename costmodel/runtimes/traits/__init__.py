@@ -14,6 +14,7 @@ from trainplan.costmodel.runtimes.traits.kernels import (
 from trainplan.costmodel.runtimes.traits.pipeline import Pipeline, splits_groups
 from trainplan.costmodel.runtimes.traits.recipe import Recipe
 from trainplan.costmodel.runtimes.traits.recompute import Offload, Offloading, Recompute
+from trainplan.costmodel.runtimes.traits.settings import Setting
 from trainplan.costmodel.runtimes.traits.sharding import Gradients, Sharding
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Pipeline",
     "Recipe",
     "Recompute",
+    "Setting",
     "Sharding",
     "attention_with",
     "splits_groups",

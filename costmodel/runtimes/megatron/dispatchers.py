@@ -1,0 +1,120 @@
+"""Where the dispatchers of experts run, and on which groups of ranks.
+
+Files and lines as in `costmodel.runtimes.megatron.core`; DeepEP is deepseek-ai/DeepEP, at dd758caf
+and, for HybridEP, its branch `hybrid-ep`; MB is NVIDIA-NeMo/Megatron-Bridge @067f987d.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.spec import Job
+
+DEEPEP_PEERS = 8
+"""Ranks among which DeepEP sends over NVLink. Source: DeepEP `csrc/kernels/configs.cuh`,
+NUM_MAX_NVL_PEERS, which Megatron Core's `Buffer` uses."""
+HYBRIDEP_ARCHITECTURES = frozenset({"ampere", "hopper", "blackwell"})
+"""Source: MB `training/flex_dispatcher_backend.py`, compute capability 8, 9 or 10."""
+
+
+def domain_gpus(job: Job) -> int:
+    """GPUs of the smallest scale-up domain of the cluster."""
+    return min(
+        one.nvlink_domain or min(catalog.device(one).nvlink_domain, one.num_gpus)
+        for one in job.cluster.groups
+    )
+
+
+def links_experts(job: Job) -> str | None:
+    """What keeps HybridEP from a job; null: nothing.
+
+    Source: HYBRIDEP_ARCHITECTURES; both dispatchers send inside a node over NVLink (DeepEP README,
+    Requirements), so a search tries none on PCI Express.
+    """
+    groups = [catalog.device(one) for one in job.cluster.groups]
+    if job.model.moe is None:
+        return "the model has no experts"
+    if any(one.architecture not in HYBRIDEP_ARCHITECTURES for one in groups):
+        return "its kernels run on Ampere, Hopper and Blackwell"
+    return "no NVLink joins the GPUs" if domain_gpus(job) < DEEPEP_PEERS // 2 else None
+
+
+def links_deepep(job: Job) -> str | None:
+    """What keeps DeepEP from a job; null: nothing.
+
+    Source: as HybridEP; MB `training/flex_dispatcher_backend.py`, not on GB200 and GB300.
+    """
+    if domain_gpus(job) > DEEPEP_PEERS:
+        return "DeepEP knows no NVLink domain of more than 8 GPUs"
+    return links_experts(job)
+
+
+@rule(
+    "deepep_groups",
+    "ep etp",
+    "moe_dispatcher=deepep on more than 8 ranks needs groups of 8: make ep * etp a multiple of 8",
+    "DeepEP csrc/deep_ep.cpp:153, num_ranks % NUM_MAX_NVL_PEERS",
+)
+def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
+    """Beyond one group, ranks of equal place in theirs exchange by RDMA."""
+    ranks = table.ep * table.etp
+    asked = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
+    return np.asarray((ranks > DEEPEP_PEERS) & (ranks % DEEPEP_PEERS != 0) & asked)
+
+
+@rule(
+    "deepep_leaves_racks_out",
+    "ep",
+    "Megatron-Bridge refuses DeepEP on NVLink domains of racks (GB200, GB300): use "
+    "moe_dispatcher=hybridep, or leave the option out",
+    "MB training/flex_dispatcher_backend.py, validate_flex_dispatcher_backend",
+)
+def deepep_leaves_racks_out(job: Job, table: LayoutTable) -> BoolColumn:
+    """Its list of devices has B200 and B300, whose nodes are domains."""
+    asked = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
+    return np.full(len(table), asked and domain_gpus(job) > DEEPEP_PEERS)
+
+
+@rule(
+    "hybridep_fills_domains",
+    "ep etp",
+    "moe_dispatcher=hybridep beyond one NVLink domain needs whole ones, and none of more than 8 "
+    "GPUs: lower ep * etp, or leave the option out",
+    "DeepEP hybrid-ep, deep_ep/hybrid_ep_buffer.py, group_size % ranks per domain; MB "
+    "scripts/performance/utils/utils.py, apply_target_topology_environment (at most 72 ranks)",
+)
+def hybridep_fills_domains(job: Job, table: LayoutTable) -> BoolColumn:
+    """On a rack of NVLink the group stays inside; on nodes it may go over RDMA."""
+    ranks, domain = table.ep * table.etp, domain_gpus(job)
+    leaves = (ranks > domain) & ((domain > DEEPEP_PEERS) | (ranks % domain != 0))
+    asked = job.options.moe_dispatcher == "hybridep" and job.model.moe is not None
+    return np.asarray(leaves & asked)
+
+
+@rule(
+    "graph_of_step_needs_hybridep",
+    "ep",
+    "cuda_graph=full_iteration with experts needs a dispatch that asks the host for no sizes: add "
+    "moe_dispatcher=hybridep, or choose partial; biased experts in 16 bits have none",
+    "docs/user-guide/features/cuda_graph.md, MoE Model Training; TC:1868; "
+    "core/transformer/moe/experts.py, _apply_bias",
+)
+def graph_of_step_needs_hybridep(job: Job, table: LayoutTable) -> BoolColumn:
+    """Shapes of a captured dispatch are fixed: `moe_expert_rank_capacity_factor`."""
+    return np.full(len(table), bool(keeps_the_host(job)))
+
+
+def keeps_the_host(job: Job) -> str | None:
+    """Why a step of a job with a graph of all of it cannot be captured; null: it can."""
+    options, moe = job.options, job.model.moe
+    if moe is None or options.cuda_graph != "full_iteration":
+        return None
+    if options.moe_dispatcher != "hybridep":
+        return "only HybridEP asks the host for no sizes"
+    biased = moe.expert_bias and not job.training.casts
+    return "biases of experts in 16 bits need rows per expert on the host" if biased else None
+
+
+DISPATCHER_RULES = (deepep_groups, hybridep_fills_domains, graph_of_step_needs_hybridep)

@@ -1,0 +1,178 @@
+"""What a search may set of a Megatron-LM run.
+
+Files and lines as in `costmodel.runtimes.megatron.core`. Why a value is never slower: a graph takes
+host time away; DeepEP and HybridEP send a token to a rank once, not once for each expert; a share
+of overlapped traffic is exposed; fewer bytes are reduced, read and written. Products may slow down
+where a pass waits less, by its power limit: by less than the wait, since their seconds grow with a
+power of the duty below one (`costmodel.blocks.parts.clock_factor`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.runtimes.megatron.dispatchers import (
+    deepep_groups,
+    domain_gpus,
+    hybridep_fills_domains,
+    keeps_the_host,
+    links_deepep,
+    links_experts,
+)
+from trainplan.costmodel.runtimes.megatron.offload import offloads_without_graphs
+from trainplan.costmodel.runtimes.megatron.options import (
+    deepep_needs_ranks,
+    exchange_beside_compute,
+    exchange_beside_compute_in_fsdp,
+    graphed_routers_keep_their_norm,
+    graphs_recompute_modules_only,
+    graphs_recompute_without_masks,
+    moments_need_sharding,
+    offloaded_moments_are_whole,
+    tp_overlap_needs_sequence_parallel,
+)
+from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.spec import Job
+
+
+@rule(
+    "context_exchange_needs_ranks",
+    "cp",
+    "an exchange of context parallelism means nothing without it",
+    "derived",
+)
+def context_exchange_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
+    """One rank has the whole sequence."""
+    return np.asarray(table.cp == 1)
+
+
+@rule(
+    "tp_overlap_stays_in_domain",
+    "tp",
+    "the search tries overlap_tp_comm inside one scale-up domain alone",
+    "assumed: user buffers of Transformer Engine are mapped over NVLink, and no run in "
+    "examples/accuracy overlaps beyond",
+)
+def tp_overlap_stays_in_domain(job: Job, table: LayoutTable) -> BoolColumn:
+    """Buffers of other ranks are written directly."""
+    return np.asarray((table.tp > 1) & (table.tp > domain_gpus(job)))
+
+
+def _with_experts(job: Job) -> str | None:
+    return None if job.model.moe else "the model has no experts"
+
+
+def _of_dense_step(job: Job) -> str | None:
+    """Source: as the exporter, which writes no paged stash."""
+    return "its dispatch asks the host for sizes" if job.model.moe else None
+
+
+def _with_user_buffers(job: Job) -> str | None:
+    return "latent attention has no user buffers" if job.model.mla else None
+
+
+def _beside_fp16(job: Job) -> str | None:
+    return "gradients of fp16 are not summed in bf16" if job.training.precision == "fp16" else None
+
+
+def _rules_of_graphs(job: Job) -> tuple[Rule, ...]:
+    """Those that the options of a job let bind."""
+    partial = job.options.cuda_graph == "partial"
+    flexible = partial and job.options.moe_dispatcher in ("deepep", "hybridep")
+    beside = partial and job.options.overlap_moe_a2a
+    return (
+        *((graphs_recompute_modules_only,) if partial else ()),
+        *((graphs_recompute_without_masks,) if job.options.dropout else ()),
+        *((offloads_without_graphs,) if job.may_offload_activations else ()),
+        *((graphed_routers_keep_their_norm,) if flexible else ()),
+        *((exchange_beside_compute_in_fsdp,) if beside else ()),
+    )
+
+
+def _rules_of_dispatchers(job: Job) -> tuple[Rule, ...]:
+    deepep = job.options.moe_dispatcher == "deepep"
+    own = (deepep_needs_ranks, deepep_groups) if deepep else (hybridep_fills_domains,)
+    graphed = job.options.cuda_graph == "partial"
+    return (*own, *((graphed_routers_keep_their_norm,) if graphed else ()))
+
+
+def _rules_of_exchange(job: Job) -> tuple[Rule, ...]:
+    graphed = job.options.cuda_graph == "partial"
+    return (
+        exchange_beside_compute,
+        *((exchange_beside_compute_in_fsdp,) if graphed else ()),
+    )
+
+
+def _carries_narrow_weights(job: Job) -> bool:
+    """Are routing weights in fp32 no wider than what an operation of its own reads by default?
+
+    Source: `costmodel.blocks.operations._weight_bytes`.
+    """
+    return job.model.moe is None or not job.model.moe.expert_bias
+
+
+PARTIAL = Setting("cuda_graph", "partial", "--cuda-graph-impl", _with_experts, _rules_of_graphs)
+WHOLE, WHOLE_OF_DENSE = (
+    Setting("cuda_graph", "full_iteration", "--cuda-graph-impl", lacks, _rules_of_graphs, rank=2)
+    for lacks in (keeps_the_host, _of_dense_step)
+)
+DISPATCHERS = tuple(
+    Setting(
+        "moe_dispatcher",
+        name,
+        "--moe-flex-dispatcher-backend",
+        lacks,
+        _rules_of_dispatchers,
+        beats_default=_carries_narrow_weights,
+    )
+    for name, lacks in (("deepep", links_deepep), ("hybridep", links_experts))
+)
+BESIDE_COMPUTE = Setting(
+    name="overlap_moe_a2a",
+    value=True,
+    source="--overlap-moe-expert-parallel-comm",
+    lacks=_with_experts,
+    rules=_rules_of_exchange,
+)
+BESIDE_PRODUCTS = Setting(
+    name="overlap_tp_comm",
+    value=True,
+    source="--tp-comm-overlap",
+    lacks=_with_user_buffers,
+    rules=lambda job: (tp_overlap_needs_sequence_parallel, tp_overlap_stays_in_domain),
+)
+EXCHANGES = tuple(
+    Setting(
+        "cp_comm_type",
+        name,
+        "--cp-comm-type",
+        rank=None,
+        idle=context_exchange_needs_ranks,
+    )
+    for name in ("a2a", "all_gather")
+)
+MOMENTS = Setting(
+    "moment_dtype",
+    "bf16",
+    "--exp-avg-dtype and --exp-avg-sq-dtype",
+    rules=lambda job: (moments_need_sharding, offloaded_moments_are_whole),
+    stored=True,
+)
+GRADIENTS = Setting("gradient_dtype", "bf16", "--grad-reduce-in-bf16", _beside_fp16, stored=True)
+
+NEMO_SETTINGS = (DISPATCHERS[0], *EXCHANGES, MOMENTS)
+"""Of the release of 2025, before HybridEP, paged stashes and the exchange beside compute."""
+BRIDGE_SETTINGS = (PARTIAL, WHOLE, *DISPATCHERS, BESIDE_COMPUTE, *EXCHANGES, MOMENTS)
+"""Of runtimes whose gradients are in bf16 and whose tensor traffic runs beside products anyhow."""
+CORE_SETTINGS = (
+    PARTIAL,
+    WHOLE_OF_DENSE,
+    *DISPATCHERS,
+    BESIDE_COMPUTE,
+    BESIDE_PRODUCTS,
+    *EXCHANGES,
+    MOMENTS,
+    GRADIENTS,
+)

@@ -1,0 +1,54 @@
+"""What a run may set beside its layout that a search can choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.spec import Job
+
+
+def nothing_lacks(job: Job) -> str | None:
+    """Any job may have it."""
+    return None
+
+
+def no_rules(job: Job) -> tuple[Rule, ...]:
+    """It asks nothing of a layout."""
+    return ()
+
+
+def always(job: Job) -> bool:
+    """Of every job."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value of an option that a search may choose instead of the runtime's default."""
+
+    name: str
+    """Field of `RuntimeOptions`."""
+    value: str | bool
+    source: str
+    """The flag that sets it, in the runtime's own parser of arguments."""
+    lacks: Callable[[Job], str | None] = nothing_lacks
+    """What keeps a job with this option from it, or why it means nothing there; null: nothing."""
+    rules: Callable[[Job], tuple[Rule, ...]] = no_rules
+    """What it may ask of a layout of such a job, alone or beside other options."""
+    rank: int | None = 1
+    """No layout takes longer or more memory with a value of higher or equal rank than with one of
+    lower: proved of the cost model, term by term. The default has rank 0; null: none is proved."""
+    beats_default: Callable[[Job], bool] = always
+    """Is that so of the default, too?"""
+    idle: Rule | None = None
+    """Broken by layouts in which it means nothing; null: none, or its rank says enough."""
+    stored: bool = False
+    """It changes the precision that states are stored in."""
+
+    @property
+    def text(self) -> str:
+        """As `--option` takes it."""
+        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
+        return f"{self.name}={value}"

@@ -1,0 +1,30 @@
+"""Questions that differ in one choice, asked until none that is left can have a better answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+Item = TypeVar("Item")
+
+
+def settled(
+    waiting: Sequence[tuple[Item, float]],
+    search: Callable[[Item, float], tuple[float, float]],
+    spent: Callable[[], bool],
+    best: float = np.inf,
+) -> Iterator[tuple[Item, float, float]]:
+    """Each item with the value of its best answer and what no answer of it goes below.
+
+    Items wait with their bounds, in the order in which they are searched. One whose bound is not
+    below the best value so far is not searched; nor is one when the time is over, if there is an
+    answer. `search` is told the value to beat, and has an infinite value where nothing does.
+    """
+    for item, floor in waiting:
+        value, bound = np.inf, floor
+        if bound < best and not (np.isfinite(best) and spent()):
+            value, bound = search(item, best)
+            best = min(best, value)
+        yield item, value, bound

@@ -1,0 +1,142 @@
+"""Combinations of settings that a search tries, and which layouts each is tried on.
+
+A combination covers another where every value of it is known to be no slower and no leaner in
+memory (`Setting.rank`): of the other only layouts are searched that the first does not allow. One
+that covers all of another leaves nothing of it, and is simply on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, product
+from typing import Literal
+
+import numpy as np
+
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.spec import Job
+
+Level = Literal["safe", "all", "none"]
+"""Settings a search varies: those that change no numerics, those of stored precision too, none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combination:
+    """A job under some settings."""
+
+    job: Job
+    settings: tuple[Setting, ...]
+    """Those that are not the runtime's default."""
+    only: tuple[Rule, ...] = ()
+    """Which layouts are searched: those that no combination allows that covers this one."""
+    covered: bool = False
+    """Another one allows all its layouts and is no slower on any: nothing is left to search."""
+
+    @property
+    def plain(self) -> Job:
+        """The job under none of them."""
+        return without(self.job, self.settings)
+
+
+def combinations(job: Job, level: Level) -> tuple[Combination, ...]:
+    """All combinations of settings that the job does not state, its own options first."""
+    tried = [one for one in traits_of(job).settings if _varied(job, one, level)]
+    names = groupby(sorted(tried, key=lambda one: one.name), key=lambda one: one.name)
+    choices = [(None, *values) for _, values in names]
+    every = [_with(job, [one for one in some if one]) for some in product(*choices)]
+    legal = [one for one in every if all(value.lacks(one.job) is None for value in one.settings)]
+    return tuple(_limited(one, legal) for one in legal)
+
+
+def _varied(job: Job, setting: Setting, level: Level) -> bool:
+    stated = getattr(job.options, setting.name) is not None
+    return level != "none" and not stated and (level == "all" or not setting.stored)
+
+
+def _with(job: Job, settings: list[Setting]) -> Combination:
+    return Combination(with_settings(job, settings), tuple(settings))
+
+
+def with_settings(job: Job, settings: Iterable[Setting]) -> Job:
+    """The job with more options."""
+    options = job.options.model_copy(update={one.name: one.value for one in settings})
+    return job.model_copy(update={"options": options})
+
+
+def without(job: Job, settings: Iterable[Setting]) -> Job:
+    """The job with the defaults of some options."""
+    options = job.options.model_copy(update={one.name: None for one in settings})
+    return job.model_copy(update={"options": options})
+
+
+def _limited(one: Combination, every: list[Combination]) -> Combination:
+    """The combination without the layouts that others take over."""
+    before = every[: every.index(one)]
+    asked = [_asked(other, one) for other in every if _covers(other, one, first=other in before)]
+    idle = tuple(value.idle for value in one.settings if value.idle)
+    only = (*idle, *(_beyond(other, rules) for other, rules in asked if rules))
+    covered = any(not rules for _, rules in asked)
+    return Combination(one.job, one.settings, only, covered)
+
+
+def _covers(one: Combination, other: Combination, *, first: bool) -> bool:
+    """Is `one` as fast and as lean as `other` on every layout of both? Of equals, the first."""
+    ours, theirs = _by_name(one), _by_name(other)
+    pairs = [(ours.get(name), theirs.get(name)) for name in ours.keys() | theirs.keys()]
+    unlike = [(a, b) for a, b in pairs if a is not b]
+    if not unlike or not all(_no_slower(a, b, other.job) for a, b in unlike):
+        return False
+    return first or any(not _no_slower(b, a, other.job) for a, b in unlike)
+
+
+def _by_name(one: Combination) -> Mapping[str, Setting]:
+    return {value.name: value for value in one.settings}
+
+
+def _no_slower(one: Setting | None, other: Setting | None, job: Job) -> bool:
+    """Of two values of one option; null is the default."""
+    if one is None or one.rank is None:
+        return False
+    if other is None:
+        return one.beats_default(job)
+    return other.rank is not None and one.rank >= other.rank
+
+
+def _asked(one: Combination, other: Combination) -> tuple[Combination, tuple[Rule, ...]]:
+    """A combination that covers another, and what it asks of layouts beyond the other."""
+    theirs = _by_name(other)
+    unlike = [value for value in one.settings if theirs.get(value.name) is not value]
+    rules = {rule.name: rule for value in unlike for rule in value.rules(one.job)}
+    return one, tuple(rules.values())
+
+
+def _beyond(one: Combination, rules: tuple[Rule, ...]) -> Rule:
+    """Refuses what the combination allows."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        refused = [rule.broken(one.job, table) for rule in rules]
+        return np.asarray(~np.any(refused, axis=0))
+
+    return Rule(
+        name=ELSEWHERE,
+        columns=frozenset().union(*(rule.columns for rule in rules)),
+        broken=broken,
+        says="searched under settings that are no slower",
+        source="costmodel/runtimes/traits/settings.py, Setting.rank",
+    )
+
+
+ELSEWHERE = "settings_no_slower"
+
+
+def without_one(job: Job, settings: tuple[Setting, ...]) -> Iterator[tuple[Setting, ...]]:
+    """Combinations with one setting less, where the runtime has them."""
+    plain = without(job, settings)
+    for left in settings:
+        rest = tuple(one for one in settings if one is not left)
+        changed = with_settings(plain, rest)
+        if all(one.lacks(changed) is None for one in rest):
+            yield rest
