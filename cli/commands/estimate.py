@@ -25,7 +25,9 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     notes = (*answer.notes(job, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
-        case = Case(job, SearchOptions(memory_margin=memory_margin), measured)
+        case = Case(
+            job, SearchOptions(memory_margin=memory_margin, search_options="none"), measured
+        )
         with Clock(REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
     if as_json:

@@ -29,6 +29,7 @@ from trainplan.planner.plan.target import Name
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.search import SearchOptions
 from trainplan.planner.space import parse_choice
+from trainplan.planner.space.settings import Level
 
 NAMES: tuple[Name, ...] = get_args(Name)
 NOTHING_FITS, INTERRUPTED = 2, 130
@@ -46,6 +47,7 @@ def search_options(
     trusted: bool,
     memory_margin: float,
     top: int,
+    search_options: Level,
 ) -> SearchOptions:
     """What the options of the search state.
 
@@ -59,6 +61,7 @@ def search_options(
         trusted=trusted,
         memory_margin=memory_margin,
         top=top,
+        search_options=search_options,
         fix=tuple(parse_choice(spelled_out(text), excluded=False) for text in fix),
         exclude=tuple(parse_choice(spelled_out(text), excluded=True) for text in exclude),
     )

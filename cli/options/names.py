@@ -74,6 +74,11 @@ OBJECTIVES = (
     "energy",
     "gpus",
 )
+LEVELS = (
+    "safe",
+    "all",
+    "none",
+)
 KNOBS = (
     "gpus",
     "global_batch_size",

@@ -22,6 +22,7 @@ from trainplan.cli.render.parts.objective import (
     sizes_part,
 )
 from trainplan.cli.render.parts.placement import groups_part, placement_text
+from trainplan.cli.render.parts.settings import settings_text
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds, seconds_like
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.spec import Job, Layout
@@ -42,7 +43,9 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     """The answer first, then why, then the rest."""
     best = plan.best
     yield headline(plan.job, best.layout, best.estimate, *objective_lines(plan))
-    yield Group(job_line(plan.job), certificate_text(plan), *map(Text, plan_evidence_lines(plan)))
+    settings = settings_text(plan)
+    lines = (*((settings,) if settings else ()), *map(Text, plan_evidence_lines(plan)))
+    yield Group(job_line(plan.job), certificate_text(plan), *lines)
     yield from groups_part(plan.job, best.layout)
     if plan.placement:
         yield Text(placement_text(plan, plan.placement))

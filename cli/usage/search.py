@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.names import OBJECTIVES
+from trainplan.cli.options.names import LEVELS, OBJECTIVES
 from trainplan.cli.options.parameters import day_count, percentage
 from trainplan.cli.options.shared import (
     WORKERS,
@@ -62,6 +62,14 @@ search_options = gathered(
             is_flag=True,
             help="Only layouts within what published runs on such a runtime measured, axis by "
             "axis; says what that costs.",
+        ),
+        click.option(
+            "--search-options",
+            type=click.Choice(LEVELS),
+            default="safe",
+            show_default=True,
+            help="Settings of the runtime that are searched where no --option states them: safe "
+            "ones, which change no numerics; all, with stored precision; or none.",
         ),
         memory_margin(0.05),
         click.option(

@@ -17,6 +17,7 @@ from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
+from trainplan.planner.space.settings import Level
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import LauncherKind
@@ -35,6 +36,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "RUNTIME_OPTIONS": listed(),
     "SCHEDULES": SCHEDULES,
     "OBJECTIVES": get_args(Name),
+    "LEVELS": get_args(Level),
     "KNOBS": KNOBS,
     "EXPORTERS": EXPORTERS,
     "LAUNCHERS": LAUNCHERS,

@@ -7,6 +7,7 @@ all: no layout under any combination is faster than the smallest of their bounds
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -36,6 +37,8 @@ from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work.budget import DeadlineBudget
 
+ANY = sys.float_info.max
+"""Seconds every layout beats: a search that finds none is not repeated to tell why."""
 SAME = 1e-9
 """Relative difference of two step times that is no more than rounding."""
 
@@ -104,11 +107,12 @@ def _asked(context: SearchContext, one: Combination) -> _Asked:
 def _search_even(context: SearchContext, asked: Sequence[_Asked]) -> None:
     def search(one: _Asked, cutoff: float) -> tuple[float, float]:
         one.found = one.search.run(UntilProved(one.search, context.budget), cutoff)
-        return one.found.value, min(one.found.lower_bound_s, cutoff)
+        bound = one.found.lower_bound_s
+        return one.found.value, bound if cutoff == ANY else min(bound, cutoff)
 
     floors = [(one, one.search.nodes.smallest) for one in asked]
     floors.sort(key=lambda pair: (pair[1], len(pair[0].combination.settings)))
-    for one, _, bound in settled(floors, search, context.budget.spent):
+    for one, _, bound in settled(floors, search, context.budget.spent, ANY):
         one.even_bound = bound
 
 
@@ -129,7 +133,7 @@ def _search_uneven(context: SearchContext, asked: Sequence[_Asked], best: _Asked
     floors = [(one, _uneven_floor(one)) for one in asked if one is not best]
     floors.sort(key=lambda pair: pair[1])
     searched = [(best, -np.inf), *floors]
-    for one, _, bound in settled(searched, search, context.budget.spent, best.value):
+    for one, _, bound in settled(searched, search, context.budget.spent, best.value, found=True):
         one.uneven_bound = max(bound, one.search.nodes.smallest)
 
 
@@ -166,13 +170,15 @@ def _reached(
 
 
 def _alternatives(context: SearchContext, best: _Asked, job: Job) -> SearchResult:
-    """The finalists under the settings of the answer."""
+    """The finalists under the settings of the answer; where it alone is wanted, what is known."""
+    assert best.found is not None
+    if context.options.only_answer:
+        return best.found
     search, budget = best.search, DeadlineBudget(context.budget)
-    whole = job == best.job and not best.combination.only and np.isinf(search.cutoff)
-    found = (search if whole else context.search(job, top=num_finalists(context))).run(budget)
-    if found.finalists is None and best.found is not None:
-        found = replace(found, finalists=best.found.finalists)
-    return found
+    whole = job == best.job and not best.combination.only and search.cutoff == ANY
+    search = search if whole else context.search(job, top=num_finalists(context))
+    found = search.run(budget, ANY)
+    return found if found.finalists is not None else replace(found, finalists=best.found.finalists)
 
 
 def _needed(best: _Asked, answer: LayoutTable) -> tuple[Setting, ...]:

@@ -73,7 +73,7 @@ class Written:
     step_time_s: float
     """As it was written; NaN where it does not say."""
     options: SearchOptions
-    """Memory margin, and the choices the search was held to."""
+    """Memory margin, and the choices the search was held to; settings are those of the plan."""
     optimal: bool
     """It was proved that no layout of the space is faster."""
     gap_fraction: float
@@ -137,6 +137,7 @@ def written(text: str) -> Written:
             fix=tuple(choice for choice in choices if not choice.excluded),
             exclude=tuple(choice for choice in choices if choice.excluded),
             trusted=trusted,
+            search_options="none",
         ),
         optimal=evidence.certificate.optimal,
         gap_fraction=evidence.certificate.gap_fraction,

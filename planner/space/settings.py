@@ -20,7 +20,7 @@ from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job
 
 Level = Literal["safe", "all", "none"]
-"""Settings a search varies: those that change no numerics, those of stored precision too, none."""
+"""Settings a search varies: safe ones, all, none. Source: `Setting.level`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ def combinations(job: Job, level: Level) -> tuple[Combination, ...]:
 
 def _varied(job: Job, setting: Setting, level: Level) -> bool:
     stated = getattr(job.options, setting.name) is not None
-    return level != "none" and not stated and (level == "all" or not setting.stored)
+    return level != "none" and not stated and level in (setting.level, "all")
 
 
 def _with(job: Job, settings: list[Setting]) -> Combination:
@@ -106,11 +106,13 @@ def _no_slower(one: Setting | None, other: Setting | None, job: Job) -> bool:
 
 
 def _asked(one: Combination, other: Combination) -> tuple[Combination, tuple[Rule, ...]]:
-    """A combination that covers another, and what it asks of layouts beyond the other."""
-    theirs = _by_name(other)
-    unlike = [value for value in one.settings if theirs.get(value.name) is not value]
-    rules = {rule.name: rule for value in unlike for rule in value.rules(one.job)}
-    return one, tuple(rules.values())
+    """A combination that covers another, and what it asks of layouts that the other does not."""
+    ours, theirs = _rules(one), _rules(other)
+    return one, tuple(rule for name, rule in ours.items() if name not in theirs)
+
+
+def _rules(one: Combination) -> Mapping[str, Rule]:
+    return {rule.name: rule for value in one.settings for rule in value.rules(one.job)}
 
 
 def _beyond(one: Combination, rules: tuple[Rule, ...]) -> Rule:

@@ -27,15 +27,25 @@ def graphs_recompute_modules_only(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "graphs_recompute_without_masks",
     "recompute_modules",
-    "CUDA graphs with dropout=true recompute no core_attn, and full_iteration no mlp and no moe",
-    "TC:2879-2908",
+    "CUDA graphs with dropout=true recompute no core_attn",
+    "TC:2879-2887",
 )
 def graphs_recompute_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
     """A recomputed module that is graphed takes no random numbers."""
-    graph, whole = job.options.cuda_graph, job.options.cuda_graph == "full_iteration"
-    masked = (recomputes(table, "mlp") | recomputes(table, "moe")) & whole
-    masked |= recomputes(table, "core_attn")
-    return np.asarray(masked & (job.options.dropout is True and graph not in (None, "none")))
+    graphed = job.options.dropout is True and job.options.cuda_graph not in (None, "none")
+    return np.asarray(recomputes(table, "core_attn") & graphed)
+
+
+@rule(
+    "graph_of_step_recomputes_without_masks",
+    "recompute_modules",
+    "cuda_graph=full_iteration with dropout=true recomputes no mlp and no moe",
+    "TC:2888-2908",
+)
+def graph_of_step_recomputes_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
+    """As above, of modules that a graph of some does not hold."""
+    whole = job.options.dropout is True and job.options.cuda_graph == "full_iteration"
+    return np.asarray((recomputes(table, "mlp") | recomputes(table, "moe")) & whole)
 
 
 @rule(
@@ -177,6 +187,7 @@ def graphed_routers_keep_their_norm(job: Job, table: LayoutTable) -> BoolColumn:
 OPTION_RULES = (
     graphs_recompute_modules_only,
     graphs_recompute_without_masks,
+    graph_of_step_recomputes_without_masks,
     exchange_beside_compute,
     exchange_beside_compute_in_fsdp,
     deepep_needs_ranks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Job
@@ -36,7 +37,8 @@ class Setting:
     lacks: Callable[[Job], str | None] = nothing_lacks
     """What keeps a job with this option from it, or why it means nothing there; null: nothing."""
     rules: Callable[[Job], tuple[Rule, ...]] = no_rules
-    """What it may ask of a layout of such a job, alone or beside other options."""
+    """What it asks of a layout of such a job, alone or beside other options. A rule that two jobs
+    both name refuses the same layouts in both."""
     rank: int | None = 1
     """No layout takes longer or more memory with a value of higher or equal rank than with one of
     lower: proved of the cost model, term by term. The default has rank 0; null: none is proved."""
@@ -44,8 +46,9 @@ class Setting:
     """Is that so of the default, too?"""
     idle: Rule | None = None
     """Broken by layouts in which it means nothing; null: none, or its rank says enough."""
-    stored: bool = False
-    """It changes the precision that states are stored in."""
+    level: Literal["safe", "all"] = "safe"
+    """With which `--search-options` it is tried: safe if it changes no numerics, gains on some job
+    and costs little search; all else only where all are asked for."""
 
     @property
     def text(self) -> str:

@@ -156,7 +156,7 @@ def with_precision(case: Case, precision: str) -> Case:
     return case.with_job(replaced(case.job, training=training))
 
 
-def with_setting(case: Case, name: str, value: str | None) -> Case:
+def with_setting(case: Case, name: str, value: str | bool | None) -> Case:
     """A setting of the runtime, as `--option` takes it, beside those of the job; None drops it."""
     options = replaced(case.job.options, **{name: value})
     return case.with_job(replaced(case.job, options=options))
