@@ -22,8 +22,8 @@ def settled(
 
     Items wait with their bounds, in the order in which they are searched. One whose bound is not
     below the best value so far is not searched; nor is one when the time is over, if there is an
-    answer. `search` is told the value to beat, and has an infinite value where nothing does. `best` is
-    to be beaten from the start, by an answer that is `found` already or a limit.
+    answer. `search` is told the value to beat, and has an infinite value where nothing does. `best`
+    is to be beaten from the start: an answer that is `found` already, or a limit.
     """
     for item, floor in waiting:
         value, bound = np.inf, floor

@@ -31,6 +31,8 @@ class Outcome:
     """Why the job is impossible; else empty."""
     best: Candidate | None
     """The fastest layout found; null where there is none."""
+    settings: tuple[str, ...] = ()
+    """Those that were chosen for it, as `--option` takes them."""
 
     def at_least(self, kept: Candidate | None) -> Outcome:
         """This or the layout of a similar job, whichever is faster.
@@ -59,7 +61,10 @@ def outcome(case: Case, budget: Budget, uneven: int = 0) -> Outcome:
         late = budget.spent()
         return Outcome("untried" if late else "impossible", "" if late else str(error), None)
     if isinstance(answer, Plan):
-        return Outcome(_status(answer.certificate), "", answer.best)
+        chosen = tuple(answer.job.options.arguments().values())
+        stated = case.job.options.arguments().values()
+        own = tuple(text for text in chosen if text not in stated)
+        return Outcome(_status(answer.certificate), "", answer.best, own)
     return Outcome("rules" if answer.least_memory_bytes is None else "memory", "", None)
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import (
     Case,
     with_added_memory,
+    with_all_settings,
     with_batch,
     with_choice,
     with_domain,
@@ -28,6 +31,8 @@ from trainplan.planner.work import ALONE, Budget, Workers
 
 ADDED_GIB = 2.0
 """A step of memory small enough to price the limit, large enough to hold a layer's activations."""
+
+BEST_SETTINGS = "the best of all settings together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +134,33 @@ def _changes(case: Case) -> Iterator[_Change]:
 
 
 def _settings(case: Case, layout: Layout) -> Iterator[_Change]:
-    """Settings dropped, then switches that are off and that mean something for the plan."""
+    """Settings dropped, then those that are off and mean something for the plan, then the best."""
     job, plain = case.job, traits_of(case.job)
     for name, text in job.options.arguments().items():
         drop = partial(with_setting, name=name, value=None)
         if traits_of(drop(case).job) != plain:
             yield _Change(name, f"without {text}", drop)
-    moe = job.model.moe is not None
-    senseless = {
-        "cuda_graph=partial": not moe,
-        "cuda_graph=full_iteration": moe,
-        "moe_dispatcher=deepep": layout.ep == 1,
-        "overlap_moe_a2a=true": layout.ep == 1,
-        "overlap_tp_comm=true": layout.tp == 1 or job.model.mla is not None,
+    off = [one for one in plain.settings if getattr(job.options, one.name) is None]
+    for one in off:
+        turn_on = partial(with_setting, name=one.name, value=one.text.partition("=")[2])
+        changed = turn_on(case).job
+        means = traits_of(changed) != plain and not _idle(one, changed, layout)
+        if means and one.lacks(changed) is None:
+            yield _Change(one.name, one.text, turn_on)
+    if off:
+        yield _Change("settings", BEST_SETTINGS, with_all_settings)
+
+
+def _idle(setting: Setting, job: Job, layout: Layout) -> bool:
+    """Does a setting mean nothing for a layout?"""
+    table = LayoutTable.of([layout])
+    alone = {
+        "moe_dispatcher": layout.ep * layout.etp == 1,
+        "overlap_moe_a2a": layout.ep == 1,
+        "overlap_tp_comm": layout.tp == 1,
     }
-    for text in plain.switches:
-        name, _, value = text.partition("=")
-        turn_on = partial(with_setting, name=name, value=value)
-        off = getattr(job.options, name) is None and traits_of(turn_on(case).job) != plain
-        if off and not senseless.get(text):
-            yield _Change(name, text, turn_on)
+    idle = setting.idle is not None and bool(setting.idle.broken(job, table)[0])
+    return idle or alone.get(setting.name, False)
 
 
 def _splits(layout: Layout) -> Iterator[_Change]:
@@ -201,7 +213,7 @@ def _price(
         return Effect(one.layout, seconds, *gains)
 
     kept = kept_layout(changed, layout)
-    best = found.at_least(kept)
-    return ShadowPrice(
-        change.name, change.text, best.status, best.reason, effect(kept), effect(best.best)
-    )
+    best, text = found.at_least(kept), change.text
+    if text == BEST_SETTINGS:
+        text = f"{text}: {' '.join(best.settings) or 'those of the plan'}"
+    return ShadowPrice(change.name, text, best.status, best.reason, effect(kept), effect(best.best))

@@ -107,6 +107,14 @@ def _rules_of_exchange(job: Job) -> tuple[Rule, ...]:
     )
 
 
+def _rules_of_tensor_traffic(job: Job) -> tuple[Rule, ...]:
+    return tp_overlap_needs_sequence_parallel, tp_overlap_stays_in_domain
+
+
+def _rules_of_moments(job: Job) -> tuple[Rule, ...]:
+    return moments_need_sharding, offloaded_moments_are_whole
+
+
 def _carries_narrow_weights(job: Job) -> bool:
     """Are routing weights in fp32 no wider than what an operation of its own reads by default?
 
@@ -143,7 +151,7 @@ BESIDE_PRODUCTS = Setting(
     value=True,
     source="--tp-comm-overlap",
     lacks=_with_user_buffers,
-    rules=lambda job: (tp_overlap_needs_sequence_parallel, tp_overlap_stays_in_domain),
+    rules=_rules_of_tensor_traffic,
 )
 # a ring was the fastest, or as fast, on all of ten jobs of 4 k to 1 M tokens, while the search for
 # the others took half as long again
@@ -162,7 +170,7 @@ MOMENTS = Setting(
     "moment_dtype",
     "bf16",
     "--exp-avg-dtype and --exp-avg-sq-dtype",
-    rules=lambda job: (moments_need_sharding, offloaded_moments_are_whole),
+    rules=_rules_of_moments,
     level="all",
 )
 GRADIENTS = Setting("gradient_dtype", "bf16", "--grad-reduce-in-bf16", _beside_fp16, level="all")

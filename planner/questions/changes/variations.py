@@ -156,10 +156,15 @@ def with_precision(case: Case, precision: str) -> Case:
     return case.with_job(replaced(case.job, training=training))
 
 
-def with_setting(case: Case, name: str, value: str | bool | None) -> Case:
+def with_setting(case: Case, name: str, value: str | None) -> Case:
     """A setting of the runtime, as `--option` takes it, beside those of the job; None drops it."""
     options = replaced(case.job.options, **{name: value})
     return case.with_job(replaced(case.job, options=options))
+
+
+def with_all_settings(case: Case) -> Case:
+    """Settings that the job does not state are searched, those of stored precision too."""
+    return replace(case, options=case.options.model_copy(update={"search_options": "all"}))
 
 
 def without_margin(case: Case) -> Case:
