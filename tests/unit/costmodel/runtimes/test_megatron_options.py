@@ -52,7 +52,7 @@ MLP = {"recompute": "selective", "recompute_modules": ("mlp",)}
             {"cuda_graph": "full_iteration", "dropout": True},
             MLP,
             HALF,
-            "graphs_recompute_without_masks",
+            "graph_of_step_recomputes_without_masks",
         ),
         ({"overlap_moe_a2a": True}, {"ep": 1}, {"ep": 8}, "exchange_beside_compute"),
         (

@@ -96,17 +96,24 @@ def test_settings_that_the_job_leaves_off_are_priced_where_they_mean_something(m
         return [price.text for price in found if "=" in price.text]
 
     dense = make_job("small-dense", "1x8:h100-sxm", 16)
-    graph, moments = "cuda_graph=full_iteration", "moment_dtype=bf16"
-    assert settings(dense, Layout(dp=8)) == [graph, moments]
-    assert settings(dense, Layout(tp=2, dp=4)) == [graph, "overlap_tp_comm=true", moments]
+    graph, stored = "cuda_graph=full_iteration", ["moment_dtype=bf16", "gradient_dtype=bf16"]
+    exchanges = ["cp_comm_type=a2a", "cp_comm_type=all_gather"]
+    assert settings(dense, Layout(dp=8)) == [graph, *stored]
+    assert settings(dense, Layout(tp=2, dp=4)) == [graph, "overlap_tp_comm=true", *stored]
+    assert settings(dense, Layout(cp=2, dp=4)) == [graph, *exchanges, *stored]
     stated = RuntimeOptions(cuda_graph="none", moment_dtype="bf16")
     dropped = settings(dense.model_copy(update={"options": stated}), Layout(dp=8))
-    assert dropped == ["without moment_dtype=bf16"], "graphs are off by themselves"
+    assert dropped == ["without moment_dtype=bf16", stored[1]], "graphs are off by themselves"
     assert settings(dense.model_copy(update={"runtime": "torchtitan"}), Layout(dp=8)) == []
     moe = make_job("small-moe", "1x8:h100-sxm", 16)
-    experts = ["cuda_graph=partial", "moe_dispatcher=deepep", "overlap_moe_a2a=true", moments]
+    dispatchers = ["moe_dispatcher=hybridep", "moe_dispatcher=deepep"]
+    experts = ["cuda_graph=partial", *dispatchers, "overlap_moe_a2a=true", *stored]
     assert settings(moe, Layout(dp=8, ep=8)) == experts
-    assert settings(moe, Layout(dp=8)) == ["cuda_graph=partial", moments]
+    assert settings(moe, Layout(dp=8)) == ["cuda_graph=partial", *stored]
+    bridge = moe.model_copy(update={"runtime": "megatron-bridge"})
+    assert graph not in settings(bridge, Layout(dp=8, ep=8)), "not without HybridEP"
+    hybrid = RuntimeOptions(moe_dispatcher="hybridep")
+    assert graph in settings(bridge.model_copy(update={"options": hybrid}), Layout(dp=8, ep=8))
     latent = make_job("deepseek-v3", "1x8:h100-sxm", 16)
     assert "overlap_tp_comm=true" not in settings(latent, Layout(tp=8))
 
@@ -124,7 +131,8 @@ def test_settings_that_the_runtime_has_on_by_itself_are_not_priced(make_job):
 def test_the_price_of_a_setting_is_the_search_with_it(job, explained):
     price = next(p for p in explained.shadow_prices if p.change == "cuda_graph")
     graphed = RuntimeOptions(cuda_graph="full_iteration")
-    found = search(job.model_copy(update={"options": graphed}))
+    held = SearchOptions(search_options="none")
+    found = search(job.model_copy(update={"options": graphed}), held)
     assert price.replanned.step_time_s == found.best.estimate.step_time_s
     gain = explained.estimate.step_time_s / price.replanned.step_time_s - 1
     assert price.replanned.throughput_gain_fraction == pytest.approx(gain)

@@ -13,16 +13,19 @@ from trainplan.planner.questions.sweep import sweep
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
+HELD = SearchOptions(search_options="none")
+"""As of a plan that was written: its settings are options of its job."""
+
 
 @pytest.fixture(scope="module", name="case")
 def llama(make_job):
     """Its 80 layers are best with fewer on the ranks of the embedding and the head."""
-    return Case(make_job("llama3-70b", "4x8:h100-sxm", 128, 8192), SearchOptions())
+    return Case(make_job("llama3-70b", "4x8:h100-sxm", 128, 8192), HELD)
 
 
 @pytest.fixture(scope="module", name="best")
 def searched(case):
-    return search(case.job, SearchOptions(top=1)).best
+    return search(case.job, HELD.model_copy(update={"top": 1})).best
 
 
 def test_a_point_of_a_sweep_has_the_stages_that_a_search_finds(case, best):
@@ -59,7 +62,9 @@ def test_no_point_is_slower_than_with_the_layout_of_its_neighbour(case, best, mo
 
 def test_no_point_is_slower_than_with_the_layout_of_the_curve_before(case, best, monkeypatch):
     held = tuple(parse_choice(text, excluded=False) for text in ("tp=8", "stages=even"))
-    slow = replace(outcome(Case(case.job, SearchOptions(fix=held)), Unlimited()), status="found")
+    slow = replace(
+        outcome(Case(case.job, HELD.model_copy(update={"fix": held})), Unlimited()), status="found"
+    )
     none = replace(slow, status="untried", best=None)
     found = (replace(slow, best=best), none, slow, none)
     monkeypatch.setattr("trainplan.planner.questions.sweep.outcomes", lambda *_: iter(found))
@@ -70,7 +75,7 @@ def test_no_point_is_slower_than_with_the_layout_of_the_curve_before(case, best,
 
 def test_no_point_is_slower_than_with_the_layout_of_the_plan(case, best, monkeypatch):
     held = tuple(parse_choice(text, excluded=False) for text in ("tp=8", "stages=even"))
-    slow = outcome(Case(case.job, SearchOptions(fix=held)), Unlimited())
+    slow = outcome(Case(case.job, HELD.model_copy(update={"fix": held})), Unlimited())
     late = replace(slow, status="found")
     monkeypatch.setattr("trainplan.planner.questions.sweep.outcomes", lambda *_: iter((late,)))
     swept = sweep(case.near(best.layout), [parse_varied("nic=1")], Unlimited())
@@ -111,7 +116,7 @@ def test_where_no_even_stages_fit_some_uneven_ones_are_found(case):
 
 
 def test_the_slack_of_memory_is_counted_from_the_fastest_step_whatever_its_stages(case, best):
-    plan = search(case.job, SearchOptions(objective="memory", slack=0.003))
+    plan = search(case.job, HELD.model_copy(update={"objective": "memory", "slack": 0.003}))
     target, memory = plan.certificate.objective, plan.best.estimate.memory
     assert target.step_time_limit_s == pytest.approx(1.003 * best.estimate.step_time_s)
     assert plan.best.estimate.step_time_s <= target.step_time_limit_s

@@ -1,0 +1,91 @@
+"""A search over settings: the best of all its combinations, with a proof over them."""
+
+import json
+
+import pytest
+
+from tests.budgets import Steps
+from trainplan.costmodel.spec import RuntimeOptions
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.planner.questions.search import search
+from trainplan.planner.space import parse_choice
+from trainplan.planner.space.settings import combinations
+
+EVEN = (parse_choice("stages=even", excluded=False),)
+
+
+@pytest.fixture(scope="module", name="job")
+def experts(make_job):
+    return make_job("small-moe", "1x8:h100-sxm", 16).model_copy(
+        update={"runtime": "megatron-bridge"}
+    )
+
+
+@pytest.fixture(scope="module", name="plan")
+def searched(job):
+    return search(job)
+
+
+def held(job, **more):
+    return search(job, SearchOptions(search_options="none", **more))
+
+
+def test_the_answer_is_the_best_of_all_combinations(job, plan):
+    steps = [
+        held(one.job, top=1, fix=EVEN).best.estimate.step_time_s
+        for one in combinations(job, "safe")
+    ]
+    even = search(job, SearchOptions(fix=EVEN)).best.estimate.step_time_s
+    assert even == pytest.approx(min(steps), rel=1e-12)
+    assert even < held(job, fix=EVEN).best.estimate.step_time_s
+    assert plan.best.estimate.step_time_s <= even
+
+
+def test_the_proof_holds_over_all_combinations(plan):
+    proof = plan.certificate
+    assert proof.optimal
+    assert proof.settings.lower_bound >= proof.lower_bound_s == plan.best.estimate.step_time_s
+    values = [one.value for one in proof.settings.combinations if one.value is not None]
+    assert min(values) == pytest.approx(plan.best.estimate.step_time_s, rel=1e-9)
+
+
+def test_the_plan_holds_the_settings_of_its_answer(job, plan):
+    chosen = plan.certificate.settings.chosen
+    assert chosen
+    assert plan.job.options == RuntimeOptions(**chosen)
+    again, layout = chosen_from_json(json.dumps(plan_json(plan)))
+    assert (again.options, layout) == (plan.job.options, plan.best.layout)
+    assert held(plan.job).best.estimate.step_time_s == pytest.approx(
+        plan.best.estimate.step_time_s, rel=1e-12
+    )
+
+
+def test_settings_that_save_the_answer_nothing_are_left_at_their_default(make_job):
+    job = make_job("llama3-8b", "1x8:h100-sxm", 64, 8192)
+    plan = search(job, SearchOptions(fix=(parse_choice("tp=1", excluded=False), *EVEN)))
+    assert plan.certificate.settings.combinations
+    assert plan.job.options == RuntimeOptions()
+
+
+def test_a_stated_setting_is_kept(job):
+    stated = job.model_copy(update={"options": RuntimeOptions(moe_dispatcher="alltoall")})
+    assert search(stated, SearchOptions(top=1)).job.options.moe_dispatcher == "alltoall"
+
+
+def test_none_searches_the_settings_of_the_job_alone(job):
+    plan = held(job)
+    assert plan.certificate.settings is None
+    assert plan.job.options == RuntimeOptions()
+
+
+def test_other_objectives_keep_the_settings_of_the_fastest_layout(job, plan):
+    lean = search(job, SearchOptions(objective="memory"))
+    assert lean.job.options == plan.job.options
+    assert lean.certificate.settings.combinations == ()
+
+
+def test_when_the_time_is_over_the_bounds_still_hold(job, plan):
+    hurried = search(job, SearchOptions(top=1), Steps(3))
+    assert hurried.certificate.lower_bound_s <= plan.best.estimate.step_time_s
+    assert hurried.best.estimate.step_time_s >= plan.best.estimate.step_time_s

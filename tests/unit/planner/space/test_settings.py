@@ -1,0 +1,127 @@
+"""Which combinations of settings are tried, and on which layouts."""
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.step import explicit
+from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.settings import combinations
+
+
+@pytest.fixture(scope="module", name="job_of")
+def jobs(make_job):
+    def job(model="small-moe", cluster="1x8:h100-sxm", runtime="megatron-bridge", **options):
+        made = make_job(model, cluster)
+        return made.model_copy(update={"runtime": runtime, "options": RuntimeOptions(**options)})
+
+    return job
+
+
+def texts(job, level="safe"):
+    return [{value.text for value in one.settings} for one in combinations(job, level)]
+
+
+def test_none_varies_nothing_and_a_runtime_without_settings_has_none(job_of):
+    assert texts(job_of(), "none") == [set()]
+    assert texts(job_of("small-dense", runtime="torchtitan"), "all") == [set()]
+
+
+def test_what_means_nothing_for_a_model_has_no_variants(job_of):
+    dense = job_of("small-dense", runtime="megatron-lm")
+    tried = set().union(*texts(dense))
+    assert tried == {"cuda_graph=full_iteration", "overlap_tp_comm=true"}
+    latent = set().union(*texts(job_of(runtime="megatron-lm")))
+    assert "overlap_tp_comm=true" not in latent
+
+
+def test_a_stated_setting_is_held(job_of):
+    job = job_of(cuda_graph="partial")
+    assert all(one.job.options.cuda_graph == "partial" for one in combinations(job, "all"))
+
+
+def test_stored_precision_is_varied_where_all_is_asked_for(job_of):
+    stored = {"moment_dtype=bf16"}
+    assert not any(stored <= one for one in texts(job_of()))
+    assert any(stored <= one for one in texts(job_of(), "all"))
+
+
+def test_a_graph_of_the_step_with_experts_is_tried_beside_hybridep_alone(job_of):
+    graphed = [one for one in texts(job_of()) if "cuda_graph=full_iteration" in one]
+    assert graphed
+    assert all("moe_dispatcher=hybridep" in one for one in graphed)
+    biased = job_of()
+    moe = biased.model.moe.model_copy(update={"expert_bias": True})
+    model = biased.model.model_copy(update={"moe": moe})
+    biased = biased.model_copy(update={"model": model})
+    assert not any("cuda_graph=full_iteration" in one for one in texts(biased))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "hybridep", "deepep"),
+    [
+        ("1x8:h100-sxm", True, True),
+        ("4x4:gb200", True, False),
+        ("1x8:v100-sxm-32gb", False, False),
+        ("1x8:l40s", False, False),
+    ],
+)
+def test_dispatchers_are_tried_on_gpus_they_run_on(job_of, cluster, hybridep, deepep):
+    tried = set().union(*texts(job_of(cluster=cluster)))
+    assert ("moe_dispatcher=hybridep" in tried, "moe_dispatcher=deepep" in tried) == (
+        hybridep,
+        deepep,
+    )
+
+
+LAYOUTS = (
+    Layout(ep=8, dp=8),
+    Layout(ep=1, dp=8),
+    Layout(ep=4, dp=4, pp=2),
+    Layout(ep=4, dp=4, pp=2, vpp=2, schedule="interleaved"),
+    Layout(ep=4, dp=4, tp=2, sequence_parallel=True),
+    Layout(ep=8, dp=8, recompute="selective", recompute_modules=("moe",)),
+    Layout(ep=8, dp=8, recompute="selective", recompute_modules=("layernorm",)),
+    Layout(ep=2, dp=8, recompute="full", recompute_method="uniform", recompute_num_layers=1),
+    Layout(cp=2, ep=2, dp=4, zero_stage=1),
+)
+
+
+def prices(one, table):
+    """Seconds and bytes of each layout; infinite where a combination does not allow it."""
+    found = np.full((2, len(table)), np.inf)
+    legal = [row for row, broken in enumerate(broken_rules(one.job, table)) if not broken]
+    on = context_of(one.job, machine_for(one.job))
+    estimates = explicit(on.with_table(table.take(np.array(legal, dtype=np.int64))))
+    found[:, legal] = [
+        [estimate.step_time_s for estimate in estimates],
+        [estimate.memory.peak_reserved_bytes for estimate in estimates],
+    ]
+    return found
+
+
+@pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge", "nemo"])
+@pytest.mark.parametrize("level", ["safe", "all"])
+def test_every_layout_is_searched_under_settings_as_fast_and_lean_as_any(job_of, runtime, level):
+    table = LayoutTable.of(LAYOUTS)
+    best = searched = np.full((2, len(table)), np.inf)
+    for one in combinations(job_of(runtime=runtime), level):
+        found = prices(one, table)
+        best = np.minimum(best, found)
+        left = [rule.broken(one.job, table) for rule in one.only]
+        skipped = np.any(left, axis=0) if left else np.zeros(len(table), dtype=bool)
+        if not one.covered:
+            searched = np.minimum(searched, np.where(skipped, np.inf, found))
+    assert searched == pytest.approx(best, rel=1e-12)
+
+
+def test_every_setting_is_an_option_and_names_its_flag():
+    for traits in RUNTIMES.values():
+        for one in traits.settings:
+            options = RuntimeOptions(**{one.name: one.value})
+            assert options.arguments()[one.name] == one.text
+            assert one.source.startswith("--")
