@@ -13,6 +13,7 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
 from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
 from trainplan.costmodel.runtimes.maxtext import MAXTEXT
+from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS, domain_gpus
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
@@ -68,7 +69,10 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 
-    A GPU too old for a fused attention core has none.
+    A GPU too old for a fused attention core has none, and on racks of NVLink no runtime takes
+    DeepEP by itself.
+
+    Source: `costmodel.runtimes.megatron.dispatchers.deepep_leaves_racks_out`.
 
     Raises:
         CatalogError: No such runtime, or no such GPU.
@@ -79,5 +83,8 @@ def traits_of(job: Job) -> RuntimeTraits:
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
         sharding = replace(sharding, weight_message_bytes=gathered)
     kernels = replace(kernels, attention=attention_on(job, kernels.attention))
-    on_job = replace(traits, kernels=kernels, sharding=sharding)
+    experts = traits.experts
+    if experts.dispatcher_across == "deepep" and domain_gpus(job) > DEEPEP_PEERS:
+        experts = replace(experts, dispatcher_across="alltoall")
+    on_job = replace(traits, kernels=kernels, sharding=sharding, experts=experts)
     return on_job.with_options(job.options)

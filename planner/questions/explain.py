@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -114,6 +114,7 @@ def explain(
 ) -> Explanation:
     """Explain a layout of a job; `others` are its rivals.
 
+    Settings are those of the job, but for the price of the best of all.
     The price of the runtime's rule on recomputation and shadow prices are searched until the budget
     is spent.
 
@@ -121,6 +122,8 @@ def explain(
         SpecError: The layout breaks a rule of the job.
     """
     check(case.job, layout)
+    held = case.options.model_copy(update={"search_options": "none"})
+    case = replace(case, options=held)
     margin = case.options.memory_margin
     rivals = [layout, *(other for other in others if other != layout)]
     candidates = [

@@ -30,6 +30,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.estimates import check, check_model, estimate
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed
+from trainplan.planner.questions.setting_notes import setting_notes
 from trainplan.planner.questions.trust import price_of_trust, time_for_answer
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed
@@ -173,13 +174,6 @@ def _sources(machine: Machine) -> tuple[Source, ...]:
     )
 
 
-def _idle_options(job: Job) -> list[str]:
-    """Options that only a mixture of experts reads, set for a dense model."""
-    options = job.options
-    idle = {"moe_dispatcher": options.moe_dispatcher, "overlap_moe_a2a": options.overlap_moe_a2a}
-    return [name for name, value in idle.items() if value is not None and not job.model.moe]
-
-
 def _without_files(job: Job, layout: Layout) -> tuple[str, ...]:
     """A plan that cannot be exported says so; `notes` tell of a model that cannot."""
     if job.runtime in EXPORTERS:
@@ -213,8 +207,4 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
-    if job.options.offload_activation_layers:
-        found.append("offloaded activations: the copies to and from the host are taken as free")
-    if idle := _idle_options(job):
-        found.append(f"{' and '.join(idle)} changes nothing: {job.model.name} has no experts")
-    return (*found, *launch_bound_note(job, machine))
+    return (*found, *setting_notes(job, machine), *launch_bound_note(job, machine))

@@ -1,0 +1,30 @@
+"""Notes on settings of a job: those that mean nothing, and those not priced in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
+from trainplan.costmodel.spec import Job
+
+
+def setting_notes(job: Job, machine: Machine) -> Iterator[str]:
+    """One sentence each."""
+    options, moe = job.options, job.model.moe
+    if options.offload_activation_layers:
+        yield "offloaded activations: the copies to and from the host are taken as free"
+    if moe and options.moe_dispatcher == "deepep" and machine.domain_gpus > DEEPEP_PEERS:
+        yield (
+            f"DeepEP joins {DEEPEP_PEERS} GPUs by NVLink: larger groups send by the NICs, and are "
+            "priced as if they did not inside a domain"
+        )
+    if moe and options.cuda_graph == "full_iteration":
+        yield (
+            "a graph of the whole step: experts get buffers of fixed size, whose padding is not "
+            "counted, and a step whose tokens do not fit is run again"
+        )
+    idle = {"moe_dispatcher": options.moe_dispatcher, "overlap_moe_a2a": options.overlap_moe_a2a}
+    named = [name for name, value in idle.items() if value is not None and not moe]
+    if named:
+        yield f"{' and '.join(named)} changes nothing: {job.model.name} has no experts"
