@@ -15,7 +15,7 @@ from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.planner.exporters import EXPORTERS
 
-NOT_SHOWN = ("name", "version", "rules", "refuses", "footprint", "autograd")
+NOT_SHOWN = ("name", "version", "rules", "refuses", "footprint", "autograd", "settings")
 """Traits that are no single word: code, and what has pages or modules of its own."""
 
 
@@ -112,6 +112,14 @@ def runtimes_page() -> Lines:
     for name, traits in RUNTIMES.items():
         yield from (f"## {name}", "", f"Checked against {traits.version}.", "")
         yield from table(("trait", "value", "meaning"), _trait_rows(traits))
+        if traits.settings:
+            yield from ("", "What `--search-options` tries, unless `--option` states it:", "")
+            yield from table(("setting", "tried with", "its flag"), _setting_rows(traits))
+
+
+def _setting_rows(traits: RuntimeTraits) -> Iterator[Sequence[str]]:
+    for one in traits.settings:
+        yield f"`{one.text}`", "safe, all" if one.level == "safe" else one.level, one.source
 
 
 def _trait_rows(traits: RuntimeTraits) -> Iterator[Sequence[str]]:
