@@ -32,6 +32,7 @@ from trainplan.planner.plan import Certificate, Plan
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.space import legality_rules
 from trainplan.planner.space.choices import MEMORY, ranks_straddle
+from trainplan.planner.space.settings import ELSEWHERE
 
 SHOWN_RULES = 5
 MORE_TIME = "a longer `--time-limit` proves more"
@@ -148,6 +149,7 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     if any(name.startswith(OPTION) for name in refused):
         rules += trusted_rules(job)
     says = {rule.name: rule.says for rule in rules}
+    says[ELSEWHERE] = "searched under settings that are no slower"
     says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
     shown = list(refused.items())[:SHOWN_RULES]
     rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]

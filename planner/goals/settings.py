@@ -156,7 +156,9 @@ def _reached(
     chosen = with_settings(job, settings)
     found = _alternatives(context, best, chosen)
     bound = min(one.even_bound for one in asked)
-    priced = found.priced + sum(one.found.priced for one in asked if one.found)
+    apart = not any(found.space is one.search.space for one in asked)
+    priced = sum(one.search.priced for one in asked) + apart * found.priced
+    even = min(even, found.value)
     found = replace(found, lower_bound_s=bound, value=even, priced=priced)
     uneven = None
     if looks_for_uneven(job, context.options):
@@ -170,15 +172,17 @@ def _reached(
 
 
 def _alternatives(context: SearchContext, best: _Asked, job: Job) -> SearchResult:
-    """The finalists under the settings of the answer; where it alone is wanted, what is known."""
+    """The finalists under the settings of the answer; what is known where no more is wanted."""
     assert best.found is not None
-    if context.options.only_answer:
+    if context.options.only_answer or context.budget.spent():
         return best.found
     search, budget = best.search, DeadlineBudget(context.budget)
     whole = job == best.job and not best.combination.only and search.cutoff == ANY
     search = search if whole else context.search(job, top=num_finalists(context))
     found = search.run(budget, ANY)
-    return found if found.finalists is not None else replace(found, finalists=best.found.finalists)
+    if found.value <= best.found.value * (1 + SAME):
+        return found
+    return replace(found, finalists=best.found.finalists, complete=False)  # time was short
 
 
 def _needed(best: _Asked, answer: LayoutTable) -> tuple[Setting, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import LLAMA, TINY, plan, plan_process, refused, with_value
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec import Job, RuntimeOptions
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions import search as answer
@@ -77,7 +77,8 @@ def test_json_is_the_plan_and_nothing_else(made: Path):
     printed, stored = outcome.json, json.loads(made.read_text())
     assert outcome.err == ""
     job, _ = chosen_from_json(outcome.out)
-    expected = plan_json(search(job, SearchOptions()))
+    asked = job.model_copy(update={"options": RuntimeOptions()})
+    expected = plan_json(search(asked, SearchOptions()))
     for document in (printed, stored):
         assert document["certificate"].pop("search_seconds") > 0
     expected["certificate"].pop("search_seconds")

@@ -17,6 +17,9 @@ from trainplan.planner.goals.pareto import PAIRS, pareto
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.tree.objective import StepEnergy
 
+ALONE = {"only_answer": True, "search_options": "none"}
+"""What brute force knows of: even stages, and the settings of the job."""
+
 CASES = [("small-dense", "2x2:h100-sxm", 8, 80), ("small-dense", "3x2:a100-sxm-40gb", 12, 3)]
 MOE = ("small-moe", "2x1:h100-sxm", 2, 4)
 TINY = ("small-dense", "2x1:h100-sxm", 1, 80)
@@ -77,7 +80,7 @@ def everything(priced_job):
 def test_no_layout_of_any_size_is_cheaper_or_thriftier_than_the_answer(
     priced_job, everything, case, name
 ):
-    plan = search(priced_job(case), SearchOptions(objective=name, only_answer=True))
+    plan = search(priced_job(case), SearchOptions(objective=name, **ALONE))
     target = plan.certificate.objective
     assert target.value == pytest.approx(everything[case].of(name).min(), rel=1e-9)
     assert plan.certificate.optimal
@@ -89,7 +92,9 @@ def test_no_layout_of_any_size_is_cheaper_or_thriftier_than_the_answer(
 @pytest.mark.parametrize("slack", [0.0, 0.3])
 def test_no_layout_within_the_slack_has_more_headroom(priced_job, everything, case, slack):
     job = priced_job(case)
-    options = SearchOptions(objective="memory", slack=slack, only_answer=True)
+    options = SearchOptions(
+        objective="memory", slack=slack, only_answer=True, search_options="none"
+    )
     plan, known = search(job, options), everything[case]
     whole = known.of("gpus") == job.cluster.num_gpus
     fastest = known.of("time", whole).min()
@@ -105,7 +110,8 @@ def test_more_slack_never_means_less_headroom(make_job):
     job = make_job("llama3-8b", "1x8:h100-sxm", 32, 4096)
     uneven_result = [
         search(
-            job, SearchOptions(objective="memory", slack=slack, only_answer=True)
+            job,
+            SearchOptions(objective="memory", slack=slack, **ALONE),
         ).best.estimate.memory.headroom_bytes
         for slack in (0.0, 0.05, 0.2)
     ]
@@ -126,7 +132,9 @@ def test_the_fewest_gpus_are_those_brute_force_finds(priced_job, everything, cas
     steps = -(-(10**9) // job.training.tokens_per_step)
     known, found = everything[case], []
     for days in deadlines(known, steps):
-        options = SearchOptions(objective="gpus", deadline_days=days, only_answer=True)
+        options = SearchOptions(
+            objective="gpus", deadline_days=days, only_answer=True, search_options="none"
+        )
         enough = known.of("gpus", known.of("time") * steps <= days * 86_400).min()
         if np.isinf(enough):
             with pytest.raises(SpecError, match="raise --deadline"):
@@ -141,7 +149,7 @@ def test_the_fewest_gpus_are_those_brute_force_finds(priced_job, everything, cas
 
 
 def test_a_cheaper_price_never_costs_more(priced_job):
-    options = SearchOptions(objective="cost", only_answer=True)
+    options = SearchOptions(objective="cost", **ALONE)
     costs = [
         search(priced_job(CASES[0], price), options).certificate.objective.value
         for price in (0.5, 1.0, 3.0)
@@ -156,7 +164,9 @@ def test_an_earlier_deadline_never_makes_a_run_cheaper(priced_job, everything, n
     job, costs = priced_job(case, tokens=10**9), []
     steps = -(-(10**9) // job.training.tokens_per_step)
     for days in deadlines(everything[case], steps)[1:]:
-        options = SearchOptions(objective=name, deadline_days=days, only_answer=True)
+        options = SearchOptions(
+            objective=name, deadline_days=days, only_answer=True, search_options="none"
+        )
         plan = search(job, options)
         assert plan.best.estimate.step_time_s <= plan.certificate.objective.step_time_limit_s
         costs.append(plan.certificate.objective.value)

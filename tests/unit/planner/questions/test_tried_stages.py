@@ -122,6 +122,7 @@ def test_the_slack_of_memory_is_counted_from_the_fastest_step_whatever_its_stage
     assert plan.best.estimate.step_time_s <= target.step_time_limit_s
     assert target.value == pytest.approx(memory.peak_reserved_bytes)
     assert memory.headroom_bytes >= best.estimate.memory.headroom_bytes
-    even = search(case.job, SearchOptions(fix=(parse_choice("stages=even", excluded=False),)))
+    fix = (parse_choice("stages=even", excluded=False),)
+    even = search(case.job, HELD.model_copy(update={"fix": fix}))
     assert even.best.estimate.step_time_s > target.step_time_limit_s
     assert plan.best.layout.stages is not None
