@@ -25,6 +25,7 @@ from trainplan.cli.render.parts.placement import groups_part, placement_text
 from trainplan.cli.render.parts.settings import settings_text
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds, seconds_like
 from trainplan.cli.terminal.output import section
+from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules
@@ -87,7 +88,7 @@ def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     gain = 1 - step / uneven.even_step_time_s
     saves = f"uneven stages save {percent(gain)} of the best with even ones"
     if proof.optimal and gain >= 0:
-        text = f"Proved {best} of {space} and all splits of their layers into stages, gap 0 %"
+        text = f"Proved {best} of {space} and {_splits_text(step, uneven)}, gap 0 %"
         return f"{text}; {saves}." if gain > 0 else f"{text}."
     if step > uneven.even_step_time_s:
         return _only_uneven_text(proof, uneven.even_step_time_s / step)
@@ -97,6 +98,18 @@ def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     if uneven.even_lower_bound_s >= step and proof.objective.name == "time":
         return f"Proved fastest of {space} with even stages, {within} any with uneven ones."
     return f"Not proved {best} of {space}: {within} the best."
+
+
+def _splits_text(step_s: float, uneven: UnevenStages) -> str:
+    """Which splits a proof covers, and what is known of the others."""
+    bound = uneven.any_split_lower_bound_s
+    if bound is not None and bound * EQUALS >= step_s:
+        return "all splits of their layers into stages"
+    alike = "all splits whose virtual stages of a rank differ by one layer at most"
+    if bound is None:
+        return alike
+    left = percent(ceil((1 - bound / step_s) * 1e3) / 1e3)
+    return f"{alike} (no split at all is more than {left} faster)"
 
 
 def _only_uneven_text(proof: Certificate, even: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
 from trainplan.costmodel.spec import Job
+from trainplan.planner.goals.any_chunks import run_with_any_chunks
 from trainplan.planner.goals.cluster_sizes import longest_step, lower_bound_of
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, step_target
@@ -88,7 +90,8 @@ def _where_no_even_fit(context: SearchContext, reached: Reached) -> Reached:
         splits.expand(EXPANDED_FOR_ANY, any_answer=True)
         uneven_result = splits.known()
     else:
-        uneven_result = splits.run(at_last=try_promising)
+        run = partial(splits.run, at_last=try_promising)
+        uneven_result = run_with_any_chunks(splits, run, None)
     if uneven_result.table is None:
         return reached
     return _changed(
@@ -118,7 +121,8 @@ def _only_uneven(context: SearchContext, reached: Reached) -> Reached:
     splits = splits_below(context, job, cutoff_s, OnlyUneven)
     if found.finalists is not None:
         splits.try_first(found.finalists)
-    uneven_result = splits.run(at_last=try_promising)
+    run = partial(splits.run, at_last=try_promising)
+    uneven_result = run_with_any_chunks(splits, run, None)
     late = context.budget.spent()
     if uneven_result.table is None and found.finalists is None and not late:
         return reached

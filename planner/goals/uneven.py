@@ -11,6 +11,7 @@ from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
+from trainplan.planner.goals.any_chunks import EXPANDED, any_chunks, run_with_any_chunks
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
@@ -90,11 +91,13 @@ def faster_splits(
     if not one_of_many:
         try_siblings(splits, splits.table)
     if context.options.tries_uneven is not None:
-        try_near(splits, _near(context.options, job))
+        near = _near(context.options, job)
+        try_near(splits, near)
         splits.expand(context.options.tries_uneven, any_answer=False)
-        return splits.known()
+        return any_chunks(splits, splits.known(), found.finalists, opened=0, near=near)
     at_last = None if one_of_many else partial(try_promising, answer=found.finalists)
-    return splits.run(max_expanded, any_answer=any_answer, at_last=at_last)
+    run = partial(splits.run, max_expanded, any_answer=any_answer, at_last=at_last)
+    return run_with_any_chunks(splits, run, found.finalists, 0 if one_of_many else EXPANDED)
 
 
 def splits_within_memory(
@@ -130,6 +133,7 @@ def proof_of(found: SearchResult, uneven_result: UnevenResult) -> UnevenStages:
         even_step_time_s=found.value,
         even_lower_bound_s=min(found.lower_bound_s, found.value),
         lower_bound_s=uneven_result.lower_bound_s,
+        any_split_lower_bound_s=uneven_result.any_split_lower_bound_s,
         judged=uneven_result.num_simulated,
     )
 

@@ -49,7 +49,10 @@ class UnevenStages(Spec):
     even_lower_bound_s: float
     """No layout with even stages is faster."""
     lower_bound_s: float
-    """No layout with uneven stages is faster than this, or than the answer if that is less."""
+    """No layout whose virtual stages of a rank differ by one layer at most is faster than this, or
+    than the answer if that is less."""
+    any_split_lower_bound_s: float | None = None
+    """The same however the layers are split; null where that was not asked."""
     judged: int
     """Splits of layouts whose schedule was simulated."""
 
@@ -62,7 +65,8 @@ class Certificate(Spec):
     alternatives_complete: bool
     """No family of layouts faster than the listed ones is missing: no time limit struck."""
     lower_bound_s: float
-    """No layout of the space has a smaller step time."""
+    """No layout of the space has a smaller step time; of uneven stages those count whose virtual
+    stages of a rank differ by one layer at most, and `uneven_stages` has the bound of all."""
     gap_fraction: float
     """(best - lower bound) / best, of the objective."""
     relaxed_bound_s: float

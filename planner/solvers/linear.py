@@ -38,6 +38,11 @@ class Matrix:
 
     def solve(self) -> FloatColumn | None:
         """The columns of the smallest sum; None where there is none."""
+        found = self.solve_with_prices()
+        return None if found is None else found[0]
+
+    def solve_with_prices(self) -> tuple[FloatColumn, FloatColumn] | None:
+        """The same, with what one unit less of the limit of each of `rows` adds to the sum."""
         import highspy  # noqa: PLC0415 (as PuLP)
 
         rows = np.concatenate([self.rows, self.equal])
@@ -60,7 +65,11 @@ class Matrix:
         solver.passModel(problem)
         solver.run()
         optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        return np.array(solver.getSolution().col_value, np.float64) if optimal else None
+        if not optimal:
+            return None
+        found = solver.getSolution()
+        prices = -np.array(found.row_dual, np.float64)[: len(self.rows)]
+        return np.array(found.col_value, np.float64), prices
 
 
 def load() -> None:

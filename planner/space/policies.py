@@ -55,7 +55,8 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     """Rows that recompute and offload at least what `one` does, all else equal.
 
     Source: recomputing more adds to backward passes and offloading more adds copies, and neither
-    takes any work away, so of equal splits such a row is never faster.
+    takes any work away, so of equal splits no path of such a row is shorter. What follows the path
+    may be: longer passes hide more traffic, `StageProblem.may_hide_s` at most.
     """
     modules, number = int(one.recompute_modules[0]), int(one.recompute_num_layers[0])
     uniform = table.recompute_method == UNIFORM

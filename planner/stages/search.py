@@ -17,7 +17,12 @@ from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts import (
+    BoolColumn,
+    FloatColumn,
+    LayoutTable,
+    Rule,
+)
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
@@ -30,8 +35,9 @@ from trainplan.planner.space.policies import (
 )
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.best_split import SplitResult
+from trainplan.planner.stages.solve.listed import SplitResult
 from trainplan.planner.stages.solve.tasks import (
+    Asked,
     BestSplit,
     BestSplits,
     Bound,
@@ -96,9 +102,12 @@ class UnevenSearch:
         self.partition = AffinityPartition(workers.parts)
         self.space, self.rule_filter = Space(of.job), RuleFilter(of.job, rules)
         roots = (roots or roots_of(of, rules)).prune(incumbent_s)
+        self.roots = roots
         self.nodes = roots.take(roots.table.pp > 1)
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
-        self.pool, self.num_simulated = PathPool(), 0
+        self.pool, self.num_simulated = PathPool(alike=of.alike), 0
+        self.judged: dict[Asked, SplitResult] = {}
+        """What was found of layouts: one that is tried again is not split again."""
         self.table: LayoutTable | None = None
         self.expanded = 0
         """Layouts opened so far, a skeleton counting as a fraction of one."""
@@ -113,11 +122,11 @@ class UnevenSearch:
         table = table.take(np.arange(min(len(table), TRIED_FIRST)))
         table = table.take(allows_any_split(self.of.traits, table))
         for row, found in self._split(table, np.full(len(table), np.inf)):
-            self._update_incumbent(found, row)
+            self.update_incumbent(found, row)
 
-    def _update_incumbent(self, found: SplitResult, row: StageProblem) -> None:
+    def update_incumbent(self, found: SplitResult, row: StageProblem) -> None:
         """Take note of a split, and drop what is no faster."""
-        self.expanded += 1
+        self.expanded += found.effort
         self.num_simulated += found.num_simulated
         if found.layers is not None and found.step_time_s * EQUALS < self.incumbent_s:
             self.incumbent_s = found.step_time_s
@@ -215,13 +224,15 @@ class UnevenSearch:
             BestSplit(row, self.incumbent_s, self.pool.alone(row.pipeline), enough)
             for row, enough in zip(rows, target_bound_s.tolist(), strict=True)
         ]
-        parts = self.partition.interleaved(table)
-        some = [BestSplits(tuple(tasks[i] for i in part)) for part in parts]
+        found = [self.judged.get(task.asked) for task in tasks]
+        new = np.array([i for i, known in enumerate(found) if known is None], dtype=np.int64)
+        parts = self.partition.interleaved(table.take(new))
+        some = [BestSplits(tuple(tasks[new[i]] for i in part)) for part in parts]
         answers = chain(*self.workers.run(some, self.budget))
-        done = dict(zip(chain(*(part.tolist() for part in parts)), answers, strict=True))
-        for i in range(len(rows)):
-            self.pool.learn(done[i][1])
-        return [(row, done[i][0]) for i, row in enumerate(rows)]
+        for i, (result, pool) in zip(chain(*(new[part] for part in parts)), answers, strict=True):
+            found[i] = self.judged[tasks[i].asked] = result
+            self.pool.learn(pool)
+        return [(row, one) for row, one in zip(rows, found, strict=True) if one is not None]
 
     def _record_bound(
         self, row: StageProblem, found: SplitResult, one: Pool, target_bound_s: float
@@ -230,7 +241,7 @@ class UnevenSearch:
 
         Where it is only known that none is faster than the target, they wait with a higher bound.
         """
-        self._update_incumbent(found, row)
+        self.update_incumbent(found, row)
         bound = max(one.smallest, found.lower_bound_s)
         if bound < min(target_bound_s, self.incumbent_s):
             self.left = min(self.left, bound)
@@ -239,7 +250,8 @@ class UnevenSearch:
         siblings = self.layouts.branch == one.branch[0]
         if siblings.any() and not found.memory_decides:
             slower = siblings & takes_longer(self.layouts.table, one.table)
-        raised = np.where(slower, np.maximum(self.layouts.bound, bound), self.layouts.bound)
+        least = bound - row.may_hide_s if slower.any() else bound
+        raised = np.where(slower, np.maximum(self.layouts.bound, least), self.layouts.bound)
         self.layouts = replace(self.layouts, bound=raised)
         again = Pool(one.table, np.array([bound]), one.branch)
         self.layouts = self.layouts.joined(again).prune(self.incumbent_s)
@@ -247,6 +259,7 @@ class UnevenSearch:
     def _expand_nodes(self, batch: Pool) -> None:
         table = skeletons(self.space, self.rule_filter, batch.table).table
         table = table.take(allows_any_split(self.of.traits, table))
+        table = table if self.of.alike else table.take(table.vpp > 1)
         node_bound = node_bound_seconds(self.of.with_table(table))
         bound = np.maximum(node_bound, self._bounded(BoundSkeletons, table))
         self.skeletons = self.skeletons.joined(Pool.of(table, bound).prune(self.incumbent_s))
@@ -278,7 +291,12 @@ class UnevenSearch:
         parts = self.partition.by_worker(table, bounds.fewest_rows)
         known = self.pool.means
         tasks = [
-            bounds(self.of, table.take(rows), self.incumbent_s, PathPool(means=dict(known)))
+            bounds(
+                self.of,
+                table.take(rows),
+                self.incumbent_s,
+                PathPool(means=dict(known), alike=self.of.alike),
+            )
             for rows in parts
         ]
         bound = np.zeros(len(table))

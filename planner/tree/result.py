@@ -60,8 +60,10 @@ class UnevenResult:
     """The best layout with its stages; None where no split beats the even ones."""
     step_time_s: float
     lower_bound_s: float
-    """No split of any layout is faster."""
+    """No split of any layout is faster whose virtual stages of a rank differ by a layer at most."""
     num_simulated: int
     """Splits whose schedule was run."""
     expanded: int = 0
     """Layouts opened."""
+    any_split_lower_bound_s: float | None = None
+    """No split at all is faster; None where that was not asked."""

@@ -51,8 +51,8 @@ def longer_chunks(own, last, *, first):
     return sorted(order, key=lambda chunk: own[chunk] in (0, last))
 
 
-def branch(layers, stage_of):
-    """Every split the search may choose, by the words of `planner.stages.solve.windows`."""
+def alike_branch(layers, stage_of):
+    """Those whose chunks are alike, by the words of `planner.stages.problem.chunks`."""
     pp, vpp = stage_of.shape
     if vpp == 1:
         return compositions(layers, pp)
@@ -69,6 +69,11 @@ def branch(layers, stage_of):
             if held[1:-1].all():
                 found.add(tuple(held.tolist()))
     return sorted(found)
+
+
+def branch(layers, stage_of, *, alike=False):
+    """Every split the search may choose: the ends alone may be empty."""
+    return alike_branch(layers, stage_of) if alike else compositions(layers, stage_of.size)
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,8 @@ class EverySplit:
         return self.layers[:, self.row.stage_of].sum(axis=2)
 
     def __repr__(self):
-        return f"{self.row.job.model.name} {self.row.table.row(0)} in {self.row.memory_bytes:.0f}"
+        row = self.row
+        return f"{row.job.model.name} {row.table.row(0)} {row.memory_bytes:.0f} {row.alike=}"
 
 
 def number(job, table):
@@ -104,11 +110,11 @@ def number(job, table):
     return len(stages_in(job, *shape))
 
 
-def on_the_clock(job, table, memory_bytes=np.inf):
+def on_the_clock(job, table, memory_bytes=np.inf, *, alike=False):
     """One layout with all its splits."""
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
-    row = stage_problems(Candidates(job, machine, traits, table), memory_bytes)[0]
-    layers = np.array(branch(job.model.num_hidden_layers, row.stage_of))
+    row = stage_problems(Candidates(job, machine, traits, table), memory_bytes, alike=alike)[0]
+    layers = np.array(branch(job.model.num_hidden_layers, row.stage_of, alike=alike))
     many = table.take(np.zeros(len(layers), dtype=np.int64))
     many = many.replaced(stages=objects(stage_specs(one) for one in layers.tolist()))
     used = price(Candidates(job, machine, traits, many), merged=False).memory.used
@@ -170,7 +176,8 @@ def random_splits(base, count, seed):
     job = random_job(base, rng)
     table = random_layouts(job, count, rng)
     for i in range(len(table)):
-        one = on_the_clock(job, table.take(np.array([i])))
+        alike = bool(rng.integers(2))
+        one = on_the_clock(job, table.take(np.array([i])), alike=alike)
         yield with_memory(one, float(rng.choice([np.inf, *rng.choice(one.used, 3)])))
 
 

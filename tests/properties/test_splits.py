@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.properties.every_split import on_the_clock, random_splits, with_memory
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
@@ -17,7 +18,7 @@ from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import allowed
 from trainplan.planner.space import Space
-from trainplan.planner.space.policies import POLICY_COLUMNS
+from trainplan.planner.space.policies import POLICY_COLUMNS, takes_longer
 from trainplan.planner.stages.bounds.layer_capacity import (
     RankLimits,
     layer_capacities,
@@ -28,16 +29,19 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 from trainplan.planner.stages.bounds.shapes import split_bound
 from trainplan.planner.stages.solve import best_split as split
 from trainplan.planner.stages.solve.batch import ManySplits
-from trainplan.planner.stages.solve.best_split import best_split, simulate_splits
+from trainplan.planner.stages.solve.best_split import best_split
 from trainplan.planner.stages.solve.enumeration import shorter_splits
 from trainplan.planner.stages.solve.master import Master
+from trainplan.planner.stages.solve.polish import moved_once, polished
+from trainplan.planner.stages.solve.relaxation import relaxed, whole_layers
+from trainplan.planner.stages.solve.simulated import simulate_splits
 from trainplan.planner.stages.solve.tasks import (
     BoundClasses,
     BoundLayouts,
     BoundPolicies,
     SplitContext,
 )
-from trainplan.planner.stages.solve.windows import windows
+from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
 from trainplan.planner.tree.memory_bounds import class_extremes, policies_of
 from trainplan.planner.work.budget import Unlimited
 
@@ -159,7 +163,9 @@ def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
             for cutoff in cutoffs(one):
                 faster = one.seconds[one.seconds * EQUALS < cutoff].min(initial=np.inf)
                 limits = RankLimits(np.inf, without_overhead(machine, cutoff))
-                bound = split_bound(priced, costs, limits=limits, pool=PathPool())[0]
+                bound = split_bound(
+                    priced, costs, limits=limits, pool=PathPool(alike=one.row.alike)
+                )[0]
                 assert bound <= faster * ROUNDING, (one, cutoff)
 
 
@@ -175,12 +181,12 @@ def test_no_split_is_faster_than_the_bound_of_its_class_of_policies(base, seed):
         same = [getattr(policies, name) == getattr(row.table, name) for name in POLICY_COLUMNS]
         own = classes[np.all(same, axis=0)]
         assert len(own) == 1, one
-        asked = SplitContext(row.job, row.machine, row.traits, row.memory_bytes)
+        asked = SplitContext(row.job, row.machine, row.traits, row.memory_bytes, alike=row.alike)
         for cutoff in cutoffs(one):
             wins = one.fits & (one.seconds * EQUALS < cutoff)
             for bounds in (BoundClasses, BoundPolicies, BoundLayouts):
                 table = min_memory.take(own) if bounds is BoundClasses else row.table
-                bound = bounds(asked, table, cutoff, PathPool())(Unlimited())[0]
+                bound = bounds(asked, table, cutoff, PathPool(alike=row.alike))(Unlimited())[0]
                 assert bound <= one.seconds[wins].min(initial=np.inf) * ROUNDING, (one, cutoff)
 
 
@@ -197,7 +203,7 @@ def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
             limits = RankLimits(one.row.memory_bytes, without_overhead(machine, cutoff))
             asked = job, priced, costs, np.array([0]), limits
             assert states_may_fit(*asked)[0], (one, cutoff)
-            assert may_fit(job, layer_capacities(*asked))[0], (one, cutoff)
+            assert may_fit(job, layer_capacities(*asked, alike=one.row.alike))[0], (one, cutoff)
 
 
 def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
@@ -210,17 +216,17 @@ def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
     machine, traits = one.row.machine, one.row.traits
     priced = price(Candidates(job, machine, traits, table))
     costs, limits = block_costs(priced), RankLimits(np.inf, np.inf)
-    bound = split_bound(priced, costs, limits=limits, pool=PathPool())
+    bound = split_bound(priced, costs, limits=limits, pool=PathPool(alike=one.row.alike))
     assert bound[0] <= one.seconds.min() * ROUNDING
 
 
 def test_a_rank_that_may_be_empty_is_not_refused_without_layers(make_job):
     layout = Layout(pp=2, vpp=2, schedule="zb-v")
     one = on_the_clock(make_job("small-dense", "1x2:l4"), LayoutTable.of([layout]))
-    class_extremes, inner = with_memory(
-        one, 0.0
-    ).row.memory_needs.constants  # the first rank holds both ends
-    assert class_extremes == 0 < inner
+    needs = with_memory(one, 0.0).row.memory_needs.constants
+    both_ends, inner = np.split(needs, 2)  # the first rank holds both
+    assert (both_ends == 0).all()
+    assert (inner > 0).all()
 
 
 @exhaustive
@@ -255,3 +261,48 @@ def test_a_split_looked_for_near_its_bound_is_bounded_by_what_brute_force_finds(
             assert found.lower_bound_s >= min(one.incumbent_s, enough) / ROUNDING, one
             if found.step_time_s < np.inf:
                 assert found.step_time_s >= one.incumbent_s / ROUNDING, one
+
+
+@exhaustive
+@given(seeds)
+def test_no_split_is_faster_than_the_best_parts_of_layers(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        window = windows(one.row, seed_paths(one.row.pipeline), np.inf)
+        if window is None:
+            continue
+        machine = one.row.machine
+        parts = relaxed(one.row, PathPool(), window, np.inf)
+        assert with_overhead(machine, np.array([parts.value_s]))[0] <= one.incumbent_s, one
+        assert parts.layers.sum() == pytest.approx(one.layers[0].sum())
+        assert whole_layers(parts.layers).sum() == one.layers[0].sum()
+
+
+@exhaustive
+@given(seeds)
+def test_layers_are_moved_for_as_long_as_that_helps(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        known = dict(zip(map(tuple, one.layers.tolist()), one.seconds, strict=True))
+        if one.row.alike or not one.fits.any():
+            continue
+        start = one.layers[one.fits][:1]
+        found = polished(one.row, PathPool(), start, Unlimited())
+        assert found.step_time_s == pytest.approx(known[found.layers], rel=1e-9)
+        fits = dict(zip(map(tuple, one.layers.tolist()), one.fits, strict=True))
+        least = bounds_of_stages(one.row)[0]
+        for near in map(tuple, moved_once(np.array(found.layers), least).tolist()):
+            assert not fits[near] or known[near] >= found.step_time_s / EQUALS, one
+
+
+@exhaustive
+@given(seeds)
+def test_a_layout_that_recomputes_more_is_faster_by_hidden_traffic_at_most(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        row = one.row
+        columns = {"recompute": FULL, "recompute_method": UNIFORM, "recompute_num_layers": 1}
+        more = row.table.replaced(
+            **{name: np.array([value]) for name, value in columns.items()},
+            recompute_modules=np.array([0]),
+        )
+        if takes_longer(more, row.table)[0]:
+            slower = on_the_clock(row.job, more, alike=row.alike).seconds
+            assert (slower * ROUNDING >= one.seconds - row.may_hide_s).all(), one

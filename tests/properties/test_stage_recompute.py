@@ -25,9 +25,9 @@ from trainplan.planner.solvers.layers.assignment import allowed
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
 from trainplan.planner.stages.problem.problem import stage_problems
-from trainplan.planner.stages.solve.best_split import simulate_stages
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, judged
+from trainplan.planner.stages.solve.simulated import simulate_stages
 from trainplan.planner.work.budget import Unlimited
 
 pytestmark = pytest.mark.usefixtures("quarters")

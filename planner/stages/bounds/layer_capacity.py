@@ -13,7 +13,8 @@ from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.transients import head_bytes
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import most_held
-from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, placed
+from trainplan.costmodel.schedules.program import EQUAL, placed
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
@@ -27,8 +28,9 @@ from trainplan.costmodel.step.block_costs import (
     layer_counts,
     usual_layers,
 )
+from trainplan.planner.stages.problem.chunks import in_flight_least
 from trainplan.planner.stages.problem.in_transit import ANYWHERE, least_in_transit
-from trainplan.planner.stages.problem.problem import fullest_moment
+from trainplan.planner.stages.problem.moments import fairest_moments, fullest_moment
 
 ROUNDING = 1e-9
 """Of a layer; rounding alone must refuse nothing."""
@@ -69,7 +71,13 @@ class Layers:
 
 
 def layer_capacities(
-    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: RankLimits
+    job: Job,
+    priced: Priced,
+    costs: BlockCosts,
+    rows: IntColumn,
+    limits: RankLimits,
+    *,
+    alike: bool = False,
 ) -> KindRankRows:
     """Layers of each kind that each rank of some rows has bytes and seconds for.
 
@@ -88,7 +96,9 @@ def layer_capacities(
         some, ranks = np.flatnonzero(shape == number), int(table.pp[one])
         for place, layers in enumerate(kinds):
             own = rows[some]
-            most = most_layers(priced, costs, own, limits, layers, update=update[own]).clip(0)
+            most = most_layers(
+                priced, costs, own, limits, layers, update=update[own], alike=alike
+            ).clip(0)
             found[place, :ranks, some] = most.T
             some = some[most.sum(axis=0) >= layers.count]
             if not len(some):
@@ -150,6 +160,7 @@ def most_layers(
     layers: Layers,
     *,
     update: FloatColumn | float = 0.0,
+    alike: bool,
 ) -> RankRows:
     """How many of the layers of a kind each rank has bytes and seconds for, before the update.
 
@@ -161,7 +172,7 @@ def most_layers(
     name, kind, count = SCHEDULE_NAMES[table.schedule[one]], layers.kind, layers.count
     pp, vpp = int(table.pp[one]), int(table.vpp[one])
     filling = int(_filling(priced, rows[:1])[0])
-    held = held_layers(name, pp, vpp, filling, layers)
+    held = held_layers(name, pp, vpp, filling, layers, alike=alike)
     stage_of = placed(SCHEDULES[name].placement, pp, vpp)
     ends = np.stack([(stage_of == 0).any(axis=1), (stage_of == stage_of.max()).any(axis=1)])
     capacity = _free_bytes(priced, costs, rows, ends, limits.memory_bytes)
@@ -188,30 +199,33 @@ class InFlight:
 
     passes: IntColumn
     """Of all chunks; (rank,)."""
-    layers: IntMatrix
+    layers: FloatMatrix
     """Layers whose activations it holds at least, with 0, 1, ... layers of its own; (rank, n)."""
 
 
 @lru_cache(maxsize=1024)
 def held_layers(
-    schedule: str, pp: int, vpp: int, num_microbatches: int, layers: Layers
+    schedule: str, pp: int, vpp: int, num_microbatches: int, layers: Layers, *, alike: bool = False
 ) -> InFlight:
     """Passes in flight, and layers of a kind.
 
-    Chunks of a rank differ by one layer of any kind; which ones are longer, and which hold the
-    others, is open.
-    Source: derived; a rank is fullest when it holds most layers of any kind, and of those in flight
-    then the others are as many as their passes ever are.
+    How they are spread over the chunks of a rank is open, and which hold the others.
+    Source: derived; a rank is fullest when it holds most layers of any kind, no fewer than at any
+    moment or in the mean of some (`fairest_moments`), and of those in flight then the others are
+    as many as their passes ever are.
     """
     passes = fullest_moment(schedule, pp, vpp, num_microbatches)
     most = most_held(named_program(schedule, pp, vpp, num_microbatches, EQUAL)).max(axis=1)
     stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
     first = (stage_of <= layers.others).any(axis=1, keepdims=True)
     others = np.where(first | (not layers.others_first), layers.others, 0)
-    base, more = np.divmod(np.arange(layers.count + 1) + others, vpp)
-    ordered = np.sort(passes, axis=1)  # the longer chunks are those with fewest passes, at best
-    least = np.concatenate([np.zeros((pp, 1), np.int64), np.cumsum(ordered, axis=1)], axis=1)
-    together = base * least[:, -1:] + np.take_along_axis(least, more, axis=1)
+    total, moments = (
+        np.arange(layers.count + 1) + others,
+        fairest_moments(schedule, pp, vpp, num_microbatches),
+    )
+    together = np.max(
+        [in_flight_least(one, stage_of, total, alike=alike) for one in moments], axis=0
+    )
     return InFlight(passes.sum(axis=1), (together - others * most[:, None]).clip(0))
 
 

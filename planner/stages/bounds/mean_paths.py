@@ -16,7 +16,7 @@ from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, Run, prolonged, run_of
-from trainplan.planner.solvers.linear import Matrix
+from trainplan.planner.stages.problem.chunks import alike_weights, fairest_weights
 
 Pipeline = tuple[str, int, int, int]
 """Schedule, ranks, virtual stages of one, micro batches: what a path depends on."""
@@ -56,7 +56,7 @@ class Crossings:
 
 @lru_cache(maxsize=1024)
 def seed_paths(pipeline: Pipeline) -> Paths:
-    """The longest paths where all stages are alike, and where one stage or one rank is slower."""
+    """The longest paths where all stages are alike, and where one rank or one stage is slower."""
     schedule, pp, vpp, num_microbatches = pipeline
     shape = pp, vpp, num_microbatches
     return prolonged(schedule, shape, lambda m: _seeds(schedule, pp, vpp, m))
@@ -68,20 +68,26 @@ def _seeds(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Run:
     stages = np.arange(stage_of.size)
     slower = (stage_of[:, :, None] == stages).any(axis=1)
     size = LONGER if vpp == 1 and num_microbatches > pp else MUCH_LONGER
-    slower = np.concatenate([np.zeros((1, len(stages))), size * slower])
+    alone = np.eye(len(stages)) if vpp > 1 else np.zeros((0, len(stages)))
+    slower = np.concatenate([np.zeros((1, len(stages))), size * slower, vpp * alone])
     seconds = _equal_stages(schedule, 1 + slower)
     nothing = np.zeros(len(seconds.forward))
     return run_of(schedule, (pp, vpp, num_microbatches), seconds, nothing)
 
 
-def max_min_mean(pipeline: Pipeline, paths: Paths, num_layers: int) -> Crossings:
+def max_min_mean(pipeline: Pipeline, paths: Paths, num_layers: int, *, alike: bool) -> Crossings:
     """The mean of some paths whose shortest split of so many equal layers takes longest."""
     schedule, pp, vpp, _ = pipeline
     stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
     one = _equal_stages(schedule, np.ones((1, stage_of.size)))
     crossed = paths.forward * one.forward + paths.backward * one.backward
     crossed = crossed + paths.weight * one.weight
-    share = _max_min_weights(crossed[:, stage_of], num_layers)
+    inner = (np.arange(stage_of.size) > 0) & (np.arange(stage_of.size) < stage_of.size - 1)
+    share = (
+        alike_weights(crossed[:, stage_of], num_layers)
+        if alike
+        else fairest_weights(crossed, inner, num_layers - inner.sum())
+    )
     forward, backward, weight = (
         (share @ part)[:, None] for part in (paths.forward, paths.backward, paths.weight)
     )
@@ -95,35 +101,14 @@ def _equal_stages(schedule: str, factor: FloatMatrix) -> StageSeconds:
     return StageSeconds(factor * FORWARD_SHARE, backward, weight)
 
 
-def _max_min_weights(crossed: FloatMatrix, num_layers: int) -> FloatColumn:
-    """Weights of paths that sum to one; `crossed` is (path, rank, chunk).
-
-    They make the layers on the rank where the mean path is shortest, less what uneven chunks save,
-    longest. Columns of the program: what a layer takes there, what each rank saves, the weights.
-    Source: as `planner.stages.bounds.shapes`.
-    """
-    paths, ranks, chunks = crossed.shape
-    means, own = crossed.mean(axis=2).T, np.eye(ranks)
-    rows = [np.concatenate([np.ones((ranks, 1)), 0 * own, -means], axis=1)]
-    for ordered in (crossed, crossed[:, :, ::-1]):
-        for size in range(1, chunks):
-            more = size * means - ordered[:, :, :size].sum(axis=2).T
-            rows.append(np.concatenate([np.zeros((ranks, 1)), -own, more], axis=1))
-    matrix = np.concatenate(rows)
-    one = np.concatenate([np.zeros(1 + ranks), np.ones(paths)])[None, :]
-    cost = np.concatenate([[-float(num_layers)], np.ones(ranks), np.zeros(paths)])
-    found = Matrix(cost, matrix, np.zeros(len(matrix)), one).solve()
-    assert found is not None  # any weights are allowed
-    weights = found[1 + ranks :].clip(0.0)
-    return np.asarray(weights / weights.sum())
-
-
 @dataclass(frozen=True, slots=True)
 class PathPool:
     """Paths of pipelines, and a mean of each, worked out when they are first asked for."""
 
     paths: dict[Pipeline, Paths] = field(default_factory=dict)
     means: dict[Pipeline, Crossings] = field(default_factory=dict)
+    alike: bool = False
+    """Are the means for stages of a rank that differ by one layer at most?"""
 
     def of(self, pipeline: Pipeline) -> Paths:
         """Paths found so far; the first time, those through every stage."""
@@ -136,7 +121,7 @@ class PathPool:
         if pipeline not in self.means:
             seeds = seed_paths(pipeline)
             self.paths.setdefault(pipeline, seeds)
-            self.means[pipeline] = max_min_mean(pipeline, seeds, num_layers)
+            self.means[pipeline] = max_min_mean(pipeline, seeds, num_layers, alike=self.alike)
         return self.means[pipeline]
 
     def add(self, pipeline: Pipeline, paths: Paths) -> None:

@@ -29,7 +29,7 @@ from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
 from trainplan.planner.stages.bounds.layer_capacity import Layers
-from trainplan.planner.stages.problem.problem import chord_of_min
+from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, recomputed_least
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class RankPaths:
     """Virtual stage of each (rank, chunk)."""
     most: KindRankRows
     """Layers of each kind that every rank has room for."""
+    alike: bool = False
+    """Do the virtual stages of a rank differ by one layer at most?"""
 
     @cached_property
     def seconds(self) -> FloatColumn:
@@ -148,30 +150,26 @@ class RankPaths:
         if not self._recomputed.any():
             nothing = np.zeros((self.stage_of.size, 1))
             return nothing, nothing
-        vpp, held = self.stage_of.shape[1], []
+        held = []
         for layers, most in zip(self._kinds, self.most, strict=True):
             may = (self.stage_of <= layers.others).any(axis=1) | (not layers.others_first)
-            held.append(-(-(most + np.where(may, layers.others, 0)[:, None]) // vpp))
+            held.append(most + np.where(may, layers.others, 0)[:, None])
         longest = np.empty((self.stage_of.size, len(self.rows)))
         longest[self.stage_of] = np.min(held, axis=0)[:, None]
+        longest = longest_chunks(self.stage_of, longest, alike=self.alike)
         least = np.ones((self.stage_of.size, 1))
         least[[0, -1]] = 0
-        return chord_of_min(self._recomputed, least, np.maximum(1.0, longest))
+        return chord_of_min(self._recomputed, least, longest)
 
     def _repeats(self, number: IntMatrix) -> FloatColumn:
         """Seconds of recomputation with so many layers on each rank's own path.
 
         Of shape (rank, number, row).
 
-        Source: chunks of a rank differ by one layer (docs/explanation/search.md, "Uneven stages"),
-        so n are n // vpp on each and one more on n % vpp; of k, min(N, k) are recomputed, where the
-        path crosses least.
+        Source: `recomputed_least`, where the path crosses least.
         """
-        vpp = self.stage_of.shape[1]
-        base, longer = np.divmod(number, vpp)
-        short, long = (np.minimum(self._recomputed, base + one) for one in (0, 1))
+        repeated = recomputed_least(self._recomputed, self.stage_of, number, alike=self.alike)
         crossed = np.take_along_axis(self._busiest.backward, self.stage_of, axis=1).min(axis=1)
-        repeated = (vpp - longer) * short + longer * long
         return np.asarray(crossed[:, None, None] * repeated * self._recomputed_layers)
 
     @cached_property

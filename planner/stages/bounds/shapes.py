@@ -13,9 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, IntRankChunks, RankRows, StageRows
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, IntRankChunks, StageRows
 from trainplan.costmodel.memory.states import RankParams
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced
@@ -42,7 +41,7 @@ from trainplan.planner.stages.bounds.layer_capacity import (
 )
 from trainplan.planner.stages.bounds.mean_paths import Crossings, PathPool, Pipeline, seed_paths
 from trainplan.planner.stages.bounds.rank_paths import RankPaths
-from trainplan.planner.stages.problem.problem import chord_of_min
+from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_sum
 
 
 def split_bound(
@@ -66,7 +65,7 @@ def split_bound(
     around = _around(priced, costs, most=most)
     bound = _steady_bound(job, priced, costs, around, limits)
     rows = np.flatnonzero(bound + around < seconds)
-    capacity = layer_capacities(job, priced, costs, rows, limits)
+    capacity = layer_capacities(job, priced, costs, rows, limits, alike=pool.alike)
     fits = may_fit(job, capacity)
     bound[rows[~fits]] = np.inf
     rows, capacity = rows[fits], capacity[:, :, fits]
@@ -75,12 +74,15 @@ def split_bound(
         own, pipeline = np.flatnonzero(shape[rows] == number), _pipeline(priced, int(first[number]))
         some = rows[own]
         path = pool.mean(pipeline, job.model.num_hidden_layers)
-        length = _mean_seconds(job, priced, costs, path, rows=some, most=most[some])
+        length = _mean_seconds(
+            job, priced, costs, path, rows=some, most=most[some], alike=pool.alike
+        )
         bound[some] = np.maximum(bound[some], length)
         own = own[bound[some] + around[some] < seconds]
         if len(own):
             of, stage_of = (job, priced, costs, rows[own]), path.stage_of
-            stay = RankPaths(*of, seed_paths(pipeline), stage_of, capacity[:, : len(stage_of), own])
+            room = capacity[:, : len(stage_of), own]
+            stay = RankPaths(*of, seed_paths(pipeline), stage_of, room, alike=pool.alike)
             bound[rows[own]] = np.maximum(bound[rows[own]], stay.seconds)
     return with_overhead(priced.machine, bound + around)
 
@@ -150,12 +152,13 @@ def _mean_seconds(
     *,
     rows: IntColumn,
     most: FloatColumn,
+    alike: bool,
 ) -> FloatColumn:
     """Length of a mean path with the layers where it is shortest.
 
-    Source: derived; a rank holds no more layers than fit into the cutoff, and of a stage with n of
-    at most h layers at least the share min(N, h) / h is recomputed where N are, maybe the cheaper
-    ones.
+    Source: derived; `spread_sum`; a rank holds no more layers than fit into the cutoff, and of a
+    stage with n of at most h layers at least the share min(N, h) / h is recomputed where N are,
+    maybe the cheaper ones.
     """
     model, layers = job.model, layer_counts(job)
     modules = model.num_nextn_predict_layers
@@ -167,7 +170,7 @@ def _mean_seconds(
     ):
         total = total + count * _crossing(costs, path, kind, rows)[stage]
     others = model.num_hidden_layers - usual_layers(job)[1]
-    slope, start = _again(priced, rows, most + others, path.stage_of)
+    slope, start = _again(priced, rows, most + others, path.stage_of, alike=alike)
     cheapest = costs.recompute_forward[[kind for kind, _ in layers]][:, rows].min(axis=0)
     total = total + (path.backward * start).sum(axis=0) * cheapest
     whole = (slope == 1).all(axis=0)
@@ -178,22 +181,8 @@ def _mean_seconds(
     least = np.min(passes, axis=0)  # of any kind, for a chunk may hold layers of one kind alone
     for one, (_, count) in zip(passes, layers, strict=True):
         total = total + count * (one - least).min(axis=0)
-    chunks = least[path.stage_of]
-    mean = chunks.mean(axis=1)
-    spread = model.num_hidden_layers * mean.min(axis=0) - _uneven(chunks, mean).sum(axis=0)
-    return np.asarray(total + spread)
-
-
-def _uneven(chunks: FloatMatrix, mean: FloatMatrix) -> RankRows:
-    """What a rank may save by longer chunks where the path crosses it less.
-
-    Source: the longer chunks of a rank are its first or its last k; k chunks of the mean less those
-    the path crosses is what they save, at most the largest over k.
-    """
-    size = np.arange(1, chunks.shape[1] + 1)[None, :, None]
-    ways = (np.cumsum(chunks, axis=1), np.cumsum(chunks[:, ::-1], axis=1))
-    saved = [(size * mean[:, None] - way).max(axis=1) for way in ways]
-    return np.asarray(np.maximum(np.maximum(*saved), 0.0))
+    number, stage_of = model.num_hidden_layers, path.stage_of
+    return np.asarray(total + spread_sum(least, stage_of, number, alike=alike))
 
 
 def _crossing(costs: BlockCosts, path: Crossings, kind: int, rows: IntColumn) -> StageRows:
@@ -256,7 +245,7 @@ def _most_layers(job: Job, priced: Priced, costs: BlockCosts, cutoff_s: float) -
 
 
 def _again(
-    priced: Priced, rows: IntColumn, most: FloatColumn, stage_of: IntRankChunks
+    priced: Priced, rows: IntColumn, most: FloatColumn, stage_of: IntRankChunks, *, alike: bool
 ) -> tuple[StageRows, StageRows]:
     """Line below the layers that full recomputation repeats on each stage.
 
@@ -267,5 +256,6 @@ def _again(
     number = np.where(full, table.recompute_num_layers[rows], 0)
     least = np.ones((stage_of.size, 1))
     least[[0, -1]] = 0
-    slope, start = chord_of_min(number, least, np.maximum(1.0, np.ceil(most / stage_of.shape[1])))
+    longest = longest_chunks(stage_of, most[None, :], alike=alike)
+    slope, start = chord_of_min(number, least, longest)
     return np.where(uniform, 1.0, slope), np.where(uniform, 0.0, start)

@@ -252,7 +252,7 @@ def layer_capacity(
     group = of.ranks(int(rows[0]), order)
     layers = Layers.of(of.job, kind)
     each = [
-        most_layers(priced, costs, rows, limit, layers)
+        most_layers(priced, costs, rows, limit, layers, alike=True)
         for priced, costs, limit in zip(of.priced, of.costs, limits, strict=True)
     ]
     return np.stack(each)[group, np.arange(len(group))]

@@ -32,7 +32,7 @@ from trainplan.planner.solvers.layers.assignment import LayerAssignment
 from trainplan.planner.space.offload import Fractions, least_offload, with_fraction
 from trainplan.planner.stages.heterogeneous.bounds import ranks_in_order
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
-from trainplan.planner.stages.solve.best_split import SimulatedSplits
+from trainplan.planner.stages.solve.simulated import SimulatedSplits
 from trainplan.planner.stages.solve.windows import stages_of
 
 FULL_RANK = 1e9

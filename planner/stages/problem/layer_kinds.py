@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.planner.stages.problem.chunks import stage_ends
 from trainplan.planner.stages.problem.problem import StageProblem
 
 
@@ -30,9 +32,7 @@ class Kinds:
         if len(problem.kinds) == 1:
             nothing = np.zeros(problem.num_stages)
             return cls(nothing, nothing, nothing, nothing)
-        stages = np.empty((2, problem.num_stages), dtype=np.int64)
-        stages[0, problem.stage_of] = (low // problem.shape[1])[:, None]
-        stages[1, problem.stage_of] = -(-high // problem.shape[1])[:, None]
+        stages = np.stack(stage_ends(problem.stage_of, low, high, alike=problem.alike))
         moe = problem.job.model.moe_layers
         first, last = np.minimum(np.cumsum(stages, axis=1) - stages, len(moe))
         bounds = [
@@ -51,6 +51,23 @@ class Kinds:
         slope = np.where(dearer, self.fewest_slope, self.most_slope) * more
         start = np.where(dearer, self.fewest_start, self.most_start) * more
         return dense + slope, start
+
+
+@dataclass(frozen=True, slots=True)
+class StageSums:
+    """Sums over the layers of stages, from below: `fixed` + sum over stages of `each` * layers."""
+
+    each: FloatMatrix
+    """Shape (row, stage)."""
+    fixed: FloatColumn
+    constants: FloatColumn
+    """What of `fixed` no layer decides: rounding is a share of it."""
+
+    @classmethod
+    def of(cls, kinds: Kinds, costs: FloatColumn, fixed: FloatColumn) -> StageSums:
+        """From costs of shape (row, stage, kind)."""
+        each, start = kinds.least(costs)
+        return cls(each, fixed + start.sum(axis=1), fixed)
 
 
 @lru_cache(maxsize=65_536)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -27,10 +28,8 @@ from trainplan.costmodel.layouts.table import (
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.pipeline.bound import table_sum_seconds
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.memory import held_along
-from trainplan.costmodel.schedules.program import EQUAL, placed
+from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
-from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import (
@@ -43,9 +42,17 @@ from trainplan.costmodel.step.block_costs import (
     BlockCosts,
     block_costs,
 )
+from trainplan.costmodel.step.estimate import with_overhead
+from trainplan.costmodel.traffic.data_parallel import reduction_overlap
 from trainplan.planner.space.offload import Fractions, most_within, range_from
 from trainplan.planner.stages.problem.in_transit import first_layers, least_in_transit
-from trainplan.planner.stages.problem.traffic import ends_held, least_tails, traffic_seconds
+from trainplan.planner.stages.problem.moments import fairest_moments, fullest_moment
+from trainplan.planner.stages.problem.traffic import (
+    ends_held,
+    least_tails,
+    most_hidden,
+    traffic_seconds,
+)
 
 ROUNDING = 1 + 1e-12
 """Of a sum of bytes; rounding alone must refuse nothing."""
@@ -81,6 +88,8 @@ class StageProblem(Candidates):
     offloads: Fractions | None = None
     """Of the optimizer, that a split may offload: seconds are those of the least, the table's, and
     bytes those of the most. None: what the table says."""
+    alike: bool = False
+    """Do the virtual stages of a rank differ by one layer at most?"""
 
     def allows(self, layers: IntSplitStages) -> BoolColumn:
         """Which splits are answers; `layers` has shape (split, stage)."""
@@ -164,6 +173,20 @@ class StageProblem(Candidates):
         """Seconds in which a rank adds up two copies of the token table, where it has one."""
         return float(table_sum_seconds(self)[0])
 
+    @property
+    def may_hide_s(self) -> float:
+        """By how much a layout that recomputes more may be faster: it hides more traffic.
+
+        Source: a path ends with the last op of a rank. Where that is the whole backward pass of its
+        one stage, the path grows by what is added to it, and that hides no more than `window` of
+        itself; elsewhere the last op may be of one stage of several, or wait in any case.
+        """
+        whole = self.shape[1] == 1 and not SCHEDULES[self.schedule].splits_backward
+        if whole and reduction_overlap(self).window[0] <= 1:
+            return 0.0
+        hidden = np.array([0.0, float(most_hidden(self, self.costs)[0])])
+        return float(np.diff(with_overhead(self.machine, hidden))[0])
+
     @cached_property
     def least_seconds(self) -> tuple[RankLayers, RankLayers]:
         """Least traffic and update seconds of each rank with 0, 1, ... layers."""
@@ -174,23 +197,28 @@ class StageProblem(Candidates):
     def memory_needs(self) -> Sums:
         """Bytes of every rank when it has most passes in flight, less what it may allocate.
 
+        With several chunks also in the mean of moments that leaves least to gain by spreading
+        layers over them.
+
         A rank without layers is not refused: its transients are others.
         """
         one = self.costs
         free_bytes = (self.memory_bytes - self.outside_bytes) / RESERVE_FACTOR * ROUNDING
         state = one.state_bytes[:, 0]
         needs, over, activations = [], [], list(self._activations())
+        moments = fairest_moments(*self.pipeline[:3], self._filling)
+        moments = moments[:1] if self.alike else moments
         for rank, passes in enumerate(self._in_flight):
             ends, here = self.ends_of(rank), self.of_rank(rank)[:, None]
             fixed = float(ends @ state + self.transients[rank]) - self._regrown(rank) - free_bytes
             predicting = float(
                 ends[MTP] * (passes[-1] if len(passes) == 1 else 0) * one.saved_bytes[MTP, 0]
             )
-            in_flight = np.zeros(self.num_stages)
-            in_flight[self.stage_of[rank]] = passes
+            in_flight = np.zeros((len(moments), self.num_stages))
+            in_flight[:, self.stage_of[rank]] = [some[rank] for some in moments]
             empty = self.may_be_empty[rank] == len(passes)
-            for kept, fewer in activations:
-                needs.append(here * state[list(self.kinds)] + in_flight[:, None] * kept)
+            for moment, (kept, fewer) in product(in_flight, activations):
+                needs.append(here * state[list(self.kinds)] + moment[:, None] * kept)
                 constant = fixed + predicting - fewer * float(passes.sum())
                 over.append(min(0.0, constant) if empty else constant)
         return Sums(np.array(needs), np.array(over))
@@ -234,23 +262,20 @@ class StageProblem(Candidates):
     @property
     def _in_flight(self) -> IntRankChunks:
         """Passes of each chunk in flight on each rank when there are most."""
-        pp, vpp, microbatches = self.shape
-        full = min(microbatches, SCHEDULES[self.schedule].rounds_to_fill * pp)
-        return fullest_moment(self.schedule, pp, vpp, full)
+        return fullest_moment(*self.pipeline[:3], self._filling)
 
-
-@lru_cache(maxsize=1024)
-def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> IntRankChunks:
-    """Passes in flight on each rank at the moment with most of them.
-
-    Source: `held_along` of a named schedule.
-    """
-    program = named_program(schedule, pp, vpp, num_microbatches, EQUAL)
-    return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
+    @property
+    def _filling(self) -> int:
+        """Micro batches that fill the pipeline as full as it gets."""
+        return min(self.num_microbatches, SCHEDULES[self.schedule].rounds_to_fill * self.shape[0])
 
 
 def stage_problems(
-    candidates: Candidates, memory_bytes: float, ranges: Sequence[Fractions] = ()
+    candidates: Candidates,
+    memory_bytes: float,
+    ranges: Sequence[Fractions] = (),
+    *,
+    alike: bool = False,
 ) -> list[StageProblem]:
     """The layouts of a table, one by one, each free to offload as far as its own range goes."""
     priced = price(candidates, merged=False)
@@ -269,6 +294,7 @@ def stage_problems(
             outside_bytes=priced.memory.outside_bytes,
             tails=tails[..., row],
             offloads=range_from(float(fraction[row]), ranges),
+            alike=alike,
         )
         for row in range(len(candidates.table))
     ]
@@ -286,15 +312,3 @@ def _transients(priced: Priced, row: int) -> FloatColumn:
     passes = fullest_moment(name, pp, vpp, full)
     layers = least_in_transit(first_layers(priced.job.model), stage_of, passes)
     return own + layers * float(priced.gathered.moe.copies.freed_bytes[row])
-
-
-def chord_of_min(
-    number: FloatColumn | IntColumn, least: FloatColumn | IntColumn, most: FloatColumn
-) -> tuple[FloatColumn, FloatColumn]:
-    """Slope and start of the line through min(N, n) at n = `least` and n = `most`.
-
-    Source: min(N, n) is concave in n; slope (high - low) / (most - least), start low - slope least.
-    """
-    low, high = np.minimum(number, least), np.minimum(number, most)
-    slope = np.where(most > least, (high - low) / np.maximum(1.0, most - least), 1.0 * (number > 0))
-    return slope, np.asarray(low - slope * least)

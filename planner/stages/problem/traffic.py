@@ -52,18 +52,45 @@ def least_tails(candidates: Candidates, costs: BlockCosts) -> FloatColumn:
     Source: every mixture of kinds is priced for each number of layers, with each set of ends; the
     least over mixtures bounds whichever the rank gets.
     """
-    model, table = candidates.job.model, candidates.table
-    total, dense = _mixtures(model)
-    blocks = np.repeat(_ends(model), len(total), axis=0)
-    layers = np.tile(total, len(blocks) // len(total))
-    blocks[:, DENSE] = np.tile(dense, len(blocks) // len(total))
-    blocks[:, MOE] = layers - blocks[:, DENSE]
+    table, (total, blocks) = candidates.table, _blocks(candidates.job.model)
+    layers = blocks[:, DENSE] + blocks[:, MOE]
     backward = blocks @ costs.backward + layers[:, None] * costs.recompute_forward.max(axis=0)
     passes = blocks @ costs.forward, backward
     traffic = traffic_seconds(candidates, costs, blocks, passes)
     every = np.stack([traffic, blocks @ (costs.optimizer + costs.offload)])
     parts = every.reshape(2, -1, len(total), len(table))
     return np.asarray(np.minimum.reduceat(parts, np.unique(total, return_index=True)[1], axis=2))
+
+
+def most_hidden(candidates: Candidates, costs: BlockCosts) -> FloatColumn:
+    """Seconds of a rank's traffic at most that longer backward passes would hide; of each row.
+
+    Source: traffic is exposed for longest beside passes that recompute nothing, and for shortest
+    beside endless ones.
+    """
+    _, blocks = _blocks(candidates.job.model)
+    forward, backward = blocks @ costs.forward, blocks @ costs.backward
+    shown, hidden = (
+        traffic_seconds(candidates, costs, blocks, (forward, backward + more))
+        for more in (0.0, ENDLESS_S)
+    )
+    return np.asarray((shown - hidden).max(axis=0))
+
+
+ENDLESS_S = 1e9
+"""A pass behind which all traffic is hidden that can be."""
+
+
+def _blocks(model: ModelSpec) -> tuple[IntColumn, FloatColumn]:
+    """Layers of a rank in ascending order, and its blocks with each set of ends and each of those.
+
+    Shapes (mixture,) and (ends and mixture, kind).
+    """
+    total, dense = _mixtures(model)
+    blocks = np.repeat(_ends(model), len(total), axis=0)
+    blocks[:, DENSE] = np.tile(dense, len(blocks) // len(total))
+    blocks[:, MOE] = np.tile(total, len(blocks) // len(total)) - blocks[:, DENSE]
+    return total, blocks
 
 
 def _ends(model: ModelSpec) -> FloatColumn:

@@ -7,135 +7,194 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.layouts.table import IntSplitRanks, IntSplitStages
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import IntSplitStages
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
+from trainplan.planner.stages.problem.chunks import (
+    chunk_ways,
+    inner_chunks,
+    num_chunk_ways,
+    stage_ends,
+)
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds, Windows, spread
+
+MOST_WAYS = 20_000
+"""Ways to spread the layers of one rank over its chunks that are listed. Source: assumed; they take
+a tenth of a second."""
+MOST_BEGINNINGS = 200_000
+"""Beginnings of splits that are listed together where ranks have one stage; with more chunks there
+are more that no path tells apart, and fewer are worth their time. Source: measured; a second."""
+MOST_PATHS = 64
+"""Paths that beginnings are compared with, those that leave least room. Source: measured."""
+COMPARED_AT_ONCE = 1 << 22
+"""Seconds of paths that are compared together, so that they stay in memory."""
+
+
+def num_splits(problem: StageProblem, window: Windows) -> float:
+    """Splits within some windows.
+
+    Source: ranks take layers independently of another, so the ways of several ranks are the
+    convolution of those of each.
+    """
+    layers = problem.job.model.num_hidden_layers
+    if problem.alike:
+        return float(window.count(layers)) * min(2, problem.shape[1])
+    ways = np.ones(1)
+    for own, least, most in _within(problem, window):
+        each = [num_chunk_ways(own, number, number) for number in range(most + 1)]
+        each[:least] = [0] * least
+        ways = np.convolve(ways, np.array(each, dtype=np.float64))
+    return float(ways[layers]) if layers < len(ways) else 0.0
+
+
+def _within(problem: StageProblem, window: Windows) -> list[tuple[tuple[int, ...], int, int]]:
+    """Chunks of each rank that are never empty, and its fewest and most layers."""
+    inner = [tuple(own) for own in inner_chunks(problem.stage_of).tolist()]
+    return list(zip(inner, window.least.tolist(), window.most.tolist(), strict=True))
 
 
 def shorter_splits(
     problem: StageProblem, paths: Paths, value_s: float, window: Windows
-) -> IntSplitStages:
+) -> IntSplitStages | None:
     """Layers of every virtual stage in the splits whose paths may all be below a time.
 
-    Shape (split, stage). Source: derived; a beginning of a split is dropped where some path is too
-    long however the layers that are left are spread over the ranks behind it.
+    Shape (split, stage); None where there are too many to list. Source: derived; a beginning of a
+    split is dropped where some path is too long however the layers that are left are spread over
+    the ranks behind it.
     """
-    one = _Sums(problem, paths, window, longer_first=True).below(value_s)
-    if problem.shape[1] == 1:
-        return one
-    other = _Sums(problem, paths, window, longer_first=False).below(value_s)
-    totals = other[:, problem.stage_of].sum(axis=2)
-    recompute_forward = (spread(problem, totals, longer_first=True) == other).all(axis=1)
-    return np.concatenate([one, other[~recompute_forward]])
+    if problem.alike and problem.shape[1] > 1:
+        parts = [_Sums(problem, paths, window, first).below(value_s) for first in (True, False)]
+        found = [part for part in parts if part is not None]
+        return np.unique(np.concatenate(found), axis=0) if len(found) == len(parts) else None
+    if max(num_chunk_ways(*rank) for rank in _within(problem, window)) > MOST_WAYS:
+        return None
+    return _Sums(problem, paths, window).below(value_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Ways to spread the layers of one rank, and what they add to every path."""
+
+    layers: IntMatrix
+    """Of its chunks; (way, chunk)."""
+    seconds: FloatColumn
+    """(path, way)."""
+
+    @property
+    def total(self) -> IntColumn:
+        """Layers of the rank."""
+        return np.asarray(self.layers.sum(axis=1))
+
+    def take(self, ways: IntColumn) -> _Ways:
+        """Some of them."""
+        return _Ways(self.layers[ways], self.seconds[:, ways])
+
+    def least(self, most: int) -> FloatColumn:
+        """Least seconds of every path with 0, 1, ... layers on the rank; (path, layers)."""
+        found = np.full((len(self.seconds), most + 1), np.inf)
+        total = self.total
+        for layers in np.unique(total[total <= most]).tolist():
+            found[:, layers] = self.seconds[:, total == layers].min(axis=1)
+        return found
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """Seconds of paths as sums over ranks, each with its fewest layers and 0, 1, ... more."""
+    """Seconds of paths as sums over ranks, each with its ways."""
 
     problem: StageProblem
     paths: Paths
     window: Windows
-    longer_first: bool
+    longer_first: bool | None = None
+    """Of chunks that are alike; None: they may hold any layers."""
 
-    def below(self, value_s: float) -> IntSplitStages:
+    def below(self, value_s: float) -> IntSplitStages | None:
         """Splits with no path above a time."""
-        totals = self._totals(value_s * (1 + ROUNDING) - self._fixed)
-        return spread(self.problem, totals, longer_first=self.longer_first)
+        most_s = value_s * (1 + ROUNDING) - self._fixed
+        layers, ranks = self.problem.job.model.num_hidden_layers, self.problem.shape[0]
+        most = MOST_BEGINNINGS // (1 if self.problem.alike else self.problem.shape[1])
+        ways = self._possible([self._ways(rank) for rank in range(ranks)], most_s)
+        rests = _rests([one.least(layers) for one in ways], layers)
+        near = np.argsort(most_s - rests[0][:, layers], kind="stable")[:MOST_PATHS]
+        most_s, rests = most_s[near], [rest[near] for rest in rests]
+        ways = [_Ways(one.layers, one.seconds[near]) for one in ways]
+        left, seconds = np.array([layers]), np.zeros((1, len(most_s)))
+        chosen = np.zeros((1, self.problem.num_stages), dtype=np.int64)
+        for rank, one in enumerate(ways):
+            at, way = _matches((left, seconds), one, rests[rank + 1], most_s, most)
+            if len(at) > most:
+                return None
+            left, seconds = left[at] - one.total[way], seconds[at] + one.seconds.T[way]
+            chosen = chosen[at]
+            chosen[:, self.problem.stage_of[rank]] = one.layers[way]
+        return np.asarray(chosen[left == 0])
 
-    def _totals(self, most_s: FloatColumn) -> IntSplitRanks:
-        """Layers of every rank, rank after rank."""
-        left = np.array([self.problem.job.model.num_hidden_layers - int(self.window.least.sum())])
-        chosen, seconds = np.zeros((1, 0), dtype=np.int64), np.zeros((1, len(most_s)))
-        rests = self._rests(int(left[0]))
-        for rank, width in enumerate(self.window.most - self.window.least):
-            at, more = np.nonzero(left[:, None] >= np.arange(width + 1))
-            rest = left[at] - more
-            longer = seconds[at] + self._seconds[:, rank, more].T
-            wins = (longer + rests[rank + 1][:, rest].T <= most_s).all(axis=1)
-            left, seconds = rest[wins], longer[wins]
-            chosen = np.concatenate([chosen[at[wins]], more[wins, None]], axis=1)
-        return np.asarray(chosen[left == 0] + self.window.least)
+    def _possible(self, ways: list[_Ways], most_s: FloatColumn) -> list[_Ways]:
+        """Without those that make some path too long whatever the other ranks hold.
 
-    def _rests(self, most: int) -> list[FloatColumn]:
-        """Seconds at least on the ranks from each one on with 0, 1, ... layers; (path, layers).
-
-        Source: dynamic programming from the last rank to the first, each path for itself: a rest is
-        the least, over the layers of one rank, of its seconds and those of the rest behind it.
+        Source: as `_rests`, from both ends.
         """
-        ways = self._numbers.shape[1]
-        rests = [np.where(np.arange(most + 1) > 0, np.inf, np.zeros((len(self._fixed), 1)))]
-        before = np.full((len(self._fixed), ways + most), np.inf)
-        fewer = np.lib.stride_tricks.sliding_window_view(before, ways, axis=1)
-        for rank in range(len(self._numbers))[::-1]:
-            before[:, ways - 1 :] = rests[0]
-            rests.insert(0, (fewer + self._seconds[:, rank, None, ::-1]).min(axis=2))
-        return rests
+        layers = self.problem.job.model.num_hidden_layers
+        least = [one.least(layers) for one in ways]
+        behind, before = _rests(least, layers), _rests(least[::-1], layers)[::-1]
+        found = []
+        for rank, one in enumerate(ways):
+            others = _sums_of(before[rank], behind[rank + 1])
+            seconds = one.seconds + others[:, layers - one.total]
+            found.append(one.take(np.flatnonzero((seconds <= most_s[:, None]).all(axis=0))))
+        return found
 
-    @cached_property
-    def _numbers(self) -> IntMatrix:
-        """Layers of each rank: its fewest, and 0, 1, ... more; (rank, way)."""
-        most = int((self.window.most - self.window.least).max())
-        return np.asarray(self.window.least[:, None] + np.arange(most + 1))
+    def _ways(self, rank: int) -> _Ways:
+        """Those of one rank within its window."""
+        problem, paths, own = self.problem, self.paths, self.problem.stage_of[rank]
+        if self.longer_first is None:
+            layers = chunk_ways(*_within(problem, self.window)[rank])
+        else:
+            number = np.arange(self.window.least[rank], self.window.most[rank] + 1)
+            totals = np.tile(number[:, None], (1, problem.shape[0]))
+            layers = spread(problem, totals, longer_first=self.longer_first)[:, own]
+        seconds = np.zeros((len(paths.rank), len(layers)))
+        for chunk, stage in enumerate(own.tolist()):
+            seconds += self._stage(stage)[:, layers[:, chunk]]
+        ends = paths.rank == rank
+        seconds[ends] += problem.least_seconds[0][rank, layers.sum(axis=1)]
+        return _Ways(layers, seconds)
 
-    @cached_property
-    def _seconds(self) -> FloatColumn:
-        """What the layers of each rank add to every path; (path, rank, way)."""
-        problem, paths = self.problem, self.paths
-        kinds = [problem.kinds[0], problem.kinds[-1]]
-        recompute_forward = problem.costs.recompute_forward[kinds, 0]
-        repeated = np.minimum(problem.recomputed, self._stages.T) * recompute_forward.min()
-        each = (
-            self._of.layers
-            + paths.backward[:, :, None]
-            * (recompute_forward - recompute_forward.min())
-            * problem.recomputes_all
-        )
-        seconds = self._by_kind(each) + paths.backward[:, :, None] * repeated
-        ranks = seconds[:, problem.stage_of].sum(axis=2)
-        own = np.arange(len(paths.rank)), paths.rank
-        ranks[own] += problem.least_seconds[0][paths.rank[:, None], self._clipped[paths.rank]]
-        ranks[:, self._numbers > self.window.most[:, None]] = np.inf
-        return np.asarray(ranks)
-
-    def _by_kind(self, each: FloatColumn) -> FloatColumn:
-        """Seconds of the layers of each stage; `each` is of one layer, (path, stage, kind).
+    def _stage(self, stage: int) -> FloatColumn:
+        """What 0, 1, ... layers of one virtual stage add to every path; (path, layers).
 
         Source: derived; which layers a stage holds depends on those before it, so the dearer kind
         is there as rarely as can be.
         """
-        number, more = self._stages.T, each[..., 1] - each[..., 0]
-        least = each[..., :1] * number
-        if len(self.problem.kinds) == 1:
-            return least
-        fewest, most = self._experts
-        return np.asarray(least + np.where(more[..., None] > 0, fewest, most) * more[..., None])
+        problem, backward = self.problem, self.paths.backward[:, stage, None]
+        kinds = [problem.kinds[0], problem.kinds[-1]]
+        again = problem.costs.recompute_forward[kinds, 0]
+        each = self._of.layers[:, stage] + backward * (again - again.min()) * problem.recomputes_all
+        number = np.arange(self._ends[1][stage] + 1)
+        seconds = each[:, :1] * number
+        if len(problem.kinds) > 1:
+            more, (fewest, most) = each[:, 1:] - each[:, :1], self._experts(stage)
+            seconds = seconds + np.where(more > 0, fewest, most) * more
+        return np.asarray(seconds + backward * np.minimum(problem.recomputed, number) * again.min())
 
-    @cached_property
-    def _experts(self) -> tuple[IntMatrix, IntMatrix]:
-        """Fewest and most mixture-of-experts layers in each stage; (stage, way)."""
+    def _experts(self, stage: int) -> tuple[IntColumn, IntColumn]:
+        """Fewest and most mixture-of-experts layers among 0, 1, ... of a stage."""
         moe = np.concatenate([[0], np.cumsum(self.problem.job.model.moe_layers)])
-        last, layers = len(moe) - 1, self._stages
-        ends = np.stack([self.window.least, self.window.most])
-        few, many = spread(self.problem, ends, longer_first=self.longer_first)
-        begins = np.arange(last + 1)[:, None, None]
-        may = (begins >= (np.cumsum(few) - few)) & (begins <= (np.cumsum(many) - many))
-        may = may & (begins + layers <= last)
-        inside = moe[np.minimum(begins + layers, last)] - moe[begins]
-        fewest, most = np.where(may, inside, last + 1).min(0), np.where(may, inside, 0).max(0)
-        return fewest.T, most.T
+        last, (few, many) = len(moe) - 1, self._ends
+        number = np.arange(many[stage] + 1)
+        begins = np.arange(int(few[:stage].sum()), min(last, int(many[:stage].sum())) + 1)[:, None]
+        may = begins + number <= last
+        inside = moe[np.minimum(begins + number, last)] - moe[begins]
+        return np.where(may, inside, last + 1).min(axis=0), np.where(may, inside, 0).max(axis=0)
 
     @cached_property
-    def _stages(self) -> IntMatrix:
-        """Layers of every virtual stage; (way, stage)."""
-        return spread(self.problem, self._numbers.T, longer_first=self.longer_first)
-
-    @cached_property
-    def _clipped(self) -> IntMatrix:
-        return np.minimum(self._numbers, self.window.most[:, None])
+    def _ends(self) -> tuple[IntColumn, IntColumn]:
+        """Fewest and most layers of every virtual stage."""
+        return stage_ends(
+            self.problem.stage_of, self.window.least, self.window.most, alike=self.problem.alike
+        )
 
     @cached_property
     def _of(self) -> PathSeconds:
@@ -144,6 +203,62 @@ class _Sums:
     @cached_property
     def _fixed(self) -> FloatColumn:
         """Embedding, head and messages on every path, and the optimizer step at least."""
-        problem = self.problem
-        update = np.take_along_axis(problem.least_seconds[1], self._clipped, axis=1)
-        return np.asarray(self._of.ends + self.paths.hops * problem.p2p + update.min(axis=1).max())
+        problem, window = self.problem, self.window
+        update = [
+            problem.least_seconds[1][rank, low : high + 1].min()
+            for rank, (low, high) in enumerate(
+                zip(window.least.tolist(), window.most.tolist(), strict=True)
+            )
+        ]
+        return np.asarray(self._of.ends + self.paths.hops * problem.p2p + max(update))
+
+
+def _rests(least: list[FloatColumn], layers: int) -> list[FloatColumn]:
+    """Seconds at least on the ranks from each one on with 0, 1, ... layers; (path, layers).
+
+    Source: dynamic programming from the last rank to the first, each path for itself: a rest is the
+    least, over the layers of one rank, of its seconds and those of the rest behind it.
+    """
+    nothing = np.where(np.arange(layers + 1) > 0, np.inf, np.zeros((len(least[0]), 1)))
+    rests = [nothing]
+    for one in least[::-1]:
+        rests.insert(0, _sums_of(one, rests[0]))
+    return rests
+
+
+def _sums_of(one: FloatColumn, other: FloatColumn) -> FloatColumn:
+    """Least sums of two numbers of layers that add up to 0, 1, ...; (path, layers)."""
+    size = one.shape[1]
+    found = np.full(one.shape, np.inf)
+    for number in np.flatnonzero(np.isfinite(one).any(axis=0)).tolist():
+        rest = one[:, number, None] + other[:, : size - number]
+        found[:, number:] = np.minimum(found[:, number:], rest)
+    return found
+
+
+def _matches(
+    beginnings: tuple[IntColumn, FloatColumn],
+    ways: _Ways,
+    rest: FloatColumn,
+    most_s: FloatColumn,
+    most: int,
+) -> tuple[IntColumn, IntColumn]:
+    """Beginnings and ways of the next rank on which no path need be too long.
+
+    Of beginnings are given the layers that are left, and the seconds of every path so far. More
+    than `most` are not all told.
+    """
+    left, seconds = beginnings
+    total, size = ways.total, max(1, COMPARED_AT_ONCE // (len(most_s) * max(1, len(ways.layers))))
+    found = [np.zeros((2, 0), dtype=np.int64)]
+    for start in range(0, len(left), size):
+        at, way = np.nonzero(left[start : start + size, None] >= total)
+        at += start
+        for path in range(len(most_s)):
+            longer = seconds[at, path] + ways.seconds[path, way] + rest[path, left[at] - total[way]]
+            wins = longer <= most_s[path]
+            at, way = at[wins], way[wins]
+        found.append(np.stack([at, way]))
+        if sum(one.shape[1] for one in found) > most:
+            break
+    return tuple(np.concatenate(found, axis=1))

@@ -33,8 +33,9 @@ from trainplan.costmodel.traffic.data_parallel import (
     step_traffic,
 )
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
+from trainplan.planner.stages.problem.chunks import chord_of_min
 from trainplan.planner.stages.problem.memory import needs_at_every_moment
-from trainplan.planner.stages.problem.problem import StageProblem, Sums, chord_of_min
+from trainplan.planner.stages.problem.problem import StageProblem, Sums
 
 
 @dataclass(frozen=True)

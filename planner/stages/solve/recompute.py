@@ -22,11 +22,12 @@ from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerA
 from trainplan.planner.solvers.layers.milp import solve
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import stages_with
+from trainplan.planner.stages.problem.chunks import stage_ends
 from trainplan.planner.stages.problem.memory import needs_at_every_moment
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.best_split import SimulatedSplits, simulate_stages
 from trainplan.planner.stages.solve.master import Master
-from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
+from trainplan.planner.stages.solve.simulated import SimulatedSplits, simulate_stages
+from trainplan.planner.stages.solve.windows import windows
 from trainplan.planner.work import Deadline
 
 MOST_PROGRAMS = 20
@@ -102,11 +103,8 @@ def _assignment(
     window = windows(_without(problem), paths, value, memory=False)
     if window is None or not window.count(problem.job.model.num_hidden_layers):
         return None
-    least, most = bounds_of_stages(problem)
-    for rank, own in enumerate(problem.stage_of):
-        least[own] = np.maximum(least[own], window.least[rank] // problem.shape[1])
-        most[own] = np.minimum(most[own], -(-window.most[rank] // problem.shape[1]))
-    return Master(problem, by_stage=True).assignment(paths, least, most)
+    ends = stage_ends(problem.stage_of, window.least, window.most, alike=problem.alike)
+    return Master(problem, by_stage=True).assignment(paths, *ends)
 
 
 def _without(problem: StageProblem) -> StageProblem:

@@ -11,6 +11,7 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead
@@ -19,7 +20,8 @@ from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_cap
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
-from trainplan.planner.stages.solve.best_split import SplitResult, best_split
+from trainplan.planner.stages.solve.best_split import best_split
+from trainplan.planner.stages.solve.listed import SplitResult
 from trainplan.planner.tree.memory_bounds import time_minimal
 from trainplan.planner.work import Deadline
 
@@ -36,6 +38,9 @@ class SplitContext(Context):
     apart: tuple[Fractions, ...] = ()
     """Ranges of `ranges` that rules tell apart, where there are such rules."""
 
+    alike: bool = True
+    """Do the virtual stages of a rank differ by one layer at most?"""
+
     @property
     def ranges(self) -> tuple[Fractions, ...]:
         """Of the optimizer, that may be offloaded: a table holds the least of its own that may."""
@@ -43,7 +48,9 @@ class SplitContext(Context):
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
-        return stage_problems(self.with_table(table), self.memory_bytes, self.ranges)
+        return stage_problems(
+            self.with_table(table), self.memory_bytes, self.ranges, alike=self.alike
+        )
 
     def costs(self, table: LayoutTable) -> tuple[Priced, BlockCosts]:
         """Layouts on the machine, evenly split, and their blocks: seconds of the least fraction.
@@ -166,7 +173,8 @@ class LeastOffload(Bound):
 
         def hold(rows: IntColumn, first: FloatColumn, last: FloatColumn) -> BoolColumn:
             some = replace(room.with_room(last), offload=per_share * first)
-            return may_fit(priced.job, layer_capacities(priced.job, priced, some, rows, limits))
+            capacity = layer_capacities(priced.job, priced, some, rows, limits, alike=self.of.alike)
+            return may_fit(priced.job, capacity)
 
         possible = hold(np.arange(len(least)), low, high)
         rows = np.flatnonzero(possible & (low < high))
@@ -197,6 +205,10 @@ class BoundLayouts(Bound):
         return self.of.costs(self.table)
 
 
+Asked = tuple[Layout, float, float]
+"""A layout, the seconds to beat, and the bound that is enough."""
+
+
 @dataclass(frozen=True, slots=True)
 class BestSplit:
     """The fastest split of one layout that is faster than the best."""
@@ -207,6 +219,12 @@ class BestSplit:
     """Paths known for its pipeline."""
     target_bound_s: float
     """It ends early where no split is faster than that."""
+
+    @property
+    def asked(self) -> Asked:
+        """The layout and the seconds to beat. Source: more paths alone change no answer."""
+        enough = min(self.target_bound_s, self.incumbent_s)
+        return self.problem.table.row(0), self.incumbent_s, enough
 
     def __call__(self, deadline: Deadline) -> tuple[SplitResult, PathPool]:
         """What is known of the split, and the paths that are known afterwards."""

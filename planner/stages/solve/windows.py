@@ -1,7 +1,6 @@
 """How many layers each pipeline rank may hold in a step below some time.
 
-The virtual stages of a rank differ by one layer at most; which of them are the longer ones is the
-same on all ranks, but for the ends of the pipeline, which are the shorter ones.
+Its virtual stages may hold any of them, one at least where they are not an end of the pipeline.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import IntMatrix, placed
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import DENSE, MOE, usual_layers
-from trainplan.planner.stages.problem.layer_kinds import Kinds
-from trainplan.planner.stages.problem.problem import StageProblem, chord_of_min
-
-MOST_STAGES = 4_000_000
-"""Virtual stages of all splits of one layout that are listed together; of more splits than that the
-integer program takes care. Source: assumed; a few seconds."""
+from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_least
+from trainplan.planner.stages.problem.layer_kinds import Kinds, StageSums
+from trainplan.planner.stages.problem.problem import StageProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +127,7 @@ def windows(
         if not in_time:
             fits = _least_steps(seconds, kinds, low, high) < value_s
         if memory:
-            needs = _needs(problem, kinds)
+            needs = _Rows.of(problem, stage_needs(problem, kinds))
             fits &= (needs.alone(number) <= needs.rounding[:, None, None]).all(axis=0)
         narrower = np.zeros_like(allowed)
         narrower[np.nonzero(fits)[0], number[fits]] = True
@@ -152,7 +148,7 @@ def _least_steps(of: PathSeconds, kinds: Kinds, low: IntColumn, high: IntColumn)
     beyond = np.minimum.accumulate(behind[:, ::-1], axis=1)[:, ::-1]
     least = beyond[paths.rank, low[paths.rank]][:, None, None]
     tail = np.where(paths.rank[:, None, None] == rank, behind[rank, number], least)
-    rates = of.rates(kinds, high)
+    rates = _Rows.of(problem, of.rates(kinds, high))
     layers = problem.job.model.num_hidden_layers
     seconds = (rates.with_others(low, high, layers) + tail).max(axis=0)
     return np.asarray(seconds + update[rank, number])
@@ -195,19 +191,10 @@ class _Rows:
     rounding: FloatColumn
 
     @classmethod
-    def of(
-        cls, problem: StageProblem, kinds: Kinds, costs: FloatColumn, fixed: FloatColumn
-    ) -> _Rows:
-        """From costs of shape (row, stage, kind).
-
-        The chunks of a rank differ by one layer, and the shorter ones may be the dearer ones.
-        """
-        slope, start = kinds.least(costs)
-        chunks = slope[:, problem.stage_of]
-        mean = chunks.mean(axis=2)
-        uneven = (problem.shape[1] - 1) * (mean - chunks.min(axis=2))
-        total = fixed + start.sum(axis=1) - uneven.sum(axis=1)
-        return cls(mean, total, np.abs(fixed) * ROUNDING)
+    def of(cls, problem: StageProblem, sums: StageSums) -> _Rows:
+        """From sums over stages. Source: `spread_least`."""
+        slope, spread = spread_least(sums.each, problem.stage_of, alike=problem.alike)
+        return cls(slope, sums.fixed + spread.sum(axis=1), np.abs(sums.constants) * ROUNDING)
 
     def alone(self, number: IntMatrix) -> FloatColumn:
         """Rows of one rank with so many layers; (row, rank, number)."""
@@ -244,7 +231,7 @@ class PathSeconds:
     problem: StageProblem
     paths: Paths
 
-    def rates(self, kinds: Kinds, most: IntColumn) -> _Rows:
+    def rates(self, kinds: Kinds, most: IntColumn) -> StageSums:
         """Seconds of paths on which every rank has so many layers at most.
 
         Of the layers of a stage, min(N, n) are recomputed, which is bounded by its chord.
@@ -253,11 +240,11 @@ class PathSeconds:
         """
         problem, paths, costs, fixed = self.problem, self.paths, self.layers, self.ends
         if problem.recomputed:
-            stage = np.empty(problem.num_stages)
-            stage[problem.stage_of] = np.maximum(1, -(-most // problem.shape[1]))[:, None]
-            slope, start = chord_of_min(
-                np.array(problem.recomputed), bounds_of_stages(problem)[0], stage
-            )
+            held = np.empty((problem.num_stages, 1))
+            held[problem.stage_of, 0] = most[:, None]
+            longest = longest_chunks(problem.stage_of, held, alike=problem.alike)[:, 0]
+            least = bounds_of_stages(problem)[0]
+            slope, start = chord_of_min(np.array(problem.recomputed), least, longest)
             recompute_forward = problem.costs.recompute_forward[
                 [problem.kinds[0], problem.kinds[-1]], 0
             ]
@@ -268,7 +255,7 @@ class PathSeconds:
             )
             costs = costs + (paths.backward * slope)[:, :, None] * each
             fixed = fixed + (paths.backward * start).sum(axis=1) * recompute_forward.min()
-        return _Rows.of(problem, kinds, costs, fixed + paths.hops * problem.p2p)
+        return StageSums.of(kinds, costs, fixed + paths.hops * problem.p2p)
 
     @cached_property
     def layers(self) -> PathStageKinds:
@@ -296,7 +283,7 @@ class PathSeconds:
         ]
 
 
-def _needs(problem: StageProblem, kinds: Kinds) -> _Rows:
+def stage_needs(problem: StageProblem, kinds: Kinds) -> StageSums:
     """Bytes of ranks beyond what they may allocate."""
     needs = problem.memory_needs
-    return _Rows.of(problem, kinds, needs.costs[:, :, [0, -1]], needs.constants)
+    return StageSums.of(kinds, needs.costs[:, :, [0, -1]], needs.constants)

@@ -113,7 +113,9 @@ def test_an_unproved_answer_states_its_gap_and_bound(make_job):
     assert "excludes" not in text
 
 
-def with_uneven_stages(make_job, *, even_s: float, gap: float) -> str:
+def with_uneven_stages(
+    make_job, *, even_s: float, gap: float, any_split: float | None = 1.0
+) -> str:
     """The lines of a certificate whose best even layout takes so long, relative to the answer."""
     plan = search(make_job("gpt2", "1x8:h100-sxm", 8, 1024), SearchOptions(top=2))
     step = plan.best.estimate.step_time_s
@@ -121,6 +123,7 @@ def with_uneven_stages(make_job, *, even_s: float, gap: float) -> str:
         even_step_time_s=even_s * step,
         even_lower_bound_s=even_s * step,
         lower_bound_s=(1 - gap) * step,
+        any_split_lower_bound_s=any_split and any_split * step,
         judged=7,
     )
     changes = {"uneven_stages": proof, "optimal": gap == 0, "gap_fraction": gap}
@@ -138,6 +141,16 @@ def test_a_certificate_tells_even_stages_from_uneven_ones(make_job):
     assert "with even stages, within 3.1 % of any with uneven ones" in left
     assert "--time-limit" in left
     assert with_uneven_stages(make_job, even_s=1.25, gap=0.031).startswith("Uneven stages save")
+
+
+@pytest.mark.parametrize(
+    ("any_split", "beyond"),
+    [(None, ", gap 0 %."), (0.987654, " (no split at all is more than 1.3 % faster), gap 0 %.")],
+)
+def test_a_certificate_says_which_splits_it_covers(make_job, any_split, beyond):
+    text = with_uneven_stages(make_job, even_s=1.0, gap=0.0, any_split=any_split)
+    words = " ".join(text.split())
+    assert f"all splits whose virtual stages of a rank differ by one layer at most{beyond}" in words
 
 
 @pytest.mark.parametrize(

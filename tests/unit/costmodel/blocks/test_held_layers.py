@@ -2,11 +2,15 @@
 
 from itertools import combinations, product
 
+import numpy as np
 import pytest
 
+from trainplan.costmodel.schedules.memory import held_moments
+from trainplan.costmodel.schedules.program import EQUAL
+from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.step.block_costs import MOE
 from trainplan.planner.stages.bounds.layer_capacity import Layers, held_layers
-from trainplan.planner.stages.problem.problem import fullest_moment
+from trainplan.planner.stages.problem.moments import fullest_moment
 
 SHAPES = [("1f1b", 3, 1, 6), ("interleaved", 2, 2, 4), ("interleaved", 3, 3, 6)]
 
@@ -33,7 +37,7 @@ def ways(number, others, vpp):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_way_to_place_layers_holds_fewer_in_flight(shape, others):
     passes = fullest_moment(*shape)
-    held = held_layers(*shape, Layers(MOE, 5, others, others_first=False))
+    held = held_layers(*shape, Layers(MOE, 5, others, others_first=False), alike=True)
     for rank, number in product(range(shape[1]), range(6)):
         least = min(
             sum(n * p for n, p in zip(way, passes[rank], strict=True))
@@ -42,3 +46,23 @@ def test_no_way_to_place_layers_holds_fewer_in_flight(shape, others):
         assert held.layers[rank, number] <= least
         if not others:
             assert held.layers[rank, number] == least
+
+
+def spread(layers, vpp):
+    """Layers of every chunk in all ways."""
+    return [way for way in product(range(layers + 1), repeat=vpp) if sum(way) == layers]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_way_to_spread_layers_over_chunks_holds_fewer_in_flight(shape):
+    held = held_layers(*shape, Layers(MOE, 9, 0, others_first=False))
+    ends = {0, shape[1] * shape[2] - 1}
+    program = named_program(*shape, EQUAL)
+    for rank, moments in enumerate(held_moments(program)):
+        inner = [rank + chunk * shape[1] not in ends for chunk in range(shape[2])]
+        for number in range(sum(inner), 10):
+            ways = np.array(spread(number, shape[2]))
+            ways = ways[(ways >= inner).all(axis=1)]
+            least = (ways @ moments.T).max(axis=1).min()
+            assert held.layers[rank, number] <= least * (1 + 1e-9)
+            assert held.layers[rank, number] >= moments.min() * number * (1 - 1e-9)

@@ -1,5 +1,6 @@
 """A search goes on with uneven stages, and says what of them is proven."""
 
+import numpy as np
 import pytest
 
 from tests.budgets import Steps
@@ -8,11 +9,12 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.spec import ClusterSpec, Job, TrainingSpec
+from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.goals.reach import reach
 from trainplan.planner.goals.uneven import faster_splits
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.tree.branch_and_bound import Search
 
@@ -25,6 +27,10 @@ def job(make_job):
     return job.model_copy(update={"model": model})
 
 
+FOUR_BY_TWENTY = tuple(
+    parse_choice(text, excluded=False)
+    for text in ("tp=4", "pp=4", "vpp=20", "cp=2", "micro_batch_size=1")
+)
 PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))
 
 
@@ -244,7 +250,16 @@ def test_where_no_even_stages_fit_uneven_ones_are_an_answer(job):
     assert "with uneven stages (no even ones fit) under" in certificate_text(plan)
 
 
-def test_a_split_that_is_faster_by_rounding_alone_is_no_answer(make_job):
-    plan = search(make_job("llama3-70b", "8x8:h100-sxm", 128, 8192), SearchOptions())
-    assert plan.best.layout.stages is None
-    assert plan.certificate.gap_fraction == 0
+def test_no_layer_moved_makes_an_answer_with_chunks_faster(make_job):
+    job = make_job("llama3-70b", "8x8:h100-sxm", 128, 8192)
+    plan = search(job, SearchOptions(top=1, fix=FOUR_BY_TWENTY))
+    layout, proof = plan.best.layout, plan.certificate
+    stages = [stage.layers for stage in layout.stages]
+    assert max(stages) - min(stages[1:-1]) == 1
+    assert proof.gap_fraction == 0
+    assert 0 < proof.uneven_stages.any_split_lower_bound_s <= plan.best.estimate.step_time_s
+    for one, other in ((0, 1), (75, 1), (76, 40), (3, 76), (79, 75)):
+        moved = np.array(stages) + np.eye(80, dtype=int)[one] - np.eye(80, dtype=int)[other]
+        if moved[1:-1].all() and (moved >= 0).all():
+            tried = layout.model_copy(update={"stages": stage_specs(moved.tolist())})
+            assert estimate(job, tried).step_time_s >= plan.best.estimate.step_time_s

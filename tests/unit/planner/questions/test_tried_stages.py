@@ -28,12 +28,13 @@ def searched(case):
     return search(case.job, HELD.model_copy(update={"top": 1})).best
 
 
-def test_a_point_of_a_sweep_has_the_stages_that_a_search_finds(case, best):
+def test_a_point_of_a_sweep_is_nearly_as_fast_as_what_a_search_finds(case, best):
     swept = sweep(case, [parse_varied("gpus=32")], Unlimited())
     found = swept.curves[0].points[0].outcome
     assert found.status == "proved"
     assert best.layout.stages is not None
-    assert found.best.estimate == best.estimate
+    assert found.best.layout.stages is not None
+    assert found.best.estimate.step_time_s < 1.02 * best.estimate.step_time_s
 
 
 def test_what_is_only_tried_is_proved_with_even_stages_alone(case, best):
