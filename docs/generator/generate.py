@@ -32,7 +32,7 @@ from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
 from trainplan.planner.plan import plan as plans
-from trainplan.planner.plan import target
+from trainplan.planner.plan import settings, target
 
 FOLDER = Path(__file__).parents[1]
 REFERENCE = FOLDER / "reference"
@@ -125,6 +125,12 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         plans.UnevenStages,
     ),
     ("certificate.trusted", "What `--trusted` costs.", target.Trusted),
+    ("certificate.settings", "What was searched of settings.", settings.Settings),
+    (
+        "certificate.settings.combinations[]",
+        "A combination of settings and what is known of it.",
+        settings.TriedSettings,
+    ),
     ("certificate.objective.tried[]", "A size of the cluster that was tried.", target.Tried),
     ("evidence", "How far the best layout is from what was measured.", evidence.Evidence),
     ("evidence.nearest[]", "A published run near it, the nearest first.", evidence.NearRun),

@@ -218,7 +218,7 @@ def _tried(every: Sequence[Combination], asked: Sequence[_Asked]) -> tuple[Tried
     listed.sort(key=lambda pair: (pair[1].value, pair[1].bound) if pair[1] else (np.inf, np.inf))
     return tuple(
         TriedSettings(
-            options=_values(one.settings),
+            options=_texts(one.settings),
             value=_known(own.value) if own else None,
             lower_bound=_known(min(own.bound, own.value)) if own else None,
         )
@@ -230,11 +230,11 @@ def _reported(
     context: SearchContext, tried: tuple[TriedSettings, ...], settings: Sequence[Setting]
 ) -> Settings:
     level = context.options.search_options
-    return Settings(level=level, chosen=_values(settings), combinations=tried)
+    return Settings(level=level, chosen=_texts(settings), combinations=tried)
 
 
-def _values(settings: Sequence[Setting]) -> dict[str, str | bool]:
-    return {one.name: one.value for one in settings}
+def _texts(settings: Sequence[Setting]) -> tuple[str, ...]:
+    return tuple(one.text for one in settings)
 
 
 def _known(number: float) -> float | None:

@@ -11,8 +11,8 @@ from trainplan.planner.space.settings import Level
 class TriedSettings(Spec):
     """One combination of settings, and what is known of it."""
 
-    options: dict[str, str | bool]
-    """Beside those the job states; none: the runtime's defaults."""
+    options: tuple[str, ...]
+    """Beside those the job states, as `--option` takes them; none: the runtime's defaults."""
     value: float | None
     """Step time of its best layout; null: none is faster than the answer."""
     lower_bound: float | None
@@ -23,8 +23,8 @@ class Settings(Spec):
     """What was searched of the settings that the job does not state."""
 
     level: Level
-    chosen: dict[str, str | bool]
-    """Those of the answer, which `options` of the document holds too."""
+    chosen: tuple[str, ...]
+    """Those of the answer, as `--option` takes them, which `options` of the document holds too."""
     combinations: tuple[TriedSettings, ...]
     """The fastest first."""
 

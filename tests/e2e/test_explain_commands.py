@@ -9,7 +9,7 @@ from tests.e2e.command import TINY, plan, refused, with_value
 from tests.e2e.test_commands import assert_frozen, keys
 
 KEYS = Path(__file__).parent / "explain_keys.json"
-PLANNED = ("--top", "3", "--output")
+PLANNED = ("--search-options", "none", "--top", "3", "--output")
 
 
 @pytest.fixture(scope="module")

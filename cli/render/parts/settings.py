@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainplan.cli.render.parts.text import plural
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.plan import Plan
@@ -14,7 +12,7 @@ def settings_text(plan: Plan) -> str:
     settings = plan.certificate.settings
     if settings is None:
         return ""
-    chosen = " ".join(_texts(settings.chosen)) or "the runtime's defaults"
+    chosen = " ".join(settings.chosen) or "the runtime's defaults"
     if not settings.combinations:
         return f"Settings of the fastest layout with even stages: {chosen}."
     count = plural(len(settings.combinations), "combination")
@@ -30,7 +28,3 @@ def _left_out(plan: Plan) -> str:
     free = (one.name for one in others if getattr(job.options, one.name) is None)
     names = ", ".join(dict.fromkeys(free))
     return f"; not searched (`--search-options all`): {names}" if names else ""
-
-
-def _texts(values: Mapping[str, str | bool]) -> list[str]:
-    return [f"{name}={str(value).lower()}" for name, value in values.items()]
