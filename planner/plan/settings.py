@@ -23,6 +23,7 @@ class Settings(Spec):
     """What was searched of the settings that the job does not state."""
 
     level: Level
+    """Which were varied: safe ones, or all."""
     chosen: tuple[str, ...]
     """Those of the answer, as `--option` takes them, which `options` of the document holds too."""
     combinations: tuple[TriedSettings, ...]
