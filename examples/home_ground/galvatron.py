@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from galvatron_costs import (
@@ -34,8 +34,10 @@ from galvatron_costs import (
 )
 from relaxed import Case, relaxed_value
 
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.layouts import FloatColumn
 
 BIG_GIB = 20
 CACHE_FRACTION = 0.2

@@ -24,15 +24,17 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from checkout import json_of, text_of
 from relaxed import Best, Case
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.layouts import FloatColumn
 
 MEBIBYTE, MILLISECOND = 2**20, 1e-3
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment, Solver
 from trainplan.planner.work import Deadline
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.layouts import FloatColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from functools import partial
 from itertools import pairwise
 from math import log2
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from checkout import json_of
@@ -34,8 +34,10 @@ from relaxed import Case
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.entries import Entry
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.layouts import FloatColumn
 
 FOLDER = "sailor/Planner"
 GPU, ZONE, MODEL = "A100-40", "us-central1-a", "OPT-350"

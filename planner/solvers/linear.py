@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+if TYPE_CHECKING:
+    from trainplan.costmodel.layouts import FloatColumn
+    from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+
 
 Terms = Sequence[tuple[int, float]]
 """Columns and their coefficients; every column once."""

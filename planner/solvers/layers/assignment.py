@@ -14,13 +14,15 @@ Layers of one kind are interchangeable, so counts are enough.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.planner.work import Deadline
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.layouts import FloatColumn, IntColumn
 
 Counts = NDArray[np.int64]
 """Layers of each stage run in each way; shape (stage, way)."""

@@ -13,10 +13,10 @@ Letters 27, 2000 (the form whose corners are whole); the rest derived.
 from __future__ import annotations
 
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.planner.solvers.layers.assignment import (
     ROUNDING,
     Assigned,
@@ -28,6 +28,9 @@ from trainplan.planner.solvers.layers.assignment import (
 )
 from trainplan.planner.solvers.linear import Program, Terms
 from trainplan.planner.work import Deadline
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.layouts import FloatColumn, IntColumn
 
 USUAL = 1000.0
 """The objective of an ordinary answer after scaling: 1e9 times the tolerance of the solver."""
