@@ -11,7 +11,7 @@ from answers import Row, finite
 from filled import solved
 
 CPU_S = 0.2
-"""CPU seconds of its whole cost_het_cluster.py on 8 GPUs of the sample, three runs of 0.19 to 0.20."""
+"""CPU seconds of its whole cost_het_cluster.py on 8 GPUs of the sample, three runs of 0.2."""
 
 
 def rows(checkout: Path, limit: float) -> Iterator[Row]:
