@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from operator import add, attrgetter, sub
 
 import numpy as np
 
@@ -39,19 +41,19 @@ class PassSeconds:
 
     def times(self, count: float, row: int) -> PassSeconds:
         """One row, `count` times."""
-        return PassSeconds(
-            **{f.name: count * getattr(self, f.name)[row : row + 1] for f in fields(self)}
-        )
+        return PassSeconds(*(count * term[row : row + 1] for term in TERMS(self)))
 
     def __add__(self, other: PassSeconds) -> PassSeconds:
-        return PassSeconds(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        )
+        return PassSeconds(*map(add, TERMS(self), TERMS(other)))
 
     def __sub__(self, other: PassSeconds) -> PassSeconds:
-        return PassSeconds(
-            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
-        )
+        return PassSeconds(*map(sub, TERMS(self), TERMS(other)))
+
+
+TERMS: Callable[[PassSeconds], tuple[FloatColumn, ...]] = attrgetter(
+    *(field.name for field in fields(PassSeconds))
+)
+"""All terms in their order."""
 
 
 def pass_seconds(size: int, **terms: FloatColumn) -> PassSeconds:

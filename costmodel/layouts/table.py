@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +123,7 @@ class LayoutTable:
     def take(self, rows: NDArray[np.generic]) -> LayoutTable:
         """The rows picked by an index or a mask."""
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # counted once for all columns
-        return LayoutTable(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return LayoutTable(*(column[rows] for column in COLUMNS(self)))
 
     def batches(self, most: int) -> list[LayoutTable]:
         """The rows in order, so many at most in each table."""
@@ -180,6 +180,8 @@ def _fields() -> Mapping[str, LayoutField]:
 
 FIELDS = MappingProxyType(_fields())
 """Field of `Layout` of every column."""
+COLUMNS: Callable[[LayoutTable], tuple[Any, ...]] = attrgetter(*FIELDS)
+"""All columns of a table in their order."""
 
 
 def place(values: dict[str, object], path: str, value: object) -> None:

@@ -5,8 +5,9 @@ Each schedule brings its own bound (`costmodel.schedules`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class LayerSeconds:
 
     def take(self, rows: IntColumn) -> LayerSeconds:
         """Some of the rows."""
-        return LayerSeconds(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return LayerSeconds(*(column[rows] for column in COLUMNS(self)))
 
     def overlapped_with_copy(self, copy: FloatColumn, taken: FloatColumn) -> LayerSeconds:
         """The layer when each pass runs beside a copy of so many seconds, and waits for it.
@@ -59,6 +60,12 @@ class LayerSeconds:
         backward = np.maximum(self.backward + taken, copy)
         waiting = forward - self.forward + backward - self.backward
         return replace(self, forward=forward, backward=backward, waiting=waiting)
+
+
+COLUMNS: Callable[[LayerSeconds], tuple[Rows, ...]] = attrgetter(
+    *(field.name for field in fields(LayerSeconds))
+)
+"""All columns of a layer in their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
+from operator import attrgetter
 
 from trainplan.costmodel.machine.uncertainty import Interval
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
@@ -32,6 +34,10 @@ class Terms:
     offload: float
     """What optimizer state and activations in host memory add."""
     overhead: float
+
+
+VALUES: Callable[[Terms], tuple[float, ...]] = attrgetter(*(field.name for field in fields(Terms)))
+"""All terms in their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from trainplan.costmodel.step.heterogeneous import (
     price_heterogeneous,
     simulate_heterogeneous,
 )
-from trainplan.costmodel.step.results import Estimate, Memory, RankMemory, Terms
+from trainplan.costmodel.step.results import VALUES, Estimate, Memory, RankMemory, Terms
 from trainplan.costmodel.step.timelines import Makespans, simulate
 
 
@@ -194,7 +194,7 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
         offload=float(priced.offload[row] + waiting),
         overhead=0.0,
     )
-    measured = Terms(*(value / speed for value in astuple(catalog)))
+    measured = Terms(*(value / speed for value in VALUES(catalog)))
     return replace(measured, overhead=step - explained / speed)
 
 

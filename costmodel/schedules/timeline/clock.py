@@ -78,8 +78,9 @@ def place_ends(waves: Waves, seconds: StageSeconds, p2p: FloatColumn) -> FloatMa
     end = np.empty((len(waves.op) + 1, len(p2p)))
     end[-1] = 0.0
     durations = np.ascontiguousarray(seconds.by_kind.T)
-    places = boundary_of(np.arange(len(durations)), seconds.forward.shape[1])
-    latency = p2p if p2p.ndim == 1 else p2p.T[places]
+    latency = p2p
+    if p2p.ndim > 1:
+        latency = p2p.T[boundary_of(np.arange(len(durations)), seconds.forward.shape[1])]
 
     def messages(crosses: FloatMatrix, duration: IntColumn) -> FloatMatrix:
         message = latency if p2p.ndim == 1 else latency.take(duration, axis=0)
