@@ -17,6 +17,8 @@ from trainplan.planner.goals.pareto import PAIRS, pareto
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.tree.objective import StepEnergy
 
+pytestmark = pytest.mark.usefixtures("quarters")
+
 ALONE = {"only_answer": True, "search_options": "none"}
 """What brute force knows of: even stages, and the settings of the job."""
 

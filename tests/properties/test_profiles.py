@@ -30,6 +30,8 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.profiler.fit.points import fitted
 
+pytestmark = pytest.mark.usefixtures("quarters")
+
 PROFILES = Path(__file__).parents[2] / "examples" / "accuracy" / "profiles"
 PEAK = catalog.gpu("h100-sxm").peak_tflops["bf16"].value * 1e12
 SCALES = st.floats(1.0, 20.0)
