@@ -36,10 +36,16 @@ def micro_batch_sizes(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
 def virtual_stages(job: Job, pp: int) -> tuple[int, ...]:
     """Values of vpp: those that divide a rank's layers, or all where layers do not divide."""
     layers = job.model.num_hidden_layers
+    if pp > 1 and layers % pp == 0:
+        return divisors(layers // pp)
+    return any_virtual_stages(job, pp)
+
+
+def any_virtual_stages(job: Job, pp: int) -> tuple[int, ...]:
+    """Values of vpp where layers need not divide: all that leave no stage empty but the ends."""
+    layers = job.model.num_hidden_layers
     if pp == 1 or pp > layers:
         return (1,)
-    if layers % pp == 0:
-        return divisors(layers // pp)
     return tuple(range(1, (layers + EMPTY_ENDS) // pp + 1))
 
 

@@ -47,6 +47,8 @@ class Space:
     """All layouts of a job, legal or not."""
 
     job: Job
+    any_vpp: bool = False
+    """Are numbers of virtual stages tried that do not divide a rank's layers?"""
 
     @cached_property
     def traits(self) -> RuntimeTraits:
@@ -80,7 +82,8 @@ class Space:
 
     def virtual_stages(self, pp: int) -> tuple[int, ...]:
         """Values of vpp."""
-        return grid.virtual_stages(self.job, pp)
+        values = grid.any_virtual_stages if self.any_vpp else grid.virtual_stages
+        return values(self.job, pp)
 
     def stagings(self, pp: int) -> tuple[Staging, ...]:
         """Every vpp with every schedule that runs it and every ZeRO stage.

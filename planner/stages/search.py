@@ -100,7 +100,9 @@ class UnevenSearch:
         self.of, self.rules, self.incumbent_s = of, rules, incumbent_s
         self.budget, self.workers = budget, workers
         self.partition = AffinityPartition(workers.parts)
-        self.space, self.rule_filter = Space(of.job), RuleFilter(of.job, rules)
+        limited = budget.seconds_left() < np.inf
+        self.space = Space(of.job, any_vpp=limited and not of.alike)
+        self.rule_filter = RuleFilter(of.job, rules)
         roots = (roots or roots_of(of, rules)).prune(incumbent_s)
         self.roots = roots
         self.nodes = roots.take(roots.table.pp > 1)
