@@ -45,6 +45,7 @@ def test_degrees_split_the_world_in_every_ordered_way(make_job):
     assert (table.tp * table.cp * table.pp * table.dp == 8).all()
     assert divisors(12) == (1, 2, 3, 4, 6, 12)
 
+
 def test_vpp_need_not_divide_where_layers_may_be_split_freely(make_job):
     job = make_job("mixtral-8x7b", "4x8:h100-sxm", 256, 4096)
     assert 17 not in Space(job).virtual_stages(2)
