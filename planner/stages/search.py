@@ -34,6 +34,7 @@ from trainplan.planner.space.policies import (
     takes_longer,
 )
 from trainplan.planner.stages.bounds.mean_paths import PathPool
+from trainplan.planner.stages.problem.offload import exactly
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.listed import SplitResult
 from trainplan.planner.stages.solve.tasks import (
@@ -123,7 +124,8 @@ class UnevenSearch:
         """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
         table = table.take(np.arange(min(len(table), TRIED_FIRST)))
         table = table.take(allows_any_split(self.of.traits, table))
-        for row, found in self._split(table, np.full(len(table), np.inf)):
+        rows = [exactly(row) for row in self.rows(table)]
+        for row, found in self._split(table, rows, np.full(len(table), np.inf)):
             self.update_incumbent(found, row)
 
     def update_incumbent(self, found: SplitResult, row: StageProblem) -> None:
@@ -214,14 +216,13 @@ class UnevenSearch:
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
         enough = (batch.bound * STEP).clip(max=self.incumbent_s)
-        for i, (row, found) in enumerate(self._split(batch.table, enough)):
+        for i, (row, found) in enumerate(self._split(batch.table, self.rows(batch.table), enough)):
             self._record_bound(row, found, batch.take(np.array([i])), enough[i])
 
     def _split(
-        self, table: LayoutTable, target_bound_s: FloatColumn
+        self, table: LayoutTable, rows: list[StageProblem], target_bound_s: FloatColumn
     ) -> list[tuple[StageProblem, SplitResult]]:
         """Layouts and their best splits; enough is to know that none is faster than some time."""
-        rows = self.rows(table)
         tasks = [
             BestSplit(row, self.incumbent_s, self.pool.alone(row.pipeline), enough)
             for row, enough in zip(rows, target_bound_s.tolist(), strict=True)

@@ -26,6 +26,14 @@ def least_offloaded(problem: StageProblem, table: LayoutTable) -> LayoutTable:
     return with_fraction(table, np.where(least < 0, problem.offloads.most, least))
 
 
+def exactly(problem: StageProblem) -> StageProblem:
+    """The same where every split offloads what the table says."""
+    if problem.offloads is None:
+        return problem
+    costs = problem.costs.with_room(problem.offloads.least - problem.offloads.most)
+    return replace(problem, costs=costs, offloads=None)
+
+
 def faster_than(problem: StageProblem, value_s: float) -> StageProblem:
     """The same without fractions with which no split takes less than some seconds.
 
