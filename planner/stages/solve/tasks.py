@@ -205,8 +205,8 @@ class BoundLayouts(Bound):
         return self.of.costs(self.table)
 
 
-Asked = tuple[Layout, float, float]
-"""A layout, the seconds to beat, and the bound that is enough."""
+Asked = tuple[Layout, Fractions | None, float, float]
+"""A layout, what it may offload, the seconds to beat, and the bound that is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class BestSplit:
     def asked(self) -> Asked:
         """The layout and the seconds to beat. Source: more paths alone change no answer."""
         enough = min(self.target_bound_s, self.incumbent_s)
-        return self.problem.table.row(0), self.incumbent_s, enough
+        return self.problem.table.row(0), self.problem.offloads, self.incumbent_s, enough
 
     def __call__(self, deadline: Deadline) -> tuple[SplitResult, PathPool]:
         """What is known of the split, and the paths that are known afterwards."""
