@@ -80,20 +80,11 @@ def best_split(
         best = with_simulated(problem, pool, start, best).prune(cutoff_s)
         cutoff_s = min(cutoff_s, best.step_time_s)
     if not problem.alike and number > FEW:
-        parts = bound_of_totals(problem, pool, window, value, deadline)
-        effort = 1 + problem.num_stages // STAGES_OF_EFFORT
-        decides = best.memory_decides or parts.memory_decides
-        best = replace(best, memory_decides=decides, effort=effort)
-        if parts.value_s >= value:
-            return replace(best, lower_bound_s=cutoff_s)
-        best = replace(best, lower_bound_s=_seconds(problem, parts.value_s))
-        if best.lower_bound_s >= target_bound_s:
+        best = _by_parts(
+            problem, pool, best, cutoff_s, window=window, deadline=deadline, enough_s=target_bound_s
+        )
+        if best.lower_bound_s >= min(cutoff_s, target_bound_s):
             return best
-        near = [whole_layers(parts.layers)[None, :], stages_of(problem, balanced(problem))]
-        best = with_simulated(problem, pool, np.concatenate(near), best)
-        if best.step_time_s < cutoff_s * NEAR:
-            best = polished_from(problem, pool, best, deadline)
-        best = best.prune(cutoff_s)
         cutoff_s = min(cutoff_s, best.step_time_s)
     return _within(
         problem,
@@ -104,6 +95,32 @@ def best_split(
         deadline=deadline,
         target_bound_s=target_bound_s,
     )
+
+
+def _by_parts(
+    problem: StageProblem,
+    pool: PathPool,
+    best: SplitResult,
+    cutoff_s: float,
+    *,
+    window: Windows,
+    deadline: Deadline,
+    enough_s: float,
+) -> SplitResult:
+    """Bound all splits by parts of layers; where that is not enough, try whole ones near them."""
+    value = without_overhead(problem.machine, cutoff_s)
+    parts = bound_of_totals(problem, pool, window, value, deadline)
+    effort = 1 + problem.num_stages // STAGES_OF_EFFORT
+    decides = best.memory_decides or parts.memory_decides
+    bound = cutoff_s if parts.value_s >= value else _seconds(problem, parts.value_s)
+    best = replace(best, memory_decides=decides, effort=effort, lower_bound_s=bound)
+    if bound >= min(cutoff_s, enough_s):
+        return best
+    near = [whole_layers(parts.layers)[None, :], stages_of(problem, balanced(problem))]
+    best = with_simulated(problem, pool, np.concatenate(near), best)
+    if best.step_time_s < cutoff_s * NEAR:
+        best = polished_from(problem, pool, best, deadline)
+    return best.prune(cutoff_s)
 
 
 def _within(
