@@ -13,7 +13,7 @@ from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
+from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.exporters import EXPORTERS
@@ -110,10 +110,9 @@ def _plan(
     candidates = candidates_of(job, machine, options, listed)
     best = candidates[0]
     step = best.estimate.step_time_s
-    if target.name == "time":
-        proved = target.lower_bound * EQUALS >= step  # but for rounding
-        bound = step if proved else target.lower_bound
-        target = target.model_copy(update={"value": step, "lower_bound": bound})
+    value = step if target.name == "time" else target.value
+    bound = settled(value, target.lower_bound)
+    target = target.model_copy(update={"value": value, "lower_bound": bound})
     return Plan(
         job=job,
         runtime_version=traits_of(job).version,
@@ -124,9 +123,7 @@ def _plan(
         certificate=Certificate(
             optimal=target.lower_bound >= target.value,
             alternatives_complete=found.complete,
-            lower_bound_s=min(max(reached.lower_bound_s, target.lower_bound), step)
-            if target.name == "time"
-            else min(reached.lower_bound_s, step),
+            lower_bound_s=settled(step, reached.lower_bound_s),
             gap_fraction=target.gap_fraction,
             relaxed_bound_s=min(found.relaxed_bound_s, reached.lower_bound_s),
             space=found.space.axis_values(),

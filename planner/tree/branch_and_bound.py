@@ -19,6 +19,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
@@ -124,7 +125,7 @@ class Search:
         incumbent = ranked[0][0] if ranked else np.inf
         return SearchResult(
             finalists=LayoutTable.concat([row for _, row in ranked]) if ranked else None,
-            lower_bound_s=min(self._smallest(), incumbent),
+            lower_bound_s=settled(incumbent, self._smallest()),
             relaxed_bound_s=self.nodes.smallest,
             step_bound_s=self.step_bound_s,
             value=incumbent,

@@ -41,6 +41,14 @@ def reaches(makespan: float, lower_bound: float) -> bool:
     return makespan <= lower_bound * EQUALS
 
 
+def settled(value: float, lower_bound: float) -> float:
+    """A bound, or the value that it bounds where rounding alone tells them apart; never more.
+
+    Source: as `reaches`; no value is below its bound.
+    """
+    return value if reaches(value, lower_bound) else min(value, lower_bound)
+
+
 def gap_fraction(makespan: float, lower_bound: float) -> float:
     """By how much a makespan is longer than its bound.
 

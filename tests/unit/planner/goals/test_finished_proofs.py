@@ -1,0 +1,45 @@
+"""Rounding withholds no finished proof, and finishes none."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.schedules.timeline.lower_bounds import settled
+from trainplan.planner.questions import search as asked
+from trainplan.planner.questions.search import search
+
+
+@pytest.mark.parametrize("steps", [-3, -1, 0, 1, 3])
+def test_a_bound_that_rounding_alone_tells_from_the_value_is_the_value(steps):
+    value, bound = 7.3, 7.3
+    for _ in range(abs(steps)):
+        bound = float(np.nextafter(bound, np.inf * steps))
+    assert settled(value, bound) == value
+
+
+def test_a_smaller_bound_stays_what_it_is():
+    assert settled(7.3, 7.3 * (1 - 1e-8)) == 7.3 * (1 - 1e-8)
+    assert settled(np.inf, 7.3) == 7.3
+    assert settled(np.inf, np.inf) == np.inf
+
+
+def test_an_answer_whose_bound_is_below_it_by_rounding_is_proved(make_job, monkeypatch):
+    job, reach = make_job("small-dense", "1x8:h100-sxm"), asked.reach
+
+    def rounded(context, job):
+        found = reach(context, job)
+        bound = found.target.lower_bound * (1 - 4.4e-16)
+        return replaced(found, bound)
+
+    monkeypatch.setattr(asked, "reach", rounded)
+    monkeypatch.setattr(asked, "with_uneven_stages", lambda context, reached: reached)
+    proof = search(job).certificate
+    assert proof.optimal
+    assert proof.gap_fraction == 0
+
+
+def replaced(reached, bound):
+    """The same with a bound that some sum was rounded to."""
+    target = reached.target.model_copy(update={"lower_bound": bound})
+    return replace(reached, target=target, found=replace(reached.found, lower_bound_s=bound))
