@@ -28,13 +28,12 @@ def searched(case):
     return search(case.job, HELD.model_copy(update={"top": 1})).best
 
 
-def test_a_point_of_a_sweep_is_nearly_as_fast_as_what_a_search_finds(case, best):
+def test_a_point_of_a_sweep_has_the_stages_that_a_search_finds(case, best):
     swept = sweep(case, [parse_varied("gpus=32")], Unlimited())
     found = swept.curves[0].points[0].outcome
     assert found.status == "proved"
     assert best.layout.stages is not None
-    assert found.best.layout.stages is not None
-    assert found.best.estimate.step_time_s < 1.02 * best.estimate.step_time_s
+    assert found.best.estimate == best.estimate
 
 
 def test_what_is_only_tried_is_proved_with_even_stages_alone(case, best):
@@ -117,13 +116,12 @@ def test_where_no_even_stages_fit_some_uneven_ones_are_found(case):
 
 
 def test_the_slack_of_memory_is_counted_from_the_fastest_step_whatever_its_stages(case, best):
-    plan = search(case.job, HELD.model_copy(update={"objective": "memory", "slack": 0.003}))
+    plan = search(case.job, HELD.model_copy(update={"objective": "memory", "slack": 0.01}))
     target, memory = plan.certificate.objective, plan.best.estimate.memory
-    assert target.step_time_limit_s == pytest.approx(1.003 * best.estimate.step_time_s)
+    assert target.step_time_limit_s == pytest.approx(1.01 * best.estimate.step_time_s)
     assert plan.best.estimate.step_time_s <= target.step_time_limit_s
     assert target.value == pytest.approx(memory.peak_reserved_bytes)
     assert memory.headroom_bytes >= best.estimate.memory.headroom_bytes
-    fix = (parse_choice("stages=even", excluded=False),)
-    even = search(case.job, HELD.model_copy(update={"fix": fix}))
-    assert even.best.estimate.step_time_s > target.step_time_limit_s
+    even = HELD.model_copy(update={"fix": (parse_choice("stages=even", excluded=False),)})
+    assert search(case.job, even).best.estimate.step_time_s > target.step_time_limit_s
     assert plan.best.layout.stages is not None
