@@ -74,7 +74,7 @@ def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     "options",
     [
         RuntimeOptions(cuda_graph="partial"),
-        RuntimeOptions(cuda_graph="partial", dropout=True),
+        RuntimeOptions(cuda_graph="none", dropout=True),
         RuntimeOptions(overlap_grad_reduce=False, overlap_param_gather=False),
         RuntimeOptions(overlap_param_gather=True, overlap_tp_comm=True),
         RuntimeOptions(overlap_moe_a2a=True, moe_dispatcher="deepep"),
