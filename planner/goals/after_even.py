@@ -9,6 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
 from trainplan.costmodel.spec import Job
@@ -67,7 +68,7 @@ def with_uneven_stages(context: SearchContext, reached: Reached) -> Reached:
         SpecError: Even stages are excluded, and no uneven ones were found.
     """
     job, options, found = reached.job, context.options, reached.found
-    if wants_uneven(options) and len(job.cluster.groups) == 1:
+    if wants_uneven(options) and not is_heterogeneous(job.cluster):
         return _only_uneven(context, reached)
     if options.objective != "time" or not looks_for_uneven(job, options):
         return reached

@@ -9,6 +9,7 @@ import numpy as np
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
 from trainplan.planner.goals.any_chunks import EXPANDED, any_chunks, run_with_any_chunks
@@ -31,7 +32,7 @@ def splits_freely(job: Job, options: SearchOptions) -> bool:
     Clusters of unlike groups have a search of their own.
     """
     held = any(choice.only_even for choice in options.choices)
-    return traits_of(job).pipeline.splits_freely and not held and len(job.cluster.groups) == 1
+    return traits_of(job).pipeline.splits_freely and not held and not is_heterogeneous(job.cluster)
 
 
 def wants_uneven(options: SearchOptions) -> bool:

@@ -73,6 +73,14 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
 
 
+def names_modules(table: LayoutTable) -> BoolColumn:
+    """Rows that are layouts: what is recomputed selectively has a name.
+
+    The policy of a class that keeps least has none where the runtime recomputes no module alone.
+    """
+    return np.asarray((table.recompute != SELECTIVE) | (table.recompute_modules != 0))
+
+
 def allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Rows whose layers may be split freely.
 

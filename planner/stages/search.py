@@ -30,6 +30,7 @@ from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.space.offload import with_fraction, with_least_offload
 from trainplan.planner.space.policies import (
     allows_any_split,
+    names_modules,
     recompute_allows_any_split,
     takes_longer,
 )
@@ -312,7 +313,9 @@ class UnevenSearch:
         """Which rows break no rule under any split."""
         broken = [rule.broken(self.of.job, table) for rule in self.rules]
         return np.asarray(
-            ~np.any(broken, axis=0) & recompute_allows_any_split(self.of.traits, table)
+            ~np.any(broken, axis=0)
+            & recompute_allows_any_split(self.of.traits, table)
+            & names_modules(table)
         )
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:

@@ -14,7 +14,7 @@ from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, Rul
 from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.planner.space.grid import RuleFilter, memory_policies, skeletons
 from trainplan.planner.space.offload import with_least_offload
-from trainplan.planner.space.policies import recompute_allows_any_split
+from trainplan.planner.space.policies import names_modules, recompute_allows_any_split
 from trainplan.planner.stages.heterogeneous.bounds import estimated_seconds, steady_bound
 from trainplan.planner.stages.heterogeneous.splits import HeterogeneousSplits
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, window_bound
@@ -135,6 +135,7 @@ class PrimalHeuristic:
     def _legal(self, table: LayoutTable) -> LayoutTable:
         for rule in self.rules:
             table = table.take(~rule.broken(self.splits.job, table))
+        table = table.take(names_modules(table))
         return table.take(recompute_allows_any_split(self.splits.space.traits, table))
 
     def _best_estimated(self, table: LayoutTable, order_index: int, most: int) -> list[Estimated]:

@@ -9,6 +9,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.spec import ClusterSpec, Job, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import pareto
@@ -45,6 +46,15 @@ def test_stages_follow_the_work_where_the_head_is_heavy(job):
     assert proof.even_step_time_s == pytest.approx(even.best.estimate.step_time_s)
     assert uneven_result.certificate.lower_bound_s <= uneven_result.best.estimate.step_time_s
     assert even.certificate.uneven_stages is None
+
+
+def test_two_groups_of_one_gpu_are_planned_as_one(job):
+    options = SearchOptions(fix=PIPELINE, top=1)
+    halves = job.model_copy(update={"cluster": parse_cluster("1x4:h100-sxm+1x4:h100-sxm")})
+    whole = job.model_copy(update={"cluster": parse_cluster("2x4:h100-sxm")})
+    one, other = (search(each, options) for each in (halves, whole))
+    assert one.best.layout == other.best.layout
+    assert one.certificate.uneven_stages == other.certificate.uneven_stages is not None
 
 
 def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_ones(job):

@@ -10,6 +10,7 @@ from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.spec import Layout, StageSpec
 from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import legality_rules, parse_choice
 from trainplan.planner.stages.heterogeneous import splits as mixed_splits
@@ -140,3 +141,11 @@ def test_a_layout_that_runs_is_never_below_the_bound_of_a_search_cut_short(job, 
         assert cut.layouts[0][0] >= found.lower_bound_s * (1 - 1e-9)
         bounds.append(cut.lower_bound_s)
     assert bounds == sorted(bounds)
+
+
+@pytest.mark.parametrize("runtime", ["nanotron", "megatron-deepspeed"])
+def test_unlike_groups_offer_no_recomputation_that_the_runtime_lacks(job, runtime):
+    choice = parse_choice("recompute=selective", excluded=False)
+    asked = job.model_copy(update={"runtime": runtime})
+    answer = search(asked, SearchOptions(only_answer=True, top=1, fix=(choice,)))
+    assert isinstance(answer, Infeasible)
