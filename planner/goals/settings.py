@@ -16,6 +16,7 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import explicit
@@ -81,7 +82,7 @@ def reach_over_settings(context: SearchContext, job: Job) -> Reached:
         PlanError: As `reach`.
     """
     options = context.options
-    varied = len(job.cluster.groups) == 1 and not wants_uneven(options)
+    varied = not is_heterogeneous(job.cluster) and not wants_uneven(options)
     every = combinations(job, options.search_options) if varied else ()
     if len(every) < 2:
         return reach(context, job)
