@@ -20,6 +20,7 @@ from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import explicit
+from trainplan.planner.goals.any_chunks import EXPANDED
 from trainplan.planner.goals.best_first import settled
 from trainplan.planner.goals.context import SearchContext, UntilProved
 from trainplan.planner.goals.reach import Reached, num_finalists, reach, step_target
@@ -125,7 +126,13 @@ def _search_uneven(context: SearchContext, asked: Sequence[_Asked], best: _Asked
         nonlocal left
         assert one.found is not None
         one.uneven = faster_splits(
-            one.context, one.job, one.found, cutoff, max_expanded=left, one_of_many=one is not best
+            one.context,
+            one.job,
+            one.found,
+            cutoff,
+            max_expanded=left,
+            one_of_many=one is not best,
+            opened=EXPANDED,
         )
         left = max(0, left - one.uneven.expanded)
         split = one.uneven.step_time_s if one.uneven.table else np.inf
@@ -166,10 +173,29 @@ def _reached(
         least = min(one.uneven_bound for one in asked)
         simulated = sum(one.uneven.num_simulated for one in asked if one.uneven)
         table = split.table if split else None
-        uneven = UnevenResult(table, min(best.value, even), min(least, best.value), simulated)
+        uneven = UnevenResult(
+            table,
+            min(best.value, even),
+            min(least, best.value),
+            simulated,
+            any_split_lower_bound_s=_any_split_bound(asked, best.value),
+        )
     target = step_target(context, chosen, even, bound)
     reported = _reported(context, _tried(every, asked), settings)
     return Reached(chosen, found, target, uneven_result=uneven, settings=reported)
+
+
+def _any_split_bound(asked: Sequence[_Asked], value: float) -> float | None:
+    """No split of any combination is faster, whatever its chunks hold; null where one is not known.
+
+    Source: the floor of a combination that was not searched is a node bound, which holds for every
+    split.
+    """
+    bounds = [
+        one.uneven.any_split_lower_bound_s if one.uneven else _uneven_floor(one) for one in asked
+    ]
+    known = [bound for bound in bounds if bound is not None]
+    return min(*known, value) if len(known) == len(bounds) else None
 
 
 def _alternatives(context: SearchContext, best: _Asked, job: Job) -> SearchResult:

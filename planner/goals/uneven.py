@@ -76,13 +76,17 @@ def faster_splits(
     max_expanded: int = EXPANDED_WITHOUT_LIMIT,
     any_answer: bool = False,
     one_of_many: bool = False,
+    opened: int | None = None,
 ) -> UnevenResult:
     """What uneven stages give below some seconds and the best even ones.
 
     Where no time is left, or the best even ones are not proved, that no split beats the floor. One
     of many searches stops where its work ends, others try what looks fast first and last. Where
-    uneven stages are only tried, that is all.
+    uneven stages are only tried, that is all. `opened` layouts are split with any chunks; of one of
+    many searches, none.
     """
+    if opened is None:
+        opened = 0 if one_of_many else EXPANDED
     incumbent_s = min(found.value, cutoff_s)
     if context.budget.spent() or found.lower_bound_s < incumbent_s:
         return UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0)
@@ -98,7 +102,7 @@ def faster_splits(
         return any_chunks(splits, splits.known(), found.finalists, opened=0, near=near)
     at_last = None if one_of_many else partial(try_promising, answer=found.finalists)
     run = partial(splits.run, max_expanded, any_answer=any_answer, at_last=at_last)
-    return run_with_any_chunks(splits, run, found.finalists, 0 if one_of_many else EXPANDED)
+    return run_with_any_chunks(splits, run, found.finalists, opened)
 
 
 def splits_within_memory(
