@@ -56,8 +56,8 @@ def any_chunks(
     free, answer = _beyond(splits), even if alike.table is None else alike.table
     if answer is not None and not splits.budget.spent():
         _polish(free, answer.take(np.array([0])))
-    if near is not None:
-        free.try_first(near.take(free.legal(near) & (near.vpp > 1)))
+    if near is not None and free.legal(near)[0]:
+        _polish(free, near)
     if opened and not splits.budget.spent():
         free.expand(opened if splits.budget.seconds_left() == np.inf else None, any_answer=False)
     found = free.known()
@@ -84,8 +84,9 @@ def _polish(splits: UnevenSearch, answer: LayoutTable) -> None:
         return
     plain = answer.replaced(stages=objects([None]))
     row, stages = splits.rows(plain)[0], answer.stages[0]
-    even = layers_per_stage(splits.of.job.model.num_hidden_layers, row.num_stages)
-    layers = even if stages is None else [stage.layers for stage in stages]
+    layers = [stage.layers for stage in stages or ()]
+    if sum(layers) != splits.of.job.model.num_hidden_layers:  # even, or of another model
+        layers = layers_per_stage(splits.of.job.model.num_hidden_layers, row.num_stages)
     splits.update_incumbent(polished(row, splits.pool, np.array([layers]), splits.budget), row)
     if row.shape[1] > 1:
         splits.try_first(plain)

@@ -97,7 +97,7 @@ def faster_splits(
         try_siblings(splits, splits.table)
     if context.options.tries_uneven is not None:
         near = _near(context.options, job)
-        try_near(splits, near)
+        try_near(splits, near and near.replaced(stages=objects([None])))
         splits.expand(context.options.tries_uneven, any_answer=False)
         return any_chunks(splits, splits.known(), found.finalists, opened=0, near=near)
     at_last = None if one_of_many else partial(try_promising, answer=found.finalists)
@@ -129,7 +129,7 @@ def splits_within_memory(
 def _near(options: SearchOptions, job: Job) -> LayoutTable | None:
     """The answer of a similar job on the GPUs of this one."""
     near = options.near and options.near.resized(job.cluster.num_gpus)
-    return LayoutTable.of([near.model_copy(update={"stages": None})]) if near else None
+    return LayoutTable.of([near]) if near else None
 
 
 def proof_of(found: SearchResult, uneven_result: UnevenResult) -> UnevenStages:

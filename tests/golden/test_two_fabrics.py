@@ -21,7 +21,7 @@ def best(*groups, between=None):
         training=TrainingSpec(global_batch_size=512, seq_length=4096),
         cluster=ClusterSpec(groups=groups, between_groups=between),
     )
-    return search(job, SearchOptions(only_answer=True, top=1))
+    return search(job, SearchOptions(only_answer=True, top=1, search_options="none"))
 
 
 def test_only_the_pipeline_crosses_25_gbe_and_keeps_nine_tenths_of_the_throughput():

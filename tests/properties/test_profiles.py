@@ -28,6 +28,7 @@ from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.space import parse_choice
 from trainplan.profiler.fit.points import fitted
 
 pytestmark = pytest.mark.usefixtures("quarters")
@@ -186,6 +187,12 @@ def published(name):
     return Profile.model_validate(document)
 
 
+EVEN = SearchOptions(
+    top=3, search_options="none", fix=(parse_choice("stages=even", excluded=False),)
+)
+"""What brute force lists."""
+
+
 @pytest.mark.parametrize(
     ("model", "gpu", "own"),
     [
@@ -206,7 +213,7 @@ def test_a_search_with_a_profile_finds_what_brute_force_finds(make_job, model, g
     table = every_legal_layout(job)
     priced = price(Candidates(job, machine, traits, table))
     fits = priced.memory.used <= machine.memory_bytes * 0.95
-    plan = search(job, SearchOptions(top=3, search_options="none"), measured=measured)
+    plan = search(job, EVEN, measured=measured)
     best = plan.best.estimate.step_time_s
     assert plan.certificate.optimal
     assert plan.certificate.lower_bound_s <= best

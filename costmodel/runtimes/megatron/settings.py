@@ -65,7 +65,7 @@ def _with_experts(job: Job) -> str | None:
 
 
 def _of_dense_step(job: Job) -> str | None:
-    """Source: as the exporter, which writes no paged stash."""
+    """As the exporter, which writes no paged stash."""
     return "its dispatch asks the host for sizes" if job.model.moe else None
 
 

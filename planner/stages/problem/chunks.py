@@ -129,7 +129,8 @@ def fairest_weights(rows: FloatMatrix, inner: BoolColumn, others: float) -> Floa
 
     `rows` is (row, place). There is one layer on each `inner` place, and `others` where the mean
     is least. Columns of the program: what a layer takes there, the weights.
-    Source: linear programming duality; any weights give a bound.
+    Source: linear programming duality; the maximum of some sums is no less than any mean of
+    them, so any weights that add up to one give a bound.
     """
     number, places = rows.shape
     if number == 1:

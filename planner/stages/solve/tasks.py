@@ -222,7 +222,7 @@ class BestSplit:
 
     @property
     def asked(self) -> Asked:
-        """The layout and the seconds to beat. Source: more paths alone change no answer."""
+        """The layout and the seconds to beat: more paths alone change no answer."""
         enough = min(self.target_bound_s, self.incumbent_s)
         return self.problem.table.row(0), self.problem.offloads, self.incumbent_s, enough
 

@@ -121,7 +121,8 @@ def tight_job(make_job, cluster, memory_gib):
 
 
 OFFLOADS = SearchOptions(
-    fix=tuple(parse_choice(text, excluded=False) for text in ("zero_stage=1", "recompute=none"))
+    search_options="none",
+    fix=tuple(parse_choice(text, excluded=False) for text in ("zero_stage=1", "recompute=none")),
 )
 
 
@@ -149,11 +150,11 @@ def test_what_the_user_says_of_a_fraction_is_kept(make_job):
     free = search(job, OFFLOADS).best
     fraction = free.layout.offload.optimizer
     other = parse_choice(f"offload={fraction:g}", excluded=True)
-    without = search(job, SearchOptions(fix=OFFLOADS.fix, exclude=(other,))).best
+    without = search(job, OFFLOADS.model_copy(update={"exclude": (other,)})).best
     assert without.layout.offload.optimizer != fraction
     assert without.estimate.step_time_s >= free.estimate.step_time_s
     held = parse_choice("offload=0.93337", excluded=False)
-    fixed = search(job, SearchOptions(fix=(*OFFLOADS.fix, held))).best
+    fixed = search(job, OFFLOADS.model_copy(update={"fix": (*OFFLOADS.fix, held)})).best
     assert fixed.layout.offload.optimizer == 0.93337
 
 
