@@ -84,7 +84,7 @@ def _polish(splits: UnevenSearch, answer: LayoutTable) -> None:
         return
     plain = answer.replaced(stages=objects([None]))
     row, stages = splits.rows(plain)[0], answer.stages[0]
-    layers = [stage.layers for stage in stages or ()]
+    layers = tuple(stage.layers for stage in stages or ())
     if sum(layers) != splits.of.job.model.num_hidden_layers:  # even, or of another model
         layers = layers_per_stage(splits.of.job.model.num_hidden_layers, row.num_stages)
     splits.update_incumbent(polished(row, splits.pool, np.array([layers]), splits.budget), row)

@@ -2,7 +2,8 @@
 
 For each size of the cluster that is tried, the best layout by one figure is found, then the best
 that is strictly better by the other, and so on until none is left. Each search is exact, so the
-set is; a time limit leaves points out, and the answer says so.
+set is; a time limit leaves points out, and the answer says so. Where the optimizer is offloaded bit
+by bit the set is a line: of it points are told that are a hundredth of the memory apart.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ PAIRS: tuple[tuple[Name, Name], ...] = (
 """Pairs that make sense: GPUs and memory say nothing of how long a step takes."""
 PROGRESS = 1 - 1e-9
 """A step must be shorter than the last one by this factor: nearer is rounding."""
+
+APART = 0.01
+"""Of the memory, between two points of a line. Source: assumed; some dozen points."""
 
 
 class Point(Spec):
@@ -141,11 +145,18 @@ class _Sweep:
             point = self._point(found.finalists)
             yield point
             if "memory" in self.objectives:
-                memory = point.estimate.memory.peak_reserved_bytes - 1.0
+                memory = self._memory_below(point)
             elif self._figure == "energy" and "gpus" not in self.objectives:
                 most = point.estimate.step_time_s * PROGRESS
             else:
                 return
+
+    def _memory_below(self, point: Point) -> float:
+        """Bytes that the next point may use."""
+        used, fraction = point.estimate.memory.peak_reserved_bytes, point.layout.offload.optimizer
+        step = traits_of(self.job).offloading.optimizer_step
+        line = step is not None and step < APART and 0 < fraction < 1
+        return used * (1 - APART) if line else used - 1.0
 
     @property
     def _figure(self) -> Figure:
