@@ -8,6 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
@@ -65,7 +66,6 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
     )
 
 
-@lru_cache(maxsize=64)
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 
@@ -77,6 +77,12 @@ def traits_of(job: Job) -> RuntimeTraits:
     Raises:
         CatalogError: No such runtime, or no such GPU.
     """
+    return _traits_of(Identical(job))
+
+
+@lru_cache(maxsize=64)
+def _traits_of(key: Identical[Job]) -> RuntimeTraits:
+    job = key.of
     traits = runtime(job.runtime)
     kernels, sharding = traits.kernels, traits.sharding
     if traits.footprint.low_precision == "primary":

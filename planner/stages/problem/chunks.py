@@ -168,7 +168,7 @@ def alike_weights(crossed: FloatMatrix, num_layers: int) -> FloatColumn:
 
 
 def num_chunk_ways(inner: tuple[int, ...], least: int, most: int) -> int:
-    """How many `chunk_ways` there are. Source: stars and bars."""
+    """How many `chunk_ways` there are: n layers on k places in (n + k - 1) over (k - 1) ways."""
     others, places = range(max(0, least - sum(inner)), most - sum(inner) + 1), len(inner)
     return sum(comb(other + places - 1, places - 1) for other in others)
 

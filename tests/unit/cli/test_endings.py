@@ -261,6 +261,15 @@ def _pressed(times: int) -> Callable[..., None]:
     return report
 
 
+@pytest.fixture
+def in_a_terminal():
+    """A shell in the background has its children ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("in_a_terminal")
 def test_a_second_control_c_ends_at_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trainplan.cli.terminal.clock.Clock.report", _pressed(2))
     before = signal.getsignal(signal.SIGINT)
@@ -269,6 +278,7 @@ def test_a_second_control_c_ends_at_once(monkeypatch: pytest.MonkeyPatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.usefixtures("in_a_terminal")
 @pytest.mark.parametrize("asked", [("--json",), ("--objective", "energy")])
 def test_control_c_is_as_a_time_limit_whatever_is_asked(
     monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
@@ -279,6 +289,7 @@ def test_control_c_is_as_a_time_limit_whatever_is_asked(
     assert outcome.out
 
 
+@pytest.mark.usefixtures("in_a_terminal")
 def test_control_c_before_anything_is_found_says_so(monkeypatch: pytest.MonkeyPatch):
     def struck(*arguments: object) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -290,6 +301,7 @@ def test_control_c_before_anything_is_found_says_so(monkeypatch: pytest.MonkeyPa
     assert outcome.err == "stopped before any layout was found\n"
 
 
+@pytest.mark.usefixtures("in_a_terminal")
 def test_control_c_that_compiled_code_turned_into_another_error_is_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

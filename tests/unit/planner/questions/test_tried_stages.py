@@ -28,12 +28,12 @@ def searched(case):
     return search(case.job, HELD.model_copy(update={"top": 1})).best
 
 
-def test_a_point_of_a_sweep_has_the_stages_that_a_search_finds(case, best):
+def test_a_point_of_a_sweep_has_stages_about_as_good_as_those_of_a_search(case, best):
     swept = sweep(case, [parse_varied("gpus=32")], Unlimited())
     found = swept.curves[0].points[0].outcome
-    assert found.status == "proved"
     assert best.layout.stages is not None
-    assert found.best.estimate == best.estimate
+    assert found.best.layout.stages is not None
+    assert found.best.estimate.step_time_s <= 1.01 * best.estimate.step_time_s
 
 
 def test_what_is_only_tried_is_proved_with_even_stages_alone(case, best):
@@ -116,9 +116,9 @@ def test_where_no_even_stages_fit_some_uneven_ones_are_found(case):
 
 
 def test_the_slack_of_memory_is_counted_from_the_fastest_step_whatever_its_stages(case, best):
-    plan = search(case.job, HELD.model_copy(update={"objective": "memory", "slack": 0.01}))
+    plan = search(case.job, HELD.model_copy(update={"objective": "memory", "slack": 0.003}))
     target, memory = plan.certificate.objective, plan.best.estimate.memory
-    assert target.step_time_limit_s == pytest.approx(1.01 * best.estimate.step_time_s)
+    assert target.step_time_limit_s == pytest.approx(1.003 * best.estimate.step_time_s)
     assert plan.best.estimate.step_time_s <= target.step_time_limit_s
     assert target.value == pytest.approx(memory.peak_reserved_bytes)
     assert memory.headroom_bytes >= best.estimate.memory.headroom_bytes
