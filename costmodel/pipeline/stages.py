@@ -19,7 +19,7 @@ from trainplan.costmodel.layouts.table import FULL, UNIFORM, IntRowStages
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.memory import nondominated
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.spec import Job, StageSpec
+from trainplan.costmodel.spec import Job, ModelSpec, StageSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,15 @@ class RankClasses:
     """(class, N) Layer inputs held when all layers are recomputed in groups of N; 0 for N = 0."""
 
 
-@lru_cache(maxsize=1024)
 def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder:
     """The layers of a model in order, and the stages a layout gives."""
-    before = np.concatenate([[0], np.cumsum(job.model.moe_layers)])
-    modules = job.model.num_nextn_predict_layers
-    return Decoder(tuple(before.tolist()), modules, stages)
+    return _decoder_of(job.model, stages)
+
+
+@lru_cache(maxsize=1024)
+def _decoder_of(model: ModelSpec, stages: tuple[StageSpec, ...] | None) -> Decoder:
+    before = np.concatenate([[0], np.cumsum(model.moe_layers)])
+    return Decoder(tuple(before.tolist()), model.num_nextn_predict_layers, stages)
 
 
 @lru_cache(maxsize=1024)
