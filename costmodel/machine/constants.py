@@ -30,10 +30,9 @@ from trainplan.costmodel.machine.hardware import (
 )
 from trainplan.costmodel.machine.residuals import Residuals
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import FabricTier, NodeGroup
+from trainplan.costmodel.spec.cluster import FabricTier
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Profile
-from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
 
 
@@ -178,7 +177,7 @@ def _group_machine(
     alpha, bus, sqrt_c = collective_fits(known, trace)
     return Machine(
         num_gpus=group.num_gpus,
-        domain_gpus=_domain(group, spec),
+        domain_gpus=group.domain_gpus(spec),
         memory_bytes=(group.memory_gib or spec.memory_gib.value) * GIB,
         memory_bytes_per_second=spec.memory_gb_per_s.value * GB,
         half=half,
@@ -222,13 +221,6 @@ def _group_link_tier(cluster: ClusterSpec) -> tuple[FabricTier, ...]:
     return (FabricTier(reach_gpus=reach, latency_us=cluster.between_groups.latency_us),)
 
 
-def _domain(group: NodeGroup, spec: GpuSpec) -> int:
-    if group.nvlink_domain:
-        return group.nvlink_domain
-    rack_scale = spec.nvlink_domain > spec.gpus_per_node
-    return spec.nvlink_domain if rack_scale else min(group.gpus_per_node, spec.nvlink_domain)
-
-
 def _nic(
     cluster: ClusterSpec,
     index: int,
@@ -238,17 +230,18 @@ def _nic(
 ) -> float:
     """Bandwidth before `nic_efficiency`, which a measured one has in it."""
     group, spec = cluster.groups[index], known.spec
-    if known.nic and cluster.num_gpus > _domain(group, spec):
+    domain = group.domain_gpus(spec)
+    if known.nic and cluster.num_gpus > domain:
         trace.append(Provenance(f"{group.gpu} NIC", "measured", known.nic.source))
         return known.nic.value * GB / constants.nic_efficiency
     if group.nic:
         return group.nic.per_node * group.nic.gb_per_s * GB / group.gpus_per_node
-    if cluster.num_gpus <= _domain(group, spec):
+    if cluster.num_gpus <= domain:
         return float("inf")
     if spec.nic_gb_per_s is None:
         raise SpecError(
             f"groups[{index}] of cluster {cluster.name!r} has more GPUs than one scale-up domain "
-            f"of {group.gpu} ({_domain(group, spec)}), and the NIC of its nodes is unknown: give a "
+            f"of {group.gpu} ({domain}), and the NIC of its nodes is unknown: give a "
             "cluster file with `nic: {per_node, gb_per_s}` "
             "(`plan catalog clusters --template` prints one)"
         )

@@ -65,6 +65,13 @@ class NodeGroup(Spec):
         """GPUs of the group."""
         return self.num_nodes * self.gpus_per_node
 
+    def domain_gpus(self, device: GpuSpec) -> int:
+        """GPUs of one scale-up domain: as stated, or as the device is usually built."""
+        if self.nvlink_domain:
+            return self.nvlink_domain
+        rack_scale = device.nvlink_domain > device.gpus_per_node
+        return device.nvlink_domain if rack_scale else min(self.gpus_per_node, device.nvlink_domain)
+
 
 class BetweenGroups(Spec):
     """The network that joins node groups."""

@@ -11,8 +11,6 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.gpu import GpuSpec
 
 DEEPEP_PEERS = 8
 """Ranks among which DeepEP sends over NVLink. Source: DeepEP `csrc/kernels/configs.cuh`,
@@ -23,14 +21,7 @@ HYBRIDEP_ARCHITECTURES = frozenset({"ampere", "hopper", "blackwell"})
 
 def domain_gpus(job: Job) -> int:
     """GPUs of the smallest scale-up domain of the cluster. Source: as `Machine.domain_gpus`."""
-    return min(_domain(one, catalog.device(one)) for one in job.cluster.groups)
-
-
-def _domain(group: NodeGroup, device: GpuSpec) -> int:
-    if group.nvlink_domain:
-        return group.nvlink_domain
-    rack_scale = device.nvlink_domain > device.gpus_per_node
-    return device.nvlink_domain if rack_scale else min(group.gpus_per_node, device.nvlink_domain)
+    return min(one.domain_gpus(catalog.device(one)) for one in job.cluster.groups)
 
 
 def links_experts(job: Job) -> str | None:
