@@ -43,6 +43,17 @@ class Fractions(NamedTuple):
         first = np.where(needed <= self.least, self.least, steps / round(1 / self.step))
         return np.where(first <= self.most, first, np.inf)
 
+    def enough(self, over: FloatColumn, states: FloatColumn) -> FloatColumn:
+        """The first of them with which no bytes are over; the most, where even that is too few.
+
+        `over` are bytes beyond the room, less than none where some is left, with the most of some
+        `states` offloaded; the first axis of both is the row. Source: what is free there need not
+        be offloaded, and the states over which it is least decide.
+        """
+        share = np.divide(over, states, out=np.full(over.shape, -1.0), where=states > 0)
+        needed = self.most + share.reshape(len(share), -1).max(axis=1)
+        return np.minimum(self.at_least(needed), self.most)
+
     def split_at(self, value: float) -> tuple[Fractions, ...]:
         """Those below a value, the value, and those above."""
         if not self.least <= value <= self.most:
@@ -159,6 +170,17 @@ def least_offload(
         found = (chosen < 0) & may & fits & np.isfinite(first)
         chosen = np.where(found, first, chosen)
     return chosen
+
+
+def with_least_of(
+    table: LayoutTable, memory: MemoryTable, memory_bytes: float | ClassRows, one: Fractions
+) -> LayoutTable:
+    """All rows with the least fraction of a range with which each fits, or its largest.
+
+    `memory` is theirs where nothing is offloaded.
+    """
+    least = least_offload(memory, memory_bytes, (one,), np.ones((1, len(table)), dtype=bool))
+    return with_fraction(table, np.where(least < 0, one.most, least))
 
 
 def largest_fraction(

@@ -29,7 +29,7 @@ from trainplan.costmodel.step.heterogeneous import (
     simulate_heterogeneous,
 )
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
-from trainplan.planner.space.offload import Fractions, least_offload, with_fraction
+from trainplan.planner.space.offload import Fractions, with_fraction, with_least_of
 from trainplan.planner.stages.heterogeneous.bounds import ranks_in_order
 from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
 from trainplan.planner.stages.solve.simulated import SimulatedSplits
@@ -141,14 +141,12 @@ class HeterogeneousProblem(Context):
         return np.array([part.memory_bytes for part in self.parts])[mixed.group]
 
     def _least_offloaded(self, table: LayoutTable) -> LayoutTable:
-        """As `solve.best_split`: splits with the least fraction of the optimizer each needs."""
+        """Splits with the least fraction each needs; as `problem.offload.least_offloaded`."""
         offloads = self.one.offloads
         if offloads is None:
             return table
         mixed = price_heterogeneous(self.with_table(with_fraction(table, 0.0)))
-        memory, every = mixed.whole.memory, np.ones((1, len(table)), dtype=bool)
-        least = least_offload(memory, self._memory_bytes(mixed), (offloads,), every)
-        return with_fraction(table, np.where(least < 0, offloads.most, least))
+        return with_least_of(table, mixed.whole.memory, self._memory_bytes(mixed), offloads)
 
     def assignment(self, paths: Paths) -> LayerAssignment:
         """All splits, as far as some paths tell them apart."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import layer_counts
-from trainplan.planner.space.offload import least_offload, with_fraction
+from trainplan.planner.space.offload import with_fraction, with_least_of
 from trainplan.planner.stages.problem.problem import StageProblem
 
 
@@ -21,9 +19,7 @@ def least_offloaded(problem: StageProblem, table: LayoutTable) -> LayoutTable:
     if problem.offloads is None:
         return table
     memory = price(problem.with_table(with_fraction(table, 0.0)), merged=False).memory
-    every = np.ones((1, len(table)), dtype=bool)
-    least = least_offload(memory, problem.memory_bytes, (problem.offloads,), every)
-    return with_fraction(table, np.where(least < 0, problem.offloads.most, least))
+    return with_least_of(table, memory, problem.memory_bytes, problem.offloads)
 
 
 def exactly(problem: StageProblem) -> StageProblem:

@@ -103,8 +103,7 @@ class ManySplits:
     def fractions(self) -> FloatColumn:
         """Of the optimizer, that every split offloads at least; those that may fit are right.
 
-        Source: derived; what is free on a rank where all that may be is offloaded need not be, and
-        the optimizer of the rank over which that falls short most decides.
+        Source: `Fractions.enough`, of the optimizer of every rank.
         """
         ranges = self.problem.offloads
         if ranges is None:
@@ -113,9 +112,7 @@ class ManySplits:
             len(self), -1, 1
         )
         over = self._over.reshape(*states.shape[:2], -1)
-        share = np.divide(over, states, out=np.full(over.shape, -1.0), where=states > 0)
-        needed = ranges.most + share.max(axis=(1, 2))
-        return np.minimum(ranges.at_least(needed), ranges.most)
+        return ranges.enough(over, states)
 
     def bound(self, paths: Paths) -> FloatColumn:
         """Step time of which no split is below its own.

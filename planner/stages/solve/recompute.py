@@ -166,11 +166,8 @@ def _simulated(
         stage = np.argmax(needs.costs.any(axis=2), axis=1)
         rank = (problem.stage_of == stage[:, None, None]).any(axis=2).argmax(axis=1)
         states = of_stages[problem.stage_of].sum(axis=1)[rank]
-        needed = problem.offloads.most + np.divide(
-            over, states, out=np.full(len(over), -1.0), where=states > 0
-        )
-        least = problem.offloads.at_least(needed.max()[None]).clip(max=problem.offloads.most)
-        problem = replace(problem, offloads=problem.offloads._replace(least=float(least[0])))
+        least = float(problem.offloads.enough(over[None], states[None])[0])
+        problem = replace(problem, offloads=problem.offloads._replace(least=least))
     simulated = simulate_stages(problem, [stages])
     return simulated, fits and bool(simulated.fits[0])
 
