@@ -16,7 +16,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from trainplan.costmodel.layouts import FloatColumn
-    from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+    from trainplan.costmodel.schedules.program import FloatMatrix
 
 
 Terms = Sequence[tuple[int, float]]
@@ -40,11 +40,6 @@ class Matrix:
 
     def solve(self) -> FloatColumn | None:
         """The columns of the smallest sum; None where there is none."""
-        found = self.solve_with_prices()
-        return None if found is None else found[0]
-
-    def solve_with_prices(self) -> tuple[FloatColumn, FloatColumn] | None:
-        """The same, with what one unit less of the limit of each of `rows` adds to the sum."""
         import highspy  # noqa: PLC0415 (as PuLP)
 
         rows = np.concatenate([self.rows, self.equal])
@@ -67,11 +62,7 @@ class Matrix:
         solver.passModel(problem)
         solver.run()
         optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        if not optimal:
-            return None
-        found = solver.getSolution()
-        prices = -np.array(found.row_dual, np.float64)[: len(self.rows)]
-        return np.array(found.col_value, np.float64), prices
+        return np.array(solver.getSolution().col_value, np.float64) if optimal else None
 
 
 def load() -> None:
