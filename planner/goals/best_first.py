@@ -10,7 +10,7 @@ import numpy as np
 Item = TypeVar("Item")
 
 
-def settled(
+def best_first(
     waiting: Sequence[tuple[Item, float]],
     search: Callable[[Item, float], tuple[float, float]],
     spent: Callable[[], bool],

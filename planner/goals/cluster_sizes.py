@@ -16,7 +16,7 @@ import numpy as np
 
 from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
-from trainplan.planner.goals.best_first import settled
+from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
 from trainplan.planner.plan.target import Name, Tried
@@ -124,7 +124,7 @@ def cheapest_size(context: SearchContext, job: Job, name: Name) -> BestSize:
     sizes = [(size, size.bound) for size in waiting]
     tried = [
         Tried.of(size.job.cluster.num_gpus, own, bound)
-        for size, own, bound in settled(sizes, search, context.budget.spent)
+        for size, own, bound in best_first(sizes, search, context.budget.spent)
     ]
     return replace(best, tried=tuple(sorted(tried, key=lambda one: one.num_gpus)))
 

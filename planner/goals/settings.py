@@ -21,11 +21,12 @@ from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import explicit
 from trainplan.planner.goals.any_chunks import EXPANDED
-from trainplan.planner.goals.best_first import settled
+from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext, UntilProved
 from trainplan.planner.goals.reach import Reached, num_finalists, reach, step_target
 from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven, wants_uneven
 from trainplan.planner.plan.settings import Settings, TriedSettings
+from trainplan.planner.plan.target import finite
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.settings import (
     Combination,
@@ -114,7 +115,7 @@ def _search_even(context: SearchContext, asked: Sequence[_Asked]) -> None:
 
     floors = [(one, one.search.nodes.smallest) for one in asked]
     floors.sort(key=lambda pair: (pair[1], len(pair[0].combination.settings)))
-    for one, _, bound in settled(floors, search, context.budget.spent, ANY):
+    for one, _, bound in best_first(floors, search, context.budget.spent, ANY):
         one.even_bound = bound
 
 
@@ -141,7 +142,7 @@ def _search_uneven(context: SearchContext, asked: Sequence[_Asked], best: _Asked
     floors = [(one, _uneven_floor(one)) for one in asked if one is not best]
     floors.sort(key=lambda pair: pair[1])
     searched = [(best, -np.inf), *floors]
-    for one, _, bound in settled(searched, search, context.budget.spent, best.value, found=True):
+    for one, _, bound in best_first(searched, search, context.budget.spent, best.value, found=True):
         one.uneven_bound = max(bound, one.search.nodes.smallest)
 
 
@@ -246,8 +247,8 @@ def _tried(every: Sequence[Combination], asked: Sequence[_Asked]) -> tuple[Tried
     return tuple(
         TriedSettings(
             options=_texts(one.settings),
-            value=_known(own.value) if own else None,
-            lower_bound=_known(min(own.bound, own.value)) if own else None,
+            value=finite(own.value) if own else None,
+            lower_bound=finite(min(own.bound, own.value)) if own else None,
         )
         for one, own in listed
     )
@@ -262,7 +263,3 @@ def _reported(
 
 def _texts(settings: Sequence[Setting]) -> tuple[str, ...]:
     return tuple(one.text for one in settings)
-
-
-def _known(number: float) -> float | None:
-    return number if np.isfinite(number) else None

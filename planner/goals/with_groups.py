@@ -24,8 +24,7 @@ def with_groups(context: SearchContext, reached: Reached) -> Reached:
     if options.objective != "time" or not is_heterogeneous(job.cluster):
         return reached
     machine = machine_for(job, context.measured)
-    own = (*(choice.rule() for choice in options.choices), *options.rules_of_evidence(job))
-    rules = [*own, *legality_rules(job)]
+    rules = [*options.rules_of_layouts(job), *legality_rules(job)]
     search = HeterogeneousSearch(job, machine, rules, options.memory_margin, found.value)
     heterogeneous = search.run(context.budget, options.top)
     bound = min(found.lower_bound_s, heterogeneous.lower_bound_s)

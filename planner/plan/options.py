@@ -60,6 +60,14 @@ class SearchOptions(Spec):
         """
         return trusted_rules(job) if self.trusted else ()
 
+    def rules_of_layouts(self, job: Job) -> tuple[Rule, ...]:
+        """What whole layouts must respect besides the job.
+
+        Raises:
+            SpecError: As `rules_of_evidence`.
+        """
+        return (*(choice.rule() for choice in self.choices), *self.rules_of_evidence(job))
+
     def rules_of_grid(self, job: Job) -> tuple[Rule, ...]:
         """What layouts must respect besides the job, before their layers are split.
 

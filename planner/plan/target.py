@@ -25,7 +25,7 @@ class Tried(Spec):
     @classmethod
     def of(cls, num_gpus: int, value: float, lower_bound: float) -> Self:
         """With infinite numbers as null."""
-        return cls(num_gpus=num_gpus, value=_known(value), lower_bound=_known(lower_bound))
+        return cls(num_gpus=num_gpus, value=finite(value), lower_bound=finite(lower_bound))
 
     @property
     def bound(self) -> float:
@@ -69,5 +69,6 @@ class Trusted(Spec):
     """Objective with the rules over that without, minus one."""
 
 
-def _known(number: float) -> float | None:
+def finite(number: float) -> float | None:
+    """The number as JSON has it: infinite as null."""
     return number if math.isfinite(number) else None

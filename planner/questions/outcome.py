@@ -74,8 +74,7 @@ def kept_layout(case: Case, layout: Layout) -> Candidate | None:
     if kept is None:
         return None
     margin, table = case.options.memory_margin, LayoutTable.of([kept])
-    rules = [choice.rule() for choice in case.options.choices]
-    rules += case.options.rules_of_evidence(case.job)
+    rules = case.options.rules_of_layouts(case.job)
     if any(rule.broken(case.job, table)[0] for rule in rules):
         return None
     try:

@@ -190,8 +190,7 @@ def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[
     if plan.objective != "time":
         yield f"the plan was made for --objective {plan.objective}, not for the shortest step"
     table = LayoutTable.of([layout])
-    rules = [choice.rule() for choice in plan.options.choices]
-    for rule in (*rules, *plan.options.rules_of_evidence(case.job)):
+    for rule in plan.options.rules_of_layouts(case.job):
         if rule.broken(case.job, table)[0]:
             yield f"the plan was made with {rule.name}"
     yield from _untried(case, layout)
