@@ -7,14 +7,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.memory import AHEAD
-from trainplan.costmodel.schedules.program import IntMatrix, Op, Program
-
-FloatMatrix = NDArray[np.float64]
+from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix, Op, Program
 
 NOTHING = -1
 """Stands for "no input": an op that can run at once."""

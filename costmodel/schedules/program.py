@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trainplan.costmodel.layouts import BoolColumn, IntColumn
 
 IntMatrix = NDArray[np.int64]
+FloatMatrix = NDArray[np.float64]
 Placement = Literal["loop", "v"]
 """Rank of a virtual stage: `stage % pp`, or there and back again: 0, 1, ..., 1, 0, 0, 1, ..."""
 

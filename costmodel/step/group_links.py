@@ -18,8 +18,8 @@ from trainplan.costmodel.comm.topology import link_speed
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.layouts.table import IntRowStages, RowBoundaries
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
+from trainplan.costmodel.schedules.program import FloatMatrix, placed
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.step.estimate import p2p_seconds, sent_bytes
 
 

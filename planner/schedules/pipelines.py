@@ -11,9 +11,15 @@ import numpy as np
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.schedules.program import LARGEST_PROGRAM, Op, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.program import (
+    LARGEST_PROGRAM,
+    FloatMatrix,
+    Op,
+    RelativeSeconds,
+    Shape,
+)
 from trainplan.costmodel.schedules.programs.sequence_chunked import causal_shares
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds
 
 LARGEST_SECONDS = 1e12

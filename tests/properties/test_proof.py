@@ -14,6 +14,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.dependencies import checked
 from trainplan.costmodel.schedules.program import (
+    FloatMatrix,
     IntMatrix,
     Op,
     Pass,
@@ -23,7 +24,7 @@ from trainplan.costmodel.schedules.program import (
     placed,
     program_of,
 )
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds, run
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.costmodel.schedules.timeline.lower_bounds import (
     NO_STAGE,
     ScheduleLimits,

@@ -14,8 +14,8 @@ import numpy as np
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules.dependencies import LETTERS, NOTHING, sources
-from trainplan.costmodel.schedules.program import Op, Program
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, Timeline
+from trainplan.costmodel.schedules.program import FloatMatrix, Op, Program
+from trainplan.costmodel.schedules.timeline.clock import Timeline
 
 MICRO = 1e6
 MOST_OPS = 300_000

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import RowRanks, RowStages
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
-from trainplan.costmodel.schedules.program import Op, Program
+from trainplan.costmodel.schedules.program import FloatMatrix, Op, Program
 
-FloatMatrix = NDArray[np.float64]
 AT_ONCE = 1 << 15
 """Ends of ops up to which messages and durations are laid out for all of them at once.
 

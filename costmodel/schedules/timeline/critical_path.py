@@ -17,9 +17,8 @@ from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import IntPathBoundaries, IntPathStages, RowPaths, RowRanks
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
-from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op
+from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, IntMatrix, Op
 from trainplan.costmodel.schedules.timeline.clock import (
-    FloatMatrix,
     StageSeconds,
     boundary_of,
     op_ends,

@@ -10,8 +10,15 @@ from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import RowRanks
 from trainplan.costmodel.schedules import SCHEDULES, program
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
-from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Op, Program, RelativeSeconds
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds, place_ends
+from trainplan.costmodel.schedules.program import (
+    EQUAL,
+    FloatMatrix,
+    IntMatrix,
+    Op,
+    Program,
+    RelativeSeconds,
+)
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, place_ends
 
 
 @lru_cache(maxsize=64)

@@ -11,12 +11,12 @@ import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.layouts.table import OpStagePasses
+from trainplan.costmodel.schedules.program import FloatMatrix
 from trainplan.costmodel.schedules.timeline.release_times import (
     AFTER,
     BACKWARD,
     BEFORE,
     FORWARD,
-    FloatMatrix,
     Route,
     release_times,
 )

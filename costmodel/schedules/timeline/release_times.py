@@ -13,12 +13,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import OpStagePasses
+from trainplan.costmodel.schedules.program import FloatMatrix
 
-FloatMatrix = NDArray[np.float64]
 BEFORE, FORWARD, BACKWARD, AFTER = range(4)
 """Ops of a stage on the walk: activations are held from the start of BEFORE to the end of AFTER."""
 

@@ -13,8 +13,7 @@ from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.transients import head_bytes
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import most_held
-from trainplan.costmodel.schedules.program import EQUAL, placed
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, placed
 from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES

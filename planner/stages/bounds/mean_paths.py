@@ -13,8 +13,8 @@ import numpy as np
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.layouts.table import IntRankChunks, StageRows
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
+from trainplan.costmodel.schedules.program import FloatMatrix, placed
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, Run, prolonged, run_of
 from trainplan.planner.stages.problem.chunks import alike_weights, fairest_weights
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import IntRankChunks
-from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix
 from trainplan.planner.solvers.linear import Matrix
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.costmodel.schedules.program import FloatMatrix
 from trainplan.planner.stages.problem.chunks import stage_ends
 from trainplan.planner.stages.problem.problem import StageProblem
 

@@ -28,8 +28,7 @@ from trainplan.costmodel.layouts.table import (
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.pipeline.bound import table_sum_seconds
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.costmodel.schedules.program import FloatMatrix, placed
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import (

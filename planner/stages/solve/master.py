@@ -24,7 +24,7 @@ import numpy as np
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix
+from trainplan.costmodel.schedules.program import FloatMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE
 from trainplan.costmodel.traffic.data_parallel import (

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.schedules.timeline.clock import FloatMatrix, StageSeconds
+from trainplan.costmodel.schedules.program import FloatMatrix
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths
 from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.planner.solvers.linear import Matrix
