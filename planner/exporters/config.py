@@ -99,6 +99,21 @@ class LaunchConfig:
     """What is approximated or left to the user."""
     files: tuple[ConfigFile, ...] = ()
     """What the program reads beside its arguments; those that are one are of these."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """What `files` set, flat: `("parallelism.tensor_parallel_degree", "8")`, in their order."""
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Everything that is set, (option or key, value), wherever it is written.
+
+        The difference of two of these is an edit in the runtime's own words.
+        """
+        options = ((a.flag, " ".join(map(_plain, a.values))) for a in self.arguments)
+        return (*options, *self.keys)
+
+
+def _plain(value: Value) -> str:
+    return value if isinstance(value, str) else f"${value.name}"
 
 
 def switch(group: Group, flag: str) -> Argument:

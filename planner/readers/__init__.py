@@ -1,0 +1,31 @@
+"""From someone's launch back to a job and a layout, one runtime per module. Nothing is executed."""
+
+from __future__ import annotations
+
+from trainplan.planner.readers.reading import (
+    COMMAND_LINE,
+    Asked,
+    Field,
+    Launch,
+    Place,
+    Problem,
+    Reader,
+    Reading,
+    Word,
+)
+
+__all__ = [
+    "COMMAND_LINE",
+    "READERS",
+    "Asked",
+    "Field",
+    "Launch",
+    "Place",
+    "Problem",
+    "Reader",
+    "Reading",
+    "Word",
+]
+
+READERS: tuple[Reader, ...] = ()
+"""Reader of every runtime whose launches are read; the first that recognises one reads it."""
