@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "why-not": Entry("why_not", "Say why a layout is not the answer."),
         "compare": Entry("compare", "Compare two plans, term by term."),
         "sweep": Entry("sweep", "Vary the job of a plan; search every point."),
+        "check": Entry("check", "Judge a launch you have; say which edits pay."),
         "export": Entry("export", "Write the launch script of a plan."),
         "catalog": Entry("catalog", "Show known GPUs, models and clusters."),
         "doctor": Entry("doctor", "Check installation, runtime or a profile."),

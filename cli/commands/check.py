@@ -1,0 +1,119 @@
+"""`plan check`: someone's launch read, judged and improved."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from trainplan.cli.files.disk import refuse_existing, write_text
+from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.launches import beside, parse_settings, read_launches, text_beside
+from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.render.check import check_document, check_page
+from trainplan.cli.terminal.clock import Clock
+from trainplan.cli.terminal.output import remark, show, show_json
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.spec import ClusterSpec
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.questions.launches.changed import Run, setting_changes
+from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
+from trainplan.planner.questions.launches.corrected import corrected_script
+from trainplan.planner.questions.search import notes
+from trainplan.planner.readers import READERS, Asked, Launch, Reader
+
+
+def command(
+    launch: tuple[str, ...],
+    *,
+    settings: tuple[str, ...],
+    cluster: str | None,
+    model: str | None,
+    seq_length: int | None,
+    global_batch_size: int | None,
+    runtime: str | None,
+    profiles: tuple[Path, ...],
+    memory_margin: float,
+    time_limit: float,
+    write: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Print what is known of a launch."""
+    if write:
+        refuse_existing(write, force=force)
+    machines, measured = _machines(cluster, profiles)
+    asked = Asked(
+        cluster=machines,
+        model=load_model(model) if model else None,
+        seq_length=seq_length,
+        global_batch_size=global_batch_size,
+        text_of=partial(text_beside, beside(launch)),
+    )
+    own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
+    reading = reader.read(own, asked)
+    options = SearchOptions(memory_margin=memory_margin)
+    with Clock(time_limit) as clock:
+        found = check_launch(reading, options, clock, measured)
+    told = notes(reading.job, measured) if found.estimate and reading.job else ()
+    if as_json:
+        show_json(check_document(found, told))
+    else:
+        show(*check_page(found, told))
+    if write:
+        write_text(write, _corrected(own, found, launch), force=force)
+        remark(f"wrote {write}")
+
+
+def _machines(
+    cluster: str | None, profiles: tuple[Path, ...]
+) -> tuple[ClusterSpec | None, Measured]:
+    measured = load_measured(profiles, alone=False)
+    return (None, measured) if cluster is None else machines_of(cluster, measured)
+
+
+def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, Reader]:
+    """The first launch that some reader knows.
+
+    Raises:
+        UnsupportedError: None does.
+    """
+    known = [one for one in READERS if runtime in (None, one.runtime)]
+    if not known:
+        names = ", ".join(dict.fromkeys(one.runtime for one in READERS))
+        raise UnsupportedError(f"no launch of {runtime} is read: --runtime takes {names}")
+    if runtime and len(launches) == 1:
+        return launches[0], known[0]
+    for launch in launches:
+        for reader in known:
+            if reader.recognises(launch):
+                return launch, reader
+    programs = ", ".join(launch.program.text[:60] for launch in launches)
+    names = ", ".join(dict.fromkeys(one.runtime for one in READERS))
+    raise UnsupportedError(
+        f"no runtime is known to start {programs}: name it with --runtime, one of {names}"
+    )
+
+
+def _corrected(launch: Launch, found: LaunchCheck, words: tuple[str, ...]) -> str:
+    """The launch with the fewest edits: its command, or the configuration it reads.
+
+    Raises:
+        SpecError: There is nothing to correct it by.
+    """
+    if not found.edits or found.reading.layout is None or found.reading.job is None:
+        raise SpecError("--write: no edits were found, so there is nothing to write")
+    edit = found.edits[0]
+    changes = setting_changes(Run(found.reading.job, found.reading.layout), edit.run)
+    config = EXPORTERS[found.reading.runtime](edit.run.job, edit.run.layout)
+    if config.keys or not changes:
+        if not config.files:
+            raise SpecError("--write: the launch breaks rules, so it has no words to correct")
+        return config.files[0].text
+    name = " ".join(words[:1]) if len(words) == 1 else "a command"
+    head = (
+        f"{name}, corrected by `plan check`: {', '.join(edit.units)} changed",
+        f"{edit.step_time_s:.4g} s a step under the cost model",
+    )
+    return corrected_script(launch, changes, head)

@@ -1,0 +1,66 @@
+"""Launches that a user has: a script, a configuration, or a command typed after `--`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainplan.cli.files.disk import errors_of, read_text
+from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.planner.readers import Launch, Place, Word
+from trainplan.planner.readers.shell import launch_of_command, launches_of_script
+
+CONFIGURATIONS = (".json", ".yaml", ".yml", ".toml", ".py")
+"""Endings of files that a runtime reads, not a shell."""
+FILE_STARTER = "file"
+"""Starter of a launch that is a configuration alone."""
+
+
+def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[Launch, ...]:
+    """The launches of a file, or the one of a command.
+
+    Raises:
+        PlanError: There is none, or the file cannot be read.
+    """
+    path = Path(words[0])
+    if len(words) > 1:
+        return (launch_of_command(words, settings),)
+    if path.suffix.lower() in CONFIGURATIONS:
+        read_text(path, expected="a configuration")
+        program = Word(str(path), Place(str(path), None))
+        return (Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={}),)
+    text = read_text(path, expected="a launch script")
+    with errors_of(path):
+        return launches_of_script(text, str(path), settings)
+
+
+def beside(words: Sequence[str]) -> Path:
+    """The folder that files named in a launch are looked for in."""
+    return Path(words[0]).parent if len(words) == 1 else Path()
+
+
+def text_beside(folder: Path, name: str) -> str | None:
+    """Text of a file that a launch names; none where it cannot be read."""
+    for path in (folder / name, Path(name)):
+        try:
+            return read_text(path)
+        except PlanError:
+            continue
+    return None
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Read `NAME=VALUE`, each once.
+
+    Raises:
+        SpecError: A text is something else.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise SpecError(f"--set {text[:60]!r}: write NAME=VALUE, such as NNODES=8")
+        if name in found:
+            raise SpecError(f"--set {name[:60]} is given twice: give it once")
+        found[name] = value
+    return found

@@ -1,0 +1,276 @@
+"""A launch that was read and judged, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from trainplan.cli.render.parts.differences import field_json, gain
+from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.headline import estimate_line, job_line
+from trainplan.cli.render.parts.text import (
+    NEVER,
+    gib,
+    layout_line,
+    percent,
+    plural,
+    seconds,
+    seconds_like,
+)
+from trainplan.cli.render.plan import notes_part
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.questions.compare import FieldDifference
+from trainplan.planner.questions.launches.changed import SettingChange
+from trainplan.planner.questions.launches.check import LaunchCheck
+from trainplan.planner.questions.launches.edits import Edit
+from trainplan.planner.questions.launches.lints import Lint
+from trainplan.planner.readers import Field, Place, Problem
+
+SCHEMA = "trainplan/check/v1"
+VERDICTS = {
+    "illegal": "refused",
+    "ignored": "ignored",
+    "unread": "not read",
+    "unmodelled": "not priced",
+}
+"""What a table calls them."""
+ORIGINS = {"default": "the runtime's default", "assumed": "assumed: nothing says it"}
+FASTER = 0.005
+"""A smaller share of the step is not worth an edit."""
+MOST_WORDS = 6
+"""Options of an edit that a table shows."""
+
+
+def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[RenderableType]:
+    """The verdict, the price, what is wrong, what pays, and what was read."""
+    reading = found.reading
+    good = reading.legal and found.fits is not False
+    yield Text(verdict(found), style="bold green" if good else "bold red")
+    if reading.job is not None:
+        lines = []
+        if reading.layout is not None:
+            lines.append(layout_line(reading.layout, reading.job.model))
+        if found.estimate is not None:
+            lines.append(estimate_line(found.estimate))
+        yield Group(*lines, job_line(reading.job))
+    if reading.problems:
+        yield _problems_part(reading.problems)
+    if found.lints:
+        yield _lints_part(found.lints)
+    yield from _edits_part(found)
+    yield from _fields_part(reading.fields)
+    if notes:
+        yield notes_part(notes)
+
+
+def verdict(found: LaunchCheck) -> str:
+    """Does it run, does it fit, and what would the best edits give?"""
+    reading = found.reading
+    refusals = [problem for problem in reading.problems if problem.verdict == "illegal"]
+    if refusals:
+        first = refusals[0]
+        more = f", and {plural(len(refusals) - 1, 'other problem')}" if len(refusals) > 1 else ""
+        text = f"{reading.runtime} refuses it{_at(first.place)}: {first.says}{more}."
+    elif found.estimate is None:
+        text = f"{reading.runtime} would start it, as far as was read; it is not priced."
+    elif not found.estimate.memory.fits:
+        memory = found.estimate.memory
+        text = (
+            f"It does not fit: {gib(memory.peak_reserved_bytes)} GiB on the fullest rank of "
+            f"{gib(memory.capacity_bytes)}."
+        )
+    else:
+        text = f"It runs and fits: {seconds(found.estimate.step_time_s)} a step."
+    return f"{text} {_promise(found)}".rstrip()
+
+
+def _promise(found: LaunchCheck) -> str:
+    if not found.edits:
+        return ""
+    first = found.edits[0]
+    count = plural(len(first.units), "edit")
+    if first.saved_s is None:
+        return f"With {count} it runs, at {seconds(first.step_time_s)} a step."
+    step = first.step_time_s + first.saved_s
+    if first.saved_s < FASTER * step:
+        return "No layout is faster by more than the half of a percent."
+    return f"{count.capitalize()} would make it {step / first.step_time_s:.2f} times as fast."
+
+
+def _at(place: Place | None) -> str:
+    text = place_text(place)
+    return f" ({text})" if text else ""
+
+
+def place_text(place: Place | None) -> str:
+    """`train.sh:12`."""
+    if place is None or place.file is None:
+        return ""
+    return f"{place.file}:{place.line}" if place.line else place.file
+
+
+def _problems_part(problems: Sequence[Problem]) -> RenderableType:
+    columns = (Words("Problems"), Words("where"), Words("what, and what to do"))
+    order = list(VERDICTS)
+    ranked = sorted(problems, key=lambda one: order.index(one.verdict))
+    return grid(columns, ((VERDICTS[p.verdict], place_text(p.place), p.says) for p in ranked))
+
+
+def _lints_part(lints: Sequence[Lint]) -> RenderableType:
+    columns = ("saves", "GiB", Words("Each alone"), Words("edit"))
+    rows = (
+        (
+            NEVER if one.saved_s is None else seconds(one.saved_s),
+            NEVER if one.freed_bytes is None else gib(-one.freed_bytes),
+            one.says,
+            _words(one.settings, one.fields),
+        )
+        for one in lints
+    )
+    return grid(columns, rows)
+
+
+def _edits_part(found: LaunchCheck) -> Iterator[RenderableType]:
+    if found.untried:
+        yield Text(f"Nothing better was looked for: {found.untried}")
+    elif found.optimum is not None and found.reading.layout is not None and not found.edits:
+        yield Text("It is the layout that `plan search` finds.")
+    if not found.edits:
+        return
+    step = found.edits[0].step_time_s
+    columns = ("edits", "step", "", "GiB", Words("in the runtime's own words"))
+    rows = (
+        (
+            str(len(edit.units)),
+            seconds_like(edit.step_time_s, step),
+            _gain(edit),
+            gib(edit.peak_reserved_bytes),
+            _words(edit.settings, edit.fields),
+        )
+        for edit in found.edits
+    )
+    yield Group(Text("The fewest edits that bring most of it", style="bold"), grid(columns, rows))
+    best = found.optimum
+    if best is not None:
+        proof = best.certificate
+        sure = (
+            "proved fastest of its space"
+            if proof.optimal
+            else f"within {percent(proof.gap_fraction)} of the best"
+        )
+        yield Text(f"The last is the answer of `plan search`, {sure} under the cost model.")
+
+
+def _gain(edit: Edit) -> str:
+    if edit.saved_s is None:
+        return ""
+    return gain(-edit.saved_s / (edit.step_time_s + edit.saved_s))
+
+
+def _words(settings: Sequence[SettingChange], fields: Sequence[FieldDifference]) -> str:
+    if settings:
+        words = [_setting(one) for one in settings]
+    else:
+        words = [f"{one.field} {one.before} -> {one.after}" for one in fields]
+    more = len(words) - MOST_WORDS
+    return ", ".join(words[:MOST_WORDS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _setting(one: SettingChange) -> str:
+    if one.after is None:
+        return f"without {one.name}"
+    if one.name.startswith("--"):
+        return f"{one.name} {one.after}".rstrip()
+    return f"{one.name}={one.after}"
+
+
+def _fields_part(fields: Sequence[Field]) -> Iterator[RenderableType]:
+    """What was read, by line, then what nothing says."""
+    stated = [one for one in fields if one.origin == "stated"]
+    others = [one for one in fields if one.origin in ORIGINS]
+    if stated:
+        columns = (Words("Read"), Words("value"), Words("from"), Words("where"))
+        yield grid(columns, ((f.name, _value(f), f.written, place_text(f.place)) for f in stated))
+    if others:
+        columns = (Words("Not said"), Words("taken as"), Words("because"))
+        yield grid(columns, ((f.name, _value(f), ORIGINS[f.origin]) for f in others))
+
+
+def _value(field: Field) -> str:
+    return str(field.value).lower() if isinstance(field.value, bool) else str(field.value)
+
+
+def check_document(found: LaunchCheck, notes: tuple[str, ...]) -> Mapping[str, object]:
+    """The public document `trainplan/check/v1`."""
+    reading = found.reading
+    job, layout = reading.job, reading.layout
+    best = found.optimum
+    return {
+        "schema": SCHEMA,
+        "text": verdict(found),
+        "runtime": reading.runtime,
+        "runtime_version": reading.runtime_version,
+        "legal": reading.legal,
+        "problems": [_problem_json(one) for one in reading.problems],
+        "job": None if job is None else job_json(job),
+        "layout": None if job is None or layout is None else layout.model_dump(mode="json"),
+        "fits": found.fits,
+        "estimate": None if found.estimate is None else estimate_json(found.estimate),
+        "fields": [_field_json(one) for one in reading.fields],
+        "lints": [_lint_json(one) for one in found.lints],
+        "edits": [_edit_json(one) for one in found.edits],
+        "optimum": None
+        if best is None
+        else {
+            "layout": layout_json(best.job, best.best.layout),
+            "options": best.job.options.stated(),
+            "estimate": estimate_json(best.best.estimate),
+            "optimal": best.certificate.optimal,
+            "gap_fraction": best.certificate.gap_fraction,
+        },
+        "untried": found.untried,
+        "provenance": {"notes": list(notes)},
+    }
+
+
+def _place_json(place: Place | None) -> dict[str, object]:
+    return {"file": place and place.file, "line": place and place.line}
+
+
+def _problem_json(one: Problem) -> Mapping[str, object]:
+    text = {"cause": one.cause, "verdict": one.verdict, "says": one.says}
+    return {**text, **_place_json(one.place)}
+
+
+def _field_json(one: Field) -> Mapping[str, object]:
+    text = {"name": one.name, "value": one.value, "origin": one.origin, "written": one.written}
+    return {**text, **_place_json(one.place)}
+
+
+def _lint_json(one: Lint) -> Mapping[str, object]:
+    return {
+        "name": one.name,
+        "says": one.says,
+        "saved_s": one.saved_s,
+        "freed_bytes": one.freed_bytes,
+        "fits": one.fits,
+        "changes": [field_json(field) for field in one.fields],
+        "settings": [asdict(setting) for setting in one.settings],
+    }
+
+
+def _edit_json(one: Edit) -> Mapping[str, object]:
+    return {
+        "units": list(one.units),
+        "step_time_s": one.step_time_s,
+        "saved_s": one.saved_s,
+        "peak_reserved_bytes": one.peak_reserved_bytes,
+        "changes": [field_json(field) for field in one.fields],
+        "settings": [asdict(setting) for setting in one.settings],
+        "layout": one.run.layout.model_dump(mode="json"),
+        "options": one.run.job.options.stated(),
+    }

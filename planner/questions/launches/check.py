@@ -1,0 +1,112 @@
+"""A launch that was read, judged: legal, fits, its price, its slips, and the edits that pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.step import Estimate
+from trainplan.planner.plan import Plan, SearchOptions
+from trainplan.planner.questions.estimates import check_model, estimate
+from trainplan.planner.questions.launches.changed import Run
+from trainplan.planner.questions.launches.edits import Edit, fewest_edits
+from trainplan.planner.questions.launches.lints import Lint, lints
+from trainplan.planner.questions.search import search
+from trainplan.planner.readers import Place, Problem, Reading
+from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.work import ALONE, Budget, Workers
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCheck:
+    """What is known of a launch."""
+
+    reading: Reading
+    """With the problems of the layout added."""
+    estimate: Estimate | None
+    """Null where it cannot be priced: too little was read, or it breaks a rule."""
+    lints: tuple[Lint, ...]
+    optimum: Plan | None
+    """The best layout of the job; null where none was found."""
+    edits: tuple[Edit, ...]
+    """The fewest that bring most of what the optimum does, then the optimum whole."""
+    untried: str
+    """Why no edits were looked for; empty where they were."""
+
+    @property
+    def fits(self) -> bool | None:
+        """In memory; null where it cannot be priced."""
+        return None if self.estimate is None else self.estimate.memory.fits
+
+
+def check_launch(
+    reading: Reading,
+    options: SearchOptions,
+    budget: Budget,
+    measured: Measured = NOTHING,
+    workers: Workers = ALONE,
+) -> LaunchCheck:
+    """Judge a launch; the budget bounds the search for something better."""
+    job, layout = reading.job, reading.layout
+    if job is None:
+        return LaunchCheck(reading, None, (), None, (), "too little of the job could be read")
+    try:
+        check_model(job)
+        illegal = _refused(reading)
+    except PlanError as error:
+        problem = Problem("not_priced", "unmodelled", str(error))
+        judged = replace(reading, problems=(*reading.problems, problem))
+        return LaunchCheck(judged, None, (), None, (), "the job cannot be priced")
+    judged = replace(reading, problems=(*reading.problems, *illegal))
+    priced: Estimate | None = None
+    slips: tuple[Lint, ...] = ()
+    margin = options.memory_margin
+    if layout is not None and not _breaks_rules(reading):
+        priced = estimate(job, layout, measured, memory_margin=margin)
+        slips = lints(Run(job, layout), priced, measured, memory_margin=margin)
+    found, untried = None, ""
+    try:
+        answer = search(job, options, budget, measured, workers)
+        found = answer if isinstance(answer, Plan) else None
+        untried = "" if found else "nothing fits: `plan search` says what would help"
+    except PlanError as error:
+        untried = str(error)
+    edits: tuple[Edit, ...] = ()
+    if found and layout is not None:
+        own = priced.step_time_s if priced and priced.memory.fits and judged.legal else None
+        optimum = Run(found.job, found.best.layout)
+        edits = fewest_edits(Run(job, layout), optimum, own, measured, memory_margin=margin)
+    return LaunchCheck(judged, priced, slips, found, edits, untried)
+
+
+def _breaks_rules(reading: Reading) -> bool:
+    """Is it a layout that cannot be priced?"""
+    assert reading.job is not None and reading.layout is not None
+    other_world = reading.layout.world_size != reading.job.cluster.num_gpus
+    return other_world or bool(broken_rules(reading.job, LayoutTable.of([reading.layout]))[0])
+
+
+def _refused(reading: Reading) -> tuple[Problem, ...]:
+    """Rules of ours that the layout breaks and the reader has not named, each with its line."""
+    return tuple(_rule_problems(reading))
+
+
+def _rule_problems(reading: Reading) -> Iterator[Problem]:
+    job, layout = reading.job, reading.layout
+    if job is None or layout is None:
+        return
+    named = {problem.cause for problem in reading.problems}
+    for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
+        if rule.name not in named:
+            place = _place(reading, rule.columns)
+            yield Problem(rule.name, "unmodelled", f"not priced: {rule.says}", place)
+
+
+def _place(reading: Reading, columns: frozenset[str]) -> Place | None:
+    """Of the first field that a rule reads and that the launch states."""
+    names = {f"layout.{column}" for column in columns}
+    stated = (f.place for f in reading.fields if f.name in names and f.origin == "stated")
+    return next(stated, None)

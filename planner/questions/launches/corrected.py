@@ -1,0 +1,89 @@
+"""A user's command with some options changed: everything else stays as it was written."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from trainplan.planner.questions.launches.changed import SettingChange
+from trainplan.planner.readers import Launch, Word
+
+WITHOUT_NODES = ("torchrun", "deepspeed", "accelerate")
+"""Starters whose own words are kept as they are."""
+
+
+def corrected_script(launch: Launch, changes: Sequence[SettingChange], head: Sequence[str]) -> str:
+    """A bash script of the whole command.
+
+    Words that only a run resolves stay as the user wrote them, in double quotes.
+    """
+    lines = ["#!/usr/bin/env bash", *(f"# {_one_line(line)}" for line in head)]
+    lines += ["set -euo pipefail"]
+    lines += [f"export {name}={_text(word)}" for name, word in launch.environment.items()]
+    program = [*(["-m"] if launch.is_module else []), _text(launch.program)]
+    start = " ".join((launch.starter, *map(_text, launch.starter_arguments), *program))
+    arguments = [" ".join(group) for group in _grouped(corrected(launch.arguments, changes))]
+    lines.append(" \\\n  ".join((start, *arguments)))
+    return "\n".join(lines) + "\n"
+
+
+def corrected(words: Sequence[Word], changes: Sequence[SettingChange]) -> tuple[Word, ...]:
+    """The arguments with other values of some options; new ones stand at the end."""
+    changed = {change.name: change for change in changes}
+    found: list[Word] = []
+    written: set[str] = set()
+    skipping = False
+    for word in words:
+        name, equals, _ = word.text.partition("=")
+        if name in changed and (equals or _is_option(word)):
+            skipping = not equals
+            if name not in written:
+                written.add(name)
+                found += _words(changed[name], word)
+        elif _is_option(word):
+            skipping = False
+            found.append(word)
+        elif not skipping:
+            found.append(word)
+    place = words[-1] if words else None
+    for change in changes:
+        if change.name not in written:
+            found += _words(change, place)
+    return tuple(found)
+
+
+def _is_option(word: Word) -> bool:
+    return word.text.startswith("--")
+
+
+def _words(change: SettingChange, place: Word | None) -> Iterator[Word]:
+    """As its kind of option is written: `--option values`, or `key=value`."""
+    if change.after is None or place is None:
+        return
+    if change.name.startswith("--"):
+        yield Word(change.name, place.place)
+        yield from (Word(text, place.place) for text in change.after.split())
+    else:
+        yield Word(f"{change.name}={change.after}", place.place)
+
+
+def _grouped(words: Sequence[Word]) -> Iterator[list[str]]:
+    """An option with its values on each line."""
+    group: list[str] = []
+    for word in words:
+        if group and (_is_option(word) or not group[0].startswith("--")):
+            yield group
+            group = []
+        group.append(_text(word))
+    if group:
+        yield group
+
+
+def _text(word: Word) -> str:
+    if not word.unresolved:
+        return shlex.quote(word.text)
+    return '"' + word.text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
