@@ -12,6 +12,7 @@ from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.render.check import check_document, check_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import remark, show, show_json
+from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec import ClusterSpec
@@ -54,8 +55,8 @@ def command(
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
     reading = reader.read(own, asked)
     options = SearchOptions(memory_margin=memory_margin)
-    with Clock(time_limit) as clock:
-        found = check_launch(reading, options, clock, measured)
+    with Clock(time_limit) as clock, Processes(None) as processes:
+        found = check_launch(reading, options, clock, measured, processes)
     told = notes(reading.job, measured) if found.estimate and reading.job else ()
     if as_json:
         show_json(check_document(found, told))

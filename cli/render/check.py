@@ -196,8 +196,8 @@ def _fields_part(fields: Sequence[Field]) -> Iterator[RenderableType]:
         columns = (Words("Read"), Words("value"), Words("from"), Words("where"))
         yield grid(columns, ((f.name, _value(f), f.written, place_text(f.place)) for f in stated))
     if others:
-        columns = (Words("Not said"), Words("taken as"), Words("because"))
-        yield grid(columns, ((f.name, _value(f), ORIGINS[f.origin]) for f in others))
+        why = (Words("Not said"), Words("taken as"), Words("because"))
+        yield grid(why, ((f.name, _value(f), ORIGINS[f.origin]) for f in others))
 
 
 def _value(field: Field) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions.estimates import check_model, estimate
@@ -18,6 +20,21 @@ from trainplan.planner.questions.search import search
 from trainplan.planner.readers import Place, Problem, Reading
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.work import ALONE, Budget, Workers
+
+FREE = (
+    "attention",
+    "cross_entropy",
+    "compile",
+    "cuda_graph",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_tp_comm",
+    "overlap_moe_a2a",
+    "moe_dispatcher",
+    "offload_activation_layers",
+    "cp_comm_type",
+)
+"""Options of a launch that an edit may change: those that leave the numbers as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +78,7 @@ def check_launch(
         judged = replace(reading, problems=(*reading.problems, problem))
         return LaunchCheck(judged, None, (), None, (), "the job cannot be priced")
     judged = replace(reading, problems=(*reading.problems, *illegal))
+    free = job.model_copy(update={"options": job.options.model_copy(update=dict.fromkeys(FREE))})
     priced: Estimate | None = None
     slips: tuple[Lint, ...] = ()
     margin = options.memory_margin
@@ -69,7 +87,7 @@ def check_launch(
         slips = lints(Run(job, layout), priced, measured, memory_margin=margin)
     found, untried = None, ""
     try:
-        answer = search(job, options, budget, measured, workers)
+        answer = search(free, options, budget, measured, workers)
         found = answer if isinstance(answer, Plan) else None
         untried = "" if found else "nothing fits: `plan search` says what would help"
     except PlanError as error:
@@ -77,9 +95,24 @@ def check_launch(
     edits: tuple[Edit, ...] = ()
     if found and layout is not None:
         own = priced.step_time_s if priced and priced.memory.fits and judged.legal else None
-        optimum = Run(found.job, found.best.layout)
+        optimum = Run(_in_words_of(job, found.job), found.best.layout)
         edits = fewest_edits(Run(job, layout), optimum, own, measured, memory_margin=margin)
     return LaunchCheck(judged, priced, slips, found, edits, untried)
+
+
+def _in_words_of(job: Job, other: Job) -> Job:
+    """The other job, with the options of this one wherever they mean what it means without."""
+    plain = traits_of(other)
+    stated: dict[str, object] = {}
+    for name in FREE:
+        own = getattr(job.options, name)
+        if own is not None and getattr(other.options, name) is None:
+            same = other.model_copy(
+                update={"options": other.options.model_copy(update={name: own})}
+            )
+            if traits_of(same) == plain:
+                stated[name] = own
+    return other.model_copy(update={"options": other.options.model_copy(update=stated)})
 
 
 def _breaks_rules(reading: Reading) -> bool:

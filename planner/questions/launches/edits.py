@@ -43,8 +43,10 @@ TOGETHER = {
     "recompute_modules": "recompute",
     "recompute_method": "recompute",
     "recompute_num_layers": "recompute",
+    "options.overlap_param_gather": "options.overlap_grad_reduce",
 }
-"""Axes that change with another; any other axis is a unit by itself. `dp` follows from the rest."""
+"""Axes and options that change with another; any other is a unit by itself. `dp` follows from the
+rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,8 @@ def _units_that_differ(launch: Run, optimum: Run) -> Mapping[str, None]:
 
 
 def _option(name: str) -> str:
-    return f"options.{name}"
+    """The unit of an option."""
+    return TOGETHER.get(f"options.{name}", f"options.{name}")
 
 
 def _sets(names: Mapping[str, None]) -> Iterator[tuple[str, ...]]:

@@ -90,7 +90,8 @@ def _with_price(
     saved = own.step_time_s - new.step_time_s
     freed = own.memory.peak_reserved_bytes - new.memory.peak_reserved_bytes
     helps_fit = not own.memory.fits and freed > 0
-    if not (helps_fit or (new.memory.fits and saved > 0)):
+    pays = saved > 0 or (saved == 0 and freed > 0)
+    if not (helps_fit or (new.memory.fits and pays)):
         return None
     return Lint(
         name=one.name,
