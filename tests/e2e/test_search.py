@@ -98,7 +98,7 @@ def test_no_line_of_a_plan_is_wider_than_a_hundred_columns(page: str):
 def test_json_is_the_plan_and_nothing_else(answered: tuple[Outcome, Path]):
     outcome, made = answered
     printed, stored = outcome.json, json.loads(made.read_text())
-    assert outcome.err == ""
+    assert outcome.err == f"wrote {made}\n"
     job, _ = chosen_from_json(outcome.out)
     asked = job.model_copy(update={"options": RuntimeOptions()})
     expected = plan_json(search(asked, SearchOptions()))
@@ -109,7 +109,9 @@ def test_json_is_the_plan_and_nothing_else(answered: tuple[Outcome, Path]):
 
 
 def test_the_command_and_the_python_interface_agree():
-    job, layout = chosen_from_json(plan("search", *TINY, "--json").out)
+    outcome = plan("search", *TINY, "--json")
+    assert outcome.err == ""
+    job, layout = chosen_from_json(outcome.out)
     assert isinstance(job, Job)
     assert search(job).best.layout == layout
 
