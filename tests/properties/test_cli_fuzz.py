@@ -118,7 +118,7 @@ def test_any_slip_is_priced_or_refused(job: dict[str, str], slip: tuple[str, str
     answers_or_refuses("estimate", *typed({**job, "--layout": "tp=1", slip[0]: slip[1]}))
 
 
-@settings(COMMON, max_examples=8)
+@settings(COMMON, max_examples=15)
 @given(JOBS)
 def test_any_job_is_searched_or_refused(job: dict[str, str]):
     del job["--layout"]
