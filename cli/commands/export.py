@@ -12,13 +12,16 @@ from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_fo
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import remark, section, show
-from trainplan.costmodel.base import UnsupportedError, unknown_name
+from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 from trainplan.planner.launchers import LAUNCHERS, hostfile
+from trainplan.planner.launchers.script import HOSTFILE
+from trainplan.planner.launchers.trials import FOLDER as TRIAL
+from trainplan.planner.launchers.trials import trials as array_job
 from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.plan.written import with_candidate
+from trainplan.planner.plan.written import with_candidate, written
 from trainplan.planner.questions.placement import node_order
 from trainplan.planner.questions.search import NO_FILES, check
 
@@ -32,24 +35,57 @@ def command(
     launcher: str,
     output_dir: Path,
     *,
+    trials: int | None,
     force: bool,
 ) -> None:
-    """Write the launch script and say what to set."""
+    """Write the launch script and say what to set; of several layouts, a folder each."""
     refuse_folder(output_dir, force=force)
+    if trials is None:
+        show(*_written(plan, candidate, runtime, launcher, output_dir, force=force))
+        return
+    if candidate is not None or launcher != "slurm":
+        raise SpecError("--trials is for --launcher slurm, and takes no --candidate")
+    text, job, _, _ = _read(plan, None)
+    ranks = tuple(range(1, min(trials, len(written(text).candidates)) + 1))
+    for rank in ranks:  # what cannot be exported is said before anything is written
+        _, own, layout, _ = _read(plan, rank)
+        _exporter(runtime or own.runtime)(own, layout)
+    array = array_job(job.cluster, ranks, LAUNCHERS[launcher].file)
+    files = [NewFile(array.name, array.text), NewFile(PLAN_FILE, text)]
+    write_folder(output_dir, files, force=force)
+    pages = [
+        _written(plan, rank, runtime, launcher, output_dir / TRIAL.format(rank), force=force)
+        for rank in ranks
+    ]
+    start = f"sbatch {shlex.quote(str(output_dir / array.name))}"
+    said = f"Wrote {output_dir / array.name}, and a folder for each of {len(ranks)} layouts."
+    show(said, *pages[0][1:-1], section("Next", start))
+
+
+def _written(
+    plan: Path,
+    candidate: int | None,
+    runtime: str | None,
+    launcher: str,
+    output_dir: Path,
+    *,
+    force: bool,
+) -> tuple[RenderableType, ...]:
+    """Write the launch of one layout; what to say of it."""
     text, job, layout, order = _read(plan, candidate)
     config = _exporter(runtime or job.runtime)(job, layout)
-    scripts = {name: launch(config, job.cluster, order) for name, launch in LAUNCHERS.items()}
-    script, hosts = scripts[launcher], hostfile(job.cluster, order)
-    written = (script, hosts) if order else (script,)
-    files = [NewFile(file.name, file.text, executable=file.executable) for file in written]
-    files += [NewFile(file.name, file.text) for file in config.files]
+    script, hosts = LAUNCHERS[launcher](config, job.cluster, order), hostfile(job.cluster, order)
+    own = (script, hosts) if order else (script,)
+    files = [NewFile(file.name, file.text, executable=file.executable) for file in own]
+    if not LAUNCHERS[launcher].carries_files:
+        files += [NewFile(file.name, file.text) for file in config.files]
     files.append(NewFile(PLAN_FILE, text))
-    ours = {PLAN_FILE, *(other.name for other in (*scripts.values(), hosts))}
+    ours = {PLAN_FILE, HOSTFILE, *(one.file for one in LAUNCHERS.values())}
     assert ours.isdisjoint(file.name for file in config.files)
     others = ours - {file.name for file in files}
     for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
         remark(f"removed {gone}")
-    show(*_page(output_dir, files[:-1], config))
+    return _page(output_dir, files[:-1], config, LAUNCHERS[launcher].starts)
 
 
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
@@ -76,12 +112,12 @@ def _read(path: Path, candidate: int | None) -> tuple[str, Job, Layout, tuple[st
 
 
 def _page(
-    folder: Path, written: Sequence[NewFile], config: LaunchConfig
+    folder: Path, written: Sequence[NewFile], config: LaunchConfig, starts: str
 ) -> tuple[RenderableType, ...]:
     script = written[0]
     names = ", ".join(str(folder / file.name) for file in written)
     path = shlex.quote(str(folder / script.name))
-    start = path if script.executable else f"sbatch {path}"
+    start = f"{starts} {path}".lstrip()
     if script.executable and "/" not in path:
         start = f"./{path}"
     variables = [f"{v.name}: {v.sentence}" for v in config.required_environment]

@@ -91,7 +91,12 @@ KNOBS = (
 EXPORTERS = ("megatron-lm",)
 LAUNCHERS = (
     "torchrun",
+    "torchrun-c10d",
     "slurm",
+    "mpi",
+    "kubernetes",
+    "pytorchjob",
+    "skypilot",
 )
 MEASUREMENTS = (
     "memory",

@@ -23,7 +23,14 @@ from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
     type=click.Choice(LAUNCHERS),
     default="torchrun",
     show_default=True,
-    help="torchrun writes run.sh for every node, slurm writes run.sbatch.",
+    help="torchrun writes run.sh for every node (torchrun-c10d: nodes number themselves), slurm "
+    "run.sbatch, mpi run_mpi.sh, kubernetes a TrainJob, pytorchjob a PyTorchJob, skypilot a task.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="With slurm: an array job that tries the N best layouts of the plan, one after the other.",
 )
 @click.option(
     "--output-dir",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.axes.axis import Axis, Held, Memory, Tried
-from trainplan.costmodel.axes.grid import degrees, micro_batch_sizes
+from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.grid import degrees, micro_batch_sizes, replicas
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.spec import Job
 
@@ -43,22 +43,43 @@ def replicas_divide_dp(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.dp % table.dp_replicate != 0)
 
 
+@rule(
+    "replicas_divide_expert_dp",
+    "tp cp dp ep etp dp_replicate",
+    "dp_replicate must divide the expert data parallelism tp * cp * dp / (ep * etp)",
+    "Megatron-LM parallel_state.py:1447",
+)
+def replicas_divide_expert_dp(job: Job, table: LayoutTable) -> BoolColumn:
+    """Experts are replicated in whole groups too."""
+    expert_dp = table.tp * table.cp * table.dp // np.maximum(1, table.ep * table.etp)
+    return np.asarray(expert_dp % table.dp_replicate != 0)
+
+
+@rule(
+    "replicas_need_sharding",
+    "zero_stage dp_replicate",
+    "dp_replicate > 1 means nothing with zero_stage=0: nothing is sharded",
+    "derived; Megatron-LM parallel_state.py, num_distributed_optimizer_instances",
+)
+def replicas_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
+    """Hybrid sharding needs sharding."""
+    return np.asarray((table.zero_stage == 0) & (table.dp_replicate > 1))
+
+
 DP = Axis(
     name="dp",
     off=1,
     search=Tried(degrees),
     memory=Memory("falls", ("weights", "optimizer"), "smaller shards, by the ZeRO stage"),
-    rules=(dp_divides_batch, micro_batch_divides_batch, replicas_divide_dp),
+    rules=(dp_divides_batch, micro_batch_divides_batch),
 )
 DP_REPLICATE = Axis(
     name="dp_replicate",
     short="rep",
     off=1,
-    search=Held(
-        says="the search does not try dp_replicate > 1",
-        why="no run in examples/accuracy shards in groups, so its traffic is not checked",
-    ),
+    search=Tried(replicas),
     memory=Memory("rises", ("weights", "optimizer"), "states are sharded over fewer ranks"),
+    rules=(replicas_divide_dp, replicas_divide_expert_dp, replicas_need_sharding),
 )
 ZERO_STAGE = Axis(
     name="zero_stage",

@@ -9,6 +9,11 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.feed_forward.rank_params import (
+    dense_mlp_params,
+    experts_params,
+    shared_experts_params,
+)
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
@@ -19,10 +24,7 @@ from trainplan.costmodel.layouts import (
 from trainplan.costmodel.model.params import (
     attention_bias_params,
     attention_matrix_params,
-    expert_params,
-    mlp_params,
     router_params,
-    shared_expert_params,
 )
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
@@ -82,16 +84,15 @@ def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
 
 def dense_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     """Weights of a dense layer on one rank, norms left out. Source: as `block_params`."""
-    mlp = mlp_params(model, model.intermediate_size, bias=model.mlp_bias)
-    return _attention_weights(model, table) + mlp / table.tp
+    return _attention_weights(model, table) + dense_mlp_params(model, table)
 
 
 def moe_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     """Weights of a mixture-of-experts layer on one rank. Source: as `dense_weights`."""
     moe = model.moe
     assert moe is not None
-    shared = shared_expert_params(model, moe) / table.tp
-    experts = moe.num_experts / table.ep * expert_params(model, moe) / table.etp
+    shared = shared_experts_params(model, moe, table)
+    experts = experts_params(model, moe, table)
     return _attention_weights(model, table) + router_params(model, moe) + shared + experts
 
 

@@ -80,7 +80,7 @@ class LayoutTable:
     dp: Annotated[IntColumn, Count()]
     ep: Annotated[IntColumn, Count()]
     etp: Annotated[IntColumn, Count()]
-    dp_replicate: Annotated[IntColumn, Count()]
+    dp_replicate: Annotated[IntColumn, Count(by_request=True)]
     zero_stage: Annotated[IntColumn, Count(least=0)]
     sequence_parallel: Annotated[IntColumn, Flag()]
     micro_batch_size: Annotated[IntColumn, Count()]

@@ -9,6 +9,11 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.blocks.feed_forward.rank_params import (
+    dense_mlp_params,
+    experts_params,
+    shared_experts_params,
+)
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
@@ -21,12 +26,9 @@ from trainplan.costmodel.model.params import (
     attention_bias_params,
     attention_matrix_params,
     attention_replicated_params,
-    expert_params,
-    mlp_params,
     norm_params,
     norms_per_layer,
     router_params,
-    shared_expert_params,
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -46,6 +48,11 @@ LOW_PRECISION_WEIGHT_BYTES = {
 }
 """Weights of a product in low precision, by `LowPrecision`. Source: as above; Megatron-LM
 `--fp8-param-gather` for weights that exist in fp8 only."""
+
+MTP_NORMS = 3
+"""Of a multi-token-prediction module, beside its layer's: of the embedding, of the hidden states,
+and the last. Source: DeepSeek-V3, arXiv:2412.19437, section 2.2; Megatron-LM
+`core/transformer/multi_token_prediction.py`, enorm, hnorm and final_layernorm."""
 
 STAGE_BY_STAGE, IN_ONE_GROUP = (
     np.array([SCHEDULES[name].stage_by_stage == when for name in SCHEDULE_NAMES])
@@ -118,26 +125,26 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
     """
     model, moe = job.model, job.model.moe
     attention = attention_rank_params(model, table)
-    dense = attention + mlp_params(model, model.intermediate_size, bias=model.mlp_bias) / table.tp
+    dense = attention + dense_mlp_params(model, table)
     zero = np.zeros(len(table))
     moe_layer, experts = dense, zero
     if moe:
-        moe_layer = (
-            attention + router_params(model, moe) + shared_expert_params(model, moe) / table.tp
-        )
-        experts = moe.num_experts / table.ep * expert_params(model, moe) / table.etp
+        shared = shared_experts_params(model, moe, table)
+        moe_layer = attention + router_params(model, moe) + shared
+        experts = experts_params(model, moe, table)
     rows = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
     learned = model.position_embedding == "learned"
     positions = model.max_position_embeddings * model.hidden_size if learned else 0
     tied_copy = np.where(table.pp > 1, rows, 0.0)
     mtp_embedding = tied_copy / max(1, model.num_nextn_predict_layers)
+    mtp_norms = MTP_NORMS * norm_params(model)
     return BlockParams(
         dense_layer=dense,
         moe_layer=moe_layer,
         expert_layer=experts,
         embedding=rows + positions,
         head=(tied_copy if model.tie_word_embeddings else rows) + norm_params(model),
-        mtp=moe_layer + 2 * model.hidden_size**2 / table.tp + mtp_embedding,
+        mtp=moe_layer + 2 * model.hidden_size**2 / table.tp + mtp_norms + mtp_embedding,
     )
 
 

@@ -15,6 +15,7 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
     """All rules of this module."""
     return (
         executes_schedule(traits),
+        *shards_in_groups(traits),
         *executes_stages(traits),
         recomputes_modules(traits),
         *recomputes_layers(traits),
@@ -39,6 +40,23 @@ def executes_schedule(traits: RuntimeTraits) -> Rule:
         "`plan schedule --kind NAME` says who executes another",
         source=f"{traits.name} {traits.version}",
     )
+
+
+def shards_in_groups(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rule that states are sharded over groups of replicas where the runtime can be told to."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without an option shards over all."""
+        return np.asarray(table.dp_replicate > 1)
+
+    rule = Rule(
+        name="runtime_shards_over_all",
+        columns=frozenset({"dp_replicate"}),
+        broken=broken,
+        says=f"{traits.name} shards over all replicas: leave dp_replicate at 1",
+        source=f"{traits.name} {traits.version}",
+    )
+    return () if traits.sharding.in_groups else (rule,)
 
 
 def executes_stages(traits: RuntimeTraits) -> tuple[Rule, ...]:

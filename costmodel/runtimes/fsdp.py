@@ -48,6 +48,7 @@ FSDP2 = RuntimeTraits(
     host=Host(layer="fsdp"),
     gradients=Gradients(accumulated_bytes=4, message_bytes=4),
     sharding=Sharding(
+        in_groups=True,  # a mesh of two dimensions; FSDP1: HYBRID_SHARD
         overlaps_gradients=True,
         overlaps_parameters=True,
         gathers_every_pass=True,

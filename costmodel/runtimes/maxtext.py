@@ -43,7 +43,11 @@ MAXTEXT = RuntimeTraits(
         message_bytes=2,  # summed as the product writes it, then cast
     ),
     # xla_gpu_enable_latency_hiding_scheduler
-    sharding=Sharding(overlaps_gradients=True, overlaps_parameters=True),
+    sharding=Sharding(
+        in_groups=True,  # dcn_data_parallelism or ici_data_parallelism beside that of fsdp
+        overlaps_gradients=True,
+        overlaps_parameters=True,
+    ),
     pipeline=ALONE,
     recompute=Recompute(
         policy="maxtext_save_qkv_proj",

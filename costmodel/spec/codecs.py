@@ -74,9 +74,12 @@ class Codec(ABC):
 class Count(Codec):
     """A whole number."""
 
+    free: ClassVar[float] = -1
     least: int = 1
     absent: bool = False
     """May be null, which is 0."""
+    by_request: bool = False
+    """The search leaves some out unless `--fix` names one, or says `free`."""
 
     def code(self, value: object) -> int:
         return value if isinstance(value, int) else 0
@@ -89,6 +92,8 @@ class Count(Codec):
         return whole(name, text) if self.least == 0 else at_least_one(name, text)
 
     def chosen(self, name: str, text: str) -> float:
+        if self.by_request and text == "free":
+            return self.free
         number = finite(text)
         if number < 0 or not number.is_integer():
             raise SpecError(f"{name} is a whole number")

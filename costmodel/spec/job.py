@@ -117,3 +117,5 @@ class Job(Spec):
     options: RuntimeOptions = RuntimeOptions()
     may_offload_activations: bool = False
     """A search tries `offload_modules`, too."""
+    may_replicate_shards: bool = False
+    """A search tries `dp_replicate` under ZeRO-1, too."""

@@ -9,7 +9,7 @@ from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.exporters.config import LaunchConfig
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
-    LaunchFile,
+    Launcher,
     argument_arrays,
     beside,
     exports,
@@ -30,14 +30,11 @@ SUBMITTED_FROM = (
 """Folder of the script, which Slurm runs from a copy. Source: man scontrol, show job, Command."""
 
 
-def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> LaunchFile:
-    """`run.sbatch`: hand it to `sbatch` with the variables of the runtime set.
-
-    `order` names the nodes in rank order, where one is chosen.
-    """
+def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
+    """Hand it to `sbatch` with the variables of the runtime set."""
     nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
-    text = script(
-        ("#!/usr/bin/env bash", *_directives(nodes, gpus), *_named(order), *head(config)),
+    return script(
+        ("#!/usr/bin/env bash", *directives(nodes, gpus), *_named(order), *head(config)),
         ("set -euo pipefail",),
         requirements(config),
         beside(config, SUBMITTED_FROM),
@@ -46,10 +43,10 @@ def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = (
         argument_arrays(config),
         _start(config, nodes, gpus, ARBITRARY if order else ""),
     )
-    return LaunchFile("run.sbatch", text, executable=False)
 
 
-def _directives(nodes: int, gpus: int) -> Iterator[str]:
+def directives(nodes: int, gpus: int) -> Iterator[str]:
+    """What is asked of Slurm."""
     yield "#SBATCH --job-name=trainplan"
     yield f"#SBATCH --nodes={nodes}"
     yield "#SBATCH --ntasks-per-node=1"
@@ -90,3 +87,6 @@ def _start(config: LaunchConfig, nodes: int, gpus: int, more: str) -> Iterator[s
     yield f'  exec torchrun --nnodes {nodes} --nproc_per_node {gpus} --node_rank "$SLURM_PROCID" \\'
     yield '    --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$@"'
     yield f"' task \\\n  {program(config)}"
+
+
+SLURM = Launcher("run.sbatch", slurm, starts="sbatch")

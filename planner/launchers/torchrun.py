@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.exporters.config import LaunchConfig, RequiredVariable
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
-    LaunchFile,
+    Launcher,
     argument_arrays,
     beside,
     exports,
     gpus_per_node,
     head,
+    no_order,
     num_nodes,
     program,
     requirements,
@@ -24,21 +25,52 @@ RENDEZVOUS = (
     RequiredVariable("MASTER_ADDR", "the address of the first node, the same on every node"),
     RequiredVariable("NODE_RANK", "the number of this node, from 0"),
 )
+MEETING = (
+    RequiredVariable("RDZV_ENDPOINT", "host:port of one of the nodes, the same on every node"),
+    RequiredVariable("RDZV_ID", "any name of this run, the same on every node"),
+)
 
 
-def torchrun(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> LaunchFile:
-    """`run.sh`: run it once on every node; `order` names them in rank order."""
+def torchrun(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
+    """Run it once on every node; `order` names them in rank order."""
     nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
-    text = script(
-        ("#!/usr/bin/env bash", *head(config), *_numbers(order)),
+    required = RENDEZVOUS if nodes > 1 else ()
+    return _script(config, required, _start(config, nodes, gpus), _numbers(order))
+
+
+def torchrun_c10d(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
+    """Run it once on every node, in any order: the nodes find each other and are numbered then.
+
+    Source: torch.distributed.run, --rdzv-backend c10d.
+    """
+    no_order(order, "the rendezvous")
+    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    if nodes == 1:
+        return torchrun(config, cluster)
+    command = f"exec torchrun --nnodes {nodes} --nproc_per_node {gpus} --rdzv_backend c10d"
+    start = (
+        f"{command} \\",
+        '  --rdzv_endpoint "$RDZV_ENDPOINT" --rdzv_id "$RDZV_ID" \\',
+        f"  {program(config)}",
+    )
+    return _script(config, MEETING, start)
+
+
+def _script(
+    config: LaunchConfig,
+    required: Iterable[RequiredVariable],
+    start: Iterable[str],
+    numbers: Iterable[str] = (),
+) -> str:
+    return script(
+        ("#!/usr/bin/env bash", *head(config), *numbers),
         ("set -euo pipefail",),
-        requirements(config, RENDEZVOUS if nodes > 1 else ()),
+        requirements(config, required),
         beside(config, '"$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"'),
         exports(config.environment),
         argument_arrays(config),
-        _start(config, nodes, gpus),
+        start,
     )
-    return LaunchFile("run.sh", text, executable=True)
 
 
 def _numbers(order: tuple[str, ...]) -> Iterator[str]:
@@ -59,3 +91,7 @@ def _start(config: LaunchConfig, nodes: int, gpus: int) -> Iterator[str]:
     yield f'{command} --node_rank "$NODE_RANK" \\'
     yield '  --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" \\'
     yield f"  {program(config)}"
+
+
+TORCHRUN = Launcher("run.sh", torchrun, starts="")
+TORCHRUN_C10D = Launcher("run.sh", torchrun_c10d, starts="")

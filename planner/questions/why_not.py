@@ -183,6 +183,8 @@ def _untried(case: Case, layout: Layout) -> Iterator[str]:
         tried = axis.tried(case.job, traits) or (value,)
         if isinstance(value, int | float | str) and value not in tried:
             yield f"the search does not try {axis.name}={value}"
+    if layout.zero_stage == 1 and layout.dp_replicate > 1 and not case.job.may_replicate_shards:
+        yield "the search tries dp_replicate > 1 under ZeRO-1 only with `--fix dp_replicate=free`"
 
 
 def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[str]:

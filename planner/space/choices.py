@@ -76,13 +76,18 @@ class Choice:
 
     @property
     def anything(self) -> bool:
-        """`--fix stages=free` or `--fix offload_modules=free`: it refuses nothing."""
+        """`--fix stages=free`, or of `offload_modules` or `dp_replicate`: it refuses nothing."""
         return not self.excluded and self.value == AXIS_OF_COLUMN[self.field].codec.free
 
     @property
     def offloads(self) -> bool:
         """Does it ask for modules on the host, which no search tries unasked?"""
         return self.field == "offload_modules" and bool(self.value) and not self.excluded
+
+    @property
+    def replicates(self) -> bool:
+        """Does it ask for shards in groups, which no search tries unasked under ZeRO-1?"""
+        return self.field == "dp_replicate" and self.value != 1 and not self.excluded
 
     @property
     def only_even(self) -> bool:
@@ -117,8 +122,12 @@ class Choice:
 
 def allowed(job: Job, choices: Iterable[Choice]) -> Job:
     """A job whose search tries what some choice asks for."""
-    may_offload = job.may_offload_activations or any(choice.offloads for choice in choices)
-    return job.model_copy(update={"may_offload_activations": may_offload})
+    asked = tuple(choices)
+    offloads = job.may_offload_activations or any(choice.offloads for choice in asked)
+    replicates = job.may_replicate_shards or any(choice.replicates for choice in asked)
+    return job.model_copy(
+        update={"may_offload_activations": offloads, "may_replicate_shards": replicates}
+    )
 
 
 def rules_of_grid(choices: Iterable[Choice]) -> tuple[Rule, ...]:

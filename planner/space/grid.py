@@ -1,7 +1,7 @@
 """The grid of candidates: every value of every axis, as a tree of three levels.
 
     node      tp, cp, pp, dp, ep, etp, micro batch, sequence parallelism
-    skeleton  node with virtual stages, a schedule that runs them, and ZeRO stage
+    skeleton  node with virtual stages, a schedule that runs them, ZeRO stage and its replicas
     layout    skeleton with a policy: what layers recompute and what is offloaded
 
 Rules are applied as soon as the columns they read are known; a row refused early counts for all
@@ -40,6 +40,7 @@ class Staging(NamedTuple):
     schedule: int
     """Its place in `SCHEDULE_NAMES`."""
     zero_stage: int
+    dp_replicate: int
 
 
 @dataclass(frozen=True)
@@ -86,20 +87,25 @@ class Space:
         return values(self.job, pp)
 
     def stagings(self, pp: int) -> tuple[Staging, ...]:
-        """Every vpp with every schedule that runs it and every ZeRO stage.
+        """Every vpp with every schedule that runs it, and every ZeRO stage with its replicas.
 
         One rank has nothing to schedule: it runs 1F1B. Where the runtime makes ZeRO-2 and 3 to
         ZeRO-1 under a pipeline, they would be the same layouts again.
         """
         names: tuple[Schedule, ...] = self.traits.pipeline.schedules if pp > 1 else ("1f1b",)
         same = pp > 1 and self.traits.sharding.whole_under_pipeline
+        sharded = [
+            (zero_stage, replicas)
+            for zero_stage in self.traits.sharding.zero_stages
+            if not (same and zero_stage >= 2)
+            for replicas in grid.replicas_under(self.job, self.traits, pp, zero_stage)
+        ]
         return tuple(
-            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage)
+            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage, replicas)
             for vpp in self.virtual_stages(pp)
             for name in names
             if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
-            for zero_stage in self.traits.sharding.zero_stages
-            if not (same and zero_stage >= 2)
+            for zero_stage, replicas in sharded
         )
 
     def largest_stage(self, pp: int, vpp: int) -> int:
@@ -167,7 +173,7 @@ class Space:
 
 
 NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "sequence_parallel", "micro_batch_size")
-SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage")
+SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage", "dp_replicate")
 FIRST_KNOWN = frozenset(axis.column for axis in AXES if isinstance(axis.search, Held))
 """Columns that no level adds: a rule may read them with those of any level."""
 

@@ -192,9 +192,7 @@ def test_every_axis_runs_somewhere(axis, job_for):
     )
 
 
-@pytest.mark.parametrize(
-    "axis", [a for a in AXES if isinstance(a.search, Held)], ids=lambda axis: axis.name
-)
+@axes
 def test_a_search_says_that_it_holds_an_axis(axis, job_for):
     if not isinstance(axis.search, Held):
         return

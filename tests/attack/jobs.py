@@ -68,6 +68,13 @@ KNOWN = (
     Case("llama3-8b", "2x4:a100-sxm-40gb", 64),
     Case("llama3-8b", "2x8:h100-sxm", 64, runtime="torchtitan"),
     Case("gpt2", "1x8:h100-sxm", 64, 1024),
+    Case("llama3-8b", "64x8:a100-sxm-40gb", 512, runtime="fms-fsdp"),
+    Case("llama3-8b", "4x8:h100-sxm", 64, runtime="llm-foundry-fsdp"),
+    Case("llama3-8b", "4x8:h100-sxm", 64, 8192, runtime="maxtext"),
+    Case("llama2-13b", "2x8:a100-sxm-40gb", 64, runtime="megatron-deepspeed"),
+    Case("llama3-8b", "1x8:h100-sxm", 32, fix=("pp=2",), runtime="nanotron"),
+    Case("llama3-8b", "1x8:h100-sxm", 32, fix=("pp=4",), runtime="megatron-zero-bubble"),
+    Case("gemma3-1b", "1x8:l40s", 64, fix=("pp=2",), runtime="megatron-bridge"),
 )
 """Of published models; the first ones were beaten before chunks of a rank were free."""
 

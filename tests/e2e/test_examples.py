@@ -11,13 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/command.sh"))
 SHIM = f"""#!/usr/bin/env bash
+[ "$1" != search ] || set -- "$@" $LIMIT
 exec {sys.executable} -c "from trainplan.cli.main import main; main()" "$@"
 """
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """A PATH on which `plan` is this checkout's."""
+def environment(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """A PATH on which `plan` is this checkout's; without `--full`, no search goes to its end."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "plan").write_text(SHIM)
@@ -26,6 +27,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / ".editable"),
+        "LIMIT": "" if request.config.getoption("--full") else "--time-limit 3",
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import LLAMA, TINY, plan, plan_process, refused, with_value
+from tests.e2e.command import LLAMA, TINY, Outcome, plan, plan_process, refused, with_value
 from trainplan.costmodel.spec import Job, RuntimeOptions
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
@@ -17,11 +17,30 @@ from trainplan.planner.questions.search import SearchOptions, search
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    """What is printed of the job of the README, and the file of its plan."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    outcome = plan("search", *LLAMA, "--output", path)
+    outcome = plan("search", *LLAMA, "--json", "--output", path)
     assert outcome.code == 0, outcome.err
-    return path
+    return outcome, path
+
+
+@pytest.fixture(scope="module")
+def made(answered: tuple[Outcome, Path]) -> Path:
+    return answered[1]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What is printed of the same job on priced GPUs, beside a baseline."""
+    path = tmp_path_factory.mktemp("page") / "cluster.yaml"
+    group = "{gpu: h100-sxm, num_nodes: 8, gpus_per_node: 8, price_per_gpu_hour: 2.0}"
+    path.write_text(f"groups: [{group}]\ncurrency: EUR\n")
+    job = (*with_value(LLAMA, "--cluster", str(path)), "--tokens", "15T")
+    baseline = ("--baseline", "tp=8,pp=4,sp=true,recompute=full")
+    outcome = plan("search", *job, *baseline, "--runtime-version", "v1")
+    assert outcome.code == 0, outcome.err
+    return outcome.out
 
 
 @pytest.mark.parametrize(("launcher", "name"), [("torchrun", "run.sh"), ("slurm", "run.sbatch")])
@@ -60,22 +79,26 @@ def test_the_script_asks_for_what_only_the_user_knows(made: Path, tmp_path: Path
     assert done.stderr.startswith("Set MEGATRON_PATH: ")
 
 
-def test_the_first_lines_are_the_answer():
-    outcome = plan("search", *LLAMA, "--tokens", "15T")
-    layout, numbers, run, *_ = outcome.out.splitlines()
+def test_the_first_lines_are_the_answer(page: str):
+    layout, numbers, run, *_ = page.splitlines()
     assert re.match(r"tp \d+ · pp \d+ · vpp \d+ · cp \d+ · dp \d+ · mbs \d+ · ", layout)
     assert re.search(r"s a step \(80 %: .* to .* s\) · [\d,]+ tokens/s/GPU · MFU", numbers)
     assert numbers.endswith("GiB")
     assert run.startswith("15 T tokens in ")
     assert "GPU-hours" in run
     for part in ("Proved fastest of", "Where the step goes", "recompute", "Refused", "Next"):
-        assert part in outcome.out
+        assert part in page
 
 
-def test_json_is_the_plan_and_nothing_else(made: Path):
-    outcome = plan("search", *LLAMA, "--json")
+def test_no_line_of_a_plan_is_wider_than_a_hundred_columns(page: str):
+    assert max(len(line) for line in page.splitlines()) <= 100
+    assert "…" not in page
+
+
+def test_json_is_the_plan_and_nothing_else(answered: tuple[Outcome, Path]):
+    outcome, made = answered
     printed, stored = outcome.json, json.loads(made.read_text())
-    assert outcome.err == ""
+    assert outcome.err == f"wrote {made}\n"
     job, _ = chosen_from_json(outcome.out)
     asked = job.model_copy(update={"options": RuntimeOptions()})
     expected = plan_json(search(asked, SearchOptions()))
@@ -85,22 +108,23 @@ def test_json_is_the_plan_and_nothing_else(made: Path):
     assert printed == stored == json.loads(json.dumps(expected))
 
 
-def test_the_command_and_the_python_interface_agree(made: Path):
-    job, layout = chosen_from_json(made.read_text())
+def test_the_command_and_the_python_interface_agree():
+    outcome = plan("search", *TINY, "--json")
+    assert outcome.err == ""
+    job, layout = chosen_from_json(outcome.out)
     assert isinstance(job, Job)
     assert search(job).best.layout == layout
 
 
-def test_a_baseline_is_compared():
-    outcome = plan("search", *LLAMA, "--baseline", "tp=8,pp=4,sp=true,recompute=full")
-    assert "Baseline: tp 8 · pp 4" in outcome.out
-    assert "times as fast" in outcome.out
+def test_a_baseline_is_compared(page: str):
+    assert "Baseline: tp 8 · pp 4" in page
+    assert "times as fast" in page
 
 
 def test_fixed_and_excluded_values_are_respected():
-    document = plan("search", *LLAMA, "--fix", "tp=8", "--exclude", "cp=1", "--json").json
+    document = plan("search", *TINY, "--fix", "tp=2", "--exclude", "cp=1", "--json").json
     layouts = [candidate["layout"] for candidate in document["candidates"]]
-    assert {layout["tp"] for layout in layouts} == {8}
+    assert {layout["tp"] for layout in layouts} == {2}
     assert 1 not in {layout["cp"] for layout in layouts}
 
 
@@ -108,12 +132,8 @@ def test_top_limits_the_alternatives():
     assert len(plan("search", *TINY, "--top", "3", "--json").json["candidates"]) == 3
 
 
-def test_money_comes_from_the_price_of_the_cluster(tmp_path: Path):
-    path = tmp_path / "cluster.yaml"
-    group = "{gpu: h100-sxm, num_nodes: 8, gpus_per_node: 8, price_per_gpu_hour: 2.0}"
-    path.write_text(f"groups: [{group}]\ncurrency: EUR\n")
-    job = with_value(LLAMA, "--cluster", str(path))
-    line = plan("search", *job, "--tokens", "1T").out.splitlines()[2]
+def test_money_comes_from_the_price_of_the_cluster(page: str):
+    line = page.splitlines()[2]
     hours, money = re.search(r"([\d,]+) GPU-hours · ([\d,]+) EUR", line).groups()
     ratio = int(money.replace(",", "")) / int(hours.replace(",", ""))
     assert ratio == pytest.approx(2.0, rel=1e-4)

@@ -69,29 +69,6 @@ def fsdp_needs_one_pipeline_rank(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "replicas_divide_expert_dp",
-    "tp cp dp ep etp dp_replicate",
-    "dp_replicate must divide the expert data parallelism tp * cp * dp / (ep * etp)",
-    "PS:1447",
-)
-def replicas_divide_expert_dp(job: Job, table: LayoutTable) -> BoolColumn:
-    """Experts are replicated in whole groups too."""
-    expert_dp = table.tp * table.cp * table.dp // np.maximum(1, table.ep * table.etp)
-    return np.asarray(expert_dp % table.dp_replicate != 0)
-
-
-@rule(
-    "replicas_need_sharding",
-    "zero_stage dp_replicate",
-    "dp_replicate > 1 means nothing with zero_stage=0: nothing is sharded",
-    "derived; PS, num_distributed_optimizer_instances",
-)
-def replicas_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
-    """Hybrid sharding needs sharding."""
-    return np.asarray((table.zero_stage == 0) & (table.dp_replicate > 1))
-
-
-@rule(
     "expert_bias_needs_whole_experts",
     "etp",
     "experts with biases need etp=1",
@@ -195,6 +172,7 @@ MEGATRON_CORE = RuntimeTraits(
         caches_dummies=True,
     ),
     sharding=Sharding(
+        in_groups=True,  # --num-distributed-optimizer-instances
         overlaps_gradients=True,  # --overlap-grad-reduce
         overlaps_parameters=True,  # --overlap-param-gather
         # training.py:2512 (no buckets), :4356, pipeline_parallel/schedules.py:1219, 1350 and 1454
@@ -233,8 +211,6 @@ MEGATRON_CORE = RuntimeTraits(
         low_precision_alignment,
         offload_needs_distributed_optimizer,
         mtp_recomputes_single_layers,
-        replicas_divide_expert_dp,
-        replicas_need_sharding,
         *OFFLOAD_RULES,
         *OPTION_RULES,
         *DISPATCHER_RULES,

@@ -77,6 +77,8 @@ class Sharding:
 
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages it executes."""
+    in_groups: bool = False
+    """HSDP: it shards over groups of the replicas where told to (`dp_replicate`)."""
     overlaps_gradients: bool = False
     """Gradient reduction runs beside the backward pass."""
     overlaps_parameters: bool = False

@@ -100,12 +100,13 @@ def test_used_memory_is_the_fullest_rank_with_what_lies_outside_the_allocator(ll
 
 @pytest.mark.parametrize(("tp", "pp"), [(1, 1), (2, 1), (2, 2)])
 def test_a_prediction_module_projects_two_hidden_states_and_holds_a_layer(make_job, tp, pp):
-    """2 h x h weights cut over tp beside a layer; the last of several stages has the token table
-    again. Source: DeepSeek-V3, arXiv:2412.19437, section 2.2, equation 21."""
+    """2 h x h weights cut over tp and three norms beside a layer; the last of several stages has
+    the token table again. Source: DeepSeek-V3, arXiv:2412.19437, section 2.2, equation 21."""
     job = make_job("small-moe", "1x8:h100-sxm")
     params = block_params(job, LayoutTable.of([Layout(tp=tp, pp=pp)]))
     table = (pp > 1) * 32_000 * 1024 / tp
-    assert params.mtp - params.moe_layer == 2 * 1024 * 1024 / tp + table
+    norms = 3 * 1024
+    assert params.mtp - params.moe_layer == 2 * 1024 * 1024 / tp + norms + table
 
 
 @pytest.mark.parametrize(("offloaded", "share"), [(0, 1.0), (2, 3 / 5), (4, 1 / 5), (9, 0.0)])

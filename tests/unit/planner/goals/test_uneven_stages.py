@@ -232,7 +232,7 @@ def test_unlike_groups_can_be_asked_for_uneven_stages(make_job):
         ("micro_batch_size=3", "1, 2, 4"),
         ("tp=3", "1, 2, 4, 8"),
         ("schedule=gpipe", "1f1b, interleaved"),
-        ("dp_replicate=2", "1 only"),
+        ("dp_replicate=3", "1, 2, 4, 8"),
         ("recompute_num_layers=40", "0, 1, 2, 3, 4, 5, 6"),
         ("recompute_modules=moe", "core_attn, mlp"),
     ],

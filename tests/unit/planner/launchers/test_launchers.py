@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.planner.exporters.test_megatron_export import DENSE
 from trainplan.costmodel.base import UnsupportedError
@@ -14,6 +15,7 @@ from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.config import Argument, UserVariable
 from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.launchers.trials import trials
 
 HOSTILE = 'it\'s "quoted" $(touch pwned) `touch pwned`\n#SBATCH --account=x\ttab \\ ünï *'
 USER = ("MEGATRON_PATH", "TOKENIZER_MODEL", "DATA_PATH", "CHECKPOINT_PATH")
@@ -24,6 +26,14 @@ env -0 > "$RECORD/env.${SLURM_PROCID:-0}"
 SRUN = """#!/usr/bin/env bash
 while [[ "$1" == --* ]]; do shift; done
 for task in 0 1; do SLURM_PROCID=$task "$@"; done
+"""
+MPIRUN = """#!/usr/bin/env bash
+printf '%s\\0' "$@" > "$RECORD/mpirun"
+while [[ "$1" != bash ]]; do shift; done
+for rank in 0 1; do
+  OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_LOCAL_RANK=$rank OMPI_COMM_WORLD_SIZE=2 \\
+    SLURM_PROCID=$rank "$@"
+done
 """
 SCONTROL = "#!/usr/bin/env bash\nprintf 'first-node\\nsecond-node\\n'\n"
 
@@ -44,7 +54,8 @@ def machine(tmp_path: Path) -> dict[str, str]:
     """Environment of a machine that records what would run, with hostile folder names."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name, text in {"torchrun": RECORDER, "srun": SRUN, "scontrol": SCONTROL}.items():
+    commands = {"torchrun": RECORDER, "srun": SRUN, "scontrol": SCONTROL, "mpirun": MPIRUN}
+    for name, text in (commands | {"python": RECORDER}).items():
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     checkout = tmp_path / "megatron $(touch pwned) 'x'"
@@ -58,14 +69,37 @@ def machine(tmp_path: Path) -> dict[str, str]:
         "DATA_PATH": "/data/with space/$(touch pwned)",
         "CHECKPOINT_PATH": "/checkpoints/*",
         "SLURM_JOB_NODELIST": "node[1-2]",
+        "MASTER_ADDR": "node-1",
+        "MASTER_PORT": "6000",
+        "RDZV_ENDPOINT": "node-1:29500",
+        "RDZV_ID": "run-7",
+        "HOSTFILE": "/etc/hosts $(touch pwned)",
+        "PET_NODE_RANK": "1",
+        "SKYPILOT_NODE_RANK": "1",
+        "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
     }
+
+
+MANIFESTS = {
+    "kubernetes": lambda job: job["spec"]["trainer"]["args"][0],
+    "pytorchjob": lambda job: job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"][
+        "containers"
+    ][0]["args"][0],
+    "skypilot": lambda task: task["run"],
+}
+"""Where the script of a manifest is."""
+
+
+def script_of(launcher: str, config, cluster) -> str:
+    """The bash that a node runs."""
+    text = LAUNCHERS[launcher](config, cluster).text
+    return MANIFESTS[launcher](yaml.safe_load(text)) if launcher in MANIFESTS else text
 
 
 def run(launcher: str, cluster: str, environment: dict[str, str], folder: Path):
     config, clusters = config_of(cluster)
-    file = LAUNCHERS[launcher](config, clusters)
-    path = folder / file.name
-    path.write_text(file.text, encoding="utf-8")
+    path = folder / LAUNCHERS[launcher].file
+    path.write_text(script_of(launcher, config, clusters), encoding="utf-8")
     return subprocess.run(
         ["bash", str(path)],
         env=environment,
@@ -84,9 +118,9 @@ def argv(folder: Path, task: int = 0) -> list[str]:
 @pytest.mark.parametrize("cluster", ["1x8:h100-sxm", "2x8:h100-sxm"])
 def test_scripts_are_valid_bash(launcher, cluster, tmp_path):
     config, clusters = config_of(cluster)
-    file = LAUNCHERS[launcher](config, clusters)
+    text = script_of(launcher, config, clusters)
     checked = subprocess.run(
-        ["bash", "-n"], input=file.text, text=True, capture_output=True, check=False
+        ["bash", "-n"], input=text, text=True, capture_output=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
 
@@ -96,7 +130,12 @@ def test_files_have_the_names_of_the_contract():
     files = {name: launcher(config, clusters) for name, launcher in LAUNCHERS.items()}
     assert {name: (f.name, f.executable) for name, f in files.items()} == {
         "torchrun": ("run.sh", True),
+        "torchrun-c10d": ("run.sh", True),
         "slurm": ("run.sbatch", False),
+        "mpi": ("run_mpi.sh", True),
+        "kubernetes": ("job.yaml", False),
+        "pytorchjob": ("job.yaml", False),
+        "skypilot": ("task.yaml", False),
     }
 
 
@@ -129,7 +168,7 @@ def expected_arguments(cluster: str, machine: dict[str, str]) -> list[str]:
 
 
 def test_several_nodes_meet_at_the_given_address(machine, tmp_path):
-    several = machine | {"MASTER_ADDR": "node-1", "NODE_RANK": "1"}
+    several = machine | {"NODE_RANK": "1"}
     done = run("torchrun", "2x8:h100-sxm", several, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert argv(tmp_path)[:10] == shlex.split(
@@ -212,3 +251,88 @@ def test_values_with_shell_meaning_are_quoted(machine, tmp_path):
     subprocess.run(["bash", str(path)], env=machine, cwd=tmp_path, check=True)
     assert argv(tmp_path)[-2:] == ["--split", HOSTILE]
     assert not list(tmp_path.glob("**/pwned"))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "address"),
+    [("kubernetes", "node-1"), ("pytorchjob", "node-1"), ("skypilot", "10.0.0.1")],
+)
+def test_a_manifest_starts_torchrun_with_what_the_operator_sets(
+    launcher, address, machine, tmp_path
+):
+    done = run(launcher, "2x8:h100-sxm", machine, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert argv(tmp_path)[:10] == shlex.split(
+        f"--nnodes 2 --nproc_per_node 8 --node_rank 1 --master_addr {address} --master_port 6000"
+    )
+    assert sorted(argv(tmp_path)[11:]) == sorted(expected_arguments("2x8:h100-sxm", machine))
+    assert not list(tmp_path.glob("**/pwned"))
+
+
+def test_nodes_of_c10d_need_no_number(machine, tmp_path):
+    done = run("torchrun-c10d", "2x8:h100-sxm", machine, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert argv(tmp_path)[:10] == shlex.split(
+        "--nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint node-1:29500 "
+        "--rdzv_id run-7"
+    )
+
+
+def test_mpi_gives_every_rank_its_numbers(machine, tmp_path):
+    done = run("mpi", "2x8:h100-sxm", machine, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for rank in (0, 1):
+        assert argv(tmp_path, rank)[0] == "-u"
+        assert sorted(argv(tmp_path, rank)[2:]) == sorted(
+            expected_arguments("2x8:h100-sxm", machine)
+        )
+        exported = (tmp_path / f"env.{rank}").read_text(encoding="utf-8").split("\0")
+        assert {f"RANK={rank}", f"LOCAL_RANK={rank}", "WORLD_SIZE=2"} <= set(exported)
+    words = (tmp_path / "mpirun").read_text(encoding="utf-8").split("\0")
+    assert words[:4] == ["-np", "16", "--map-by", "ppr:8:node"]
+    assert words[words.index("--hostfile") + 1] == machine["HOSTFILE"]
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" in words
+    assert not list(tmp_path.glob("**/pwned"))
+
+
+def test_manifests_ask_for_all_gpus_of_every_node():
+    config, clusters = config_of("4x8:h100-sxm")
+    job = yaml.safe_load(LAUNCHERS["kubernetes"](config, clusters).text)
+    trainer = job["spec"]["trainer"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (4, 8)
+    assert trainer["resourcesPerNode"] == {"limits": {"nvidia.com/gpu": 8}}
+    old = yaml.safe_load(LAUNCHERS["pytorchjob"](config, clusters).text)
+    counts = {k: r["replicas"] for k, r in old["spec"]["pytorchReplicaSpecs"].items()}
+    assert counts == {"Master": 1, "Worker": 3}
+    assert old["spec"]["nprocPerNode"] == "8"
+    task = yaml.safe_load(LAUNCHERS["skypilot"](config, clusters).text)
+    assert (task["num_nodes"], task["resources"]) == (4, {"accelerators": "H100:8"})
+
+
+def test_one_node_is_a_master_without_workers():
+    config, clusters = config_of("1x8:mi300x")
+    job = yaml.safe_load(LAUNCHERS["pytorchjob"](config, clusters).text)
+    assert list(job["spec"]["pytorchReplicaSpecs"]) == ["Master"]
+    container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    assert container["resources"] == {"limits": {"amd.com/gpu": 8}}
+
+
+def test_gpus_that_skypilot_has_not_are_refused():
+    config, clusters = config_of("1x8:h20")
+    with pytest.raises(UnsupportedError, match="not h20"):
+        LAUNCHERS["skypilot"](config, clusters)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun-c10d", "kubernetes", "pytorchjob", "skypilot"])
+def test_who_numbers_nodes_itself_refuses_an_order(launcher):
+    config, clusters = config_of("2x8:h100-sxm")
+    with pytest.raises(UnsupportedError, match="numbers them itself"):
+        LAUNCHERS[launcher](config, clusters, ("a", "b"))
+
+
+def test_an_array_job_runs_one_trial_a_task():
+    file = trials(parse_cluster("2x8:h100-sxm"), (1, 2, 4), "run.sbatch")
+    assert "#SBATCH --array=1,2,4%1" in file.text
+    assert "/trial-$SLURM_ARRAY_TASK_ID" in file.text
+    checked = subprocess.run(["bash", "-n"], input=file.text, text=True, check=False)
+    assert checked.returncode == 0

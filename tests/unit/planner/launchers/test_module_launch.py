@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import TINY, plan
+from tests.unit.planner.launchers.test_launchers import script_of
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.exporters import (
     ConfigFile,
@@ -28,6 +29,10 @@ printf '%s\\0' "$@" > "$RECORD/argv"
 SRUN = """#!/usr/bin/env bash
 while [[ "$1" == --* ]]; do shift; done
 SLURM_PROCID=0 "$@"
+"""
+MPIRUN = """#!/usr/bin/env bash
+while [[ "$1" != bash ]]; do shift; done
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_SIZE=1 "$@"
 """
 SCONTROL = """#!/usr/bin/env bash
 if [[ "$2" == job ]]; then printf 'JobId=7\\n   Command=%s\\n   WorkDir=/\\n' "$SUBMITTED"
@@ -57,7 +62,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
     tools = tmp_path / "bin"
     tools.mkdir()
     names = {"torchrun": RECORDER, "srun": SRUN, "scontrol": SCONTROL, "toy-train": RECORDER}
-    for name, text in names.items():
+    for name, text in (names | {"mpirun": MPIRUN, "python": RECORDER}).items():
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     return {
@@ -68,6 +73,13 @@ def machine(tmp_path: Path) -> dict[str, str]:
         "NODE_RANK": "0",
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NODELIST": "node[1-2]",
+        "MASTER_PORT": "6000",
+        "RDZV_ENDPOINT": "first-node:29500",
+        "RDZV_ID": "7",
+        "HOSTFILE": "hosts",
+        "PET_NODE_RANK": "0",
+        "SKYPILOT_NODE_RANK": "0",
+        "SKYPILOT_NODE_IPS": "10.0.0.1",
     }
 
 
@@ -113,18 +125,22 @@ def argv(machine) -> list[str]:
     return (Path(machine["RECORD"]) / "argv").read_text(encoding="utf-8").split("\0")[:-1]
 
 
+BESIDE = [name for name, launcher in LAUNCHERS.items() if not launcher.carries_files]
+"""Launchers whose files lie beside the script."""
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("program", [None, "toy-train"])
 def test_scripts_are_valid_bash(launcher, program, config, job):
     config = replace(config, entry_point=ModuleEntry("toy.train", program))
-    text = LAUNCHERS[launcher](config, job.cluster).text
+    text = script_of(launcher, config, job.cluster)
     checked = subprocess.run(
         ["bash", "-n"], input=text, text=True, capture_output=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", BESIDE)
 def test_a_module_gets_the_path_of_its_file(launcher, config, job, machine, folder):
     path = write(launcher, config, job, folder)
     done = start(path, machine, spooled=folder.parent / "copy" if launcher == "slurm" else None)
@@ -133,7 +149,7 @@ def test_a_module_gets_the_path_of_its_file(launcher, config, job, machine, fold
     assert not list(folder.parent.rglob("pwned"))
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", sorted({*BESIDE} - {"mpi"}))
 def test_a_program_runs_in_place_of_its_module(launcher, config, job, machine, folder):
     config = replace(config, entry_point=ModuleEntry("toy.train", "toy-train"))
     path = write(launcher, config, job, folder)
@@ -145,7 +161,25 @@ def test_a_program_runs_in_place_of_its_module(launcher, config, job, machine, f
     assert "no toy-train on PATH" in done.stderr
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_mpi_runs_a_program_in_place_of_its_module(config, job, machine, folder):
+    config = replace(config, entry_point=ModuleEntry("toy.train", "toy-train"))
+    assert start(write("mpi", config, job, folder), machine).returncode == 0
+    assert argv(machine) == ["--config", f"{folder}/train.toml"]
+
+
+@pytest.mark.parametrize("launcher", sorted({*LAUNCHERS} - {*BESIDE}))
+def test_a_manifest_carries_the_files(launcher, config, job, machine, folder):
+    path = folder / "script.sh"
+    path.write_text(script_of(launcher, config, job.cluster), encoding="utf-8")
+    scratch = folder / "tmp"
+    scratch.mkdir()
+    done = start(path, machine | {"TMPDIR": str(scratch)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Path(argv(machine)[-1]).read_text(encoding="utf-8") == config.files[0].text
+    assert not list(folder.parent.rglob("pwned"))
+
+
+@pytest.mark.parametrize("launcher", BESIDE)
 def test_a_missing_file_stops_with_a_sentence(launcher, config, job, machine, folder):
     done = start(write(launcher, config, job, folder, files=False), machine)
     assert done.returncode == 2
@@ -169,3 +203,18 @@ def test_export_writes_the_files_beside_the_script(monkeypatch, tmp_path: Path):
     assert again.code == 0
     assert {path.name for path in launch.iterdir()} == {"run.sbatch", "train.toml", "plan.json"}
     assert (launch / "train.toml").read_text(encoding="utf-8") == text
+
+
+def test_trials_write_a_folder_for_each_layout(tmp_path: Path):
+    made, launch = tmp_path / "plan.json", tmp_path / "launch"
+    assert plan("search", *TINY, "--output", made).code == 0
+    done = plan("export", made, "--output-dir", launch, "--launcher", "slurm", "--trials", "2")
+    assert done.code == 0
+    assert {path.name for path in launch.iterdir()} == {
+        *("trials.sbatch", "plan.json", "trial-1", "trial-2")
+    }
+    texts = [(launch / f"trial-{n}" / "run.sbatch").read_text(encoding="utf-8") for n in (1, 2)]
+    assert texts[0] != texts[1]
+    alone = plan("export", made, "--output-dir", tmp_path / "one", "--trials", "2")
+    assert alone.code == 2
+    assert "--launcher slurm" in alone.err

@@ -58,7 +58,7 @@ def test_torchrun_says_which_node_has_which_number():
     assert [line for line in text.splitlines() if line in numbered] == numbered
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ["torchrun", "slurm"])
 def test_without_an_order_nothing_is_said_of_nodes(launcher):
     text = LAUNCHERS[launcher](*config_of("2x8:h100-sxm")).text
     assert not any(word in text for word in ("HOSTFILE", "nodelist", "arbitrary", "NODE_RANK is"))
@@ -67,3 +67,9 @@ def test_without_an_order_nothing_is_said_of_nodes(launcher):
 def test_the_hostfile_has_a_node_a_line_with_its_slots():
     _, cluster = config_of("2x8:h100-sxm")
     assert hostfile(cluster, ORDER).text == "node-b.cluster slots=8\nnode-a.cluster slots=8\n"
+
+
+def test_mpi_takes_the_nodes_from_the_hostfile_beside_it():
+    text = LAUNCHERS["mpi"](*config_of("2x8:h100-sxm"), ORDER).text
+    assert '/hostfile}"' in text
+    assert "require HOSTFILE" not in text

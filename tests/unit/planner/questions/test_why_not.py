@@ -103,6 +103,13 @@ def test_a_faster_layout_names_the_choice_that_kept_it_out(job, ask, plan):
     assert "the plan was made with --fix tp=8" in found.reasons
 
 
+def test_shards_in_groups_under_zero_1_are_known_to_be_untried(job, ask, plan):
+    held = plan_of(job, SearchOptions(top=1, fix=(parse_choice("tp=8", excluded=False),)))
+    found = ask(plan.layout.model_copy(update={"dp_replicate": 2}), held)
+    assert found.verdict == "faster"
+    assert any("--fix dp_replicate=free" in reason for reason in found.reasons)
+
+
 def test_a_plan_of_other_numbers_says_so(job, ask, plan):
     document = plan_json(
         search(job, SearchOptions(top=1, fix=(parse_choice("tp=8", excluded=False),)))
