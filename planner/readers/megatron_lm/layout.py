@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.runtimes.executes import model_modules
+from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
+from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, stage_specs
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
 from trainplan.planner.readers.megatron_lm.model import num_layers
@@ -32,21 +34,22 @@ def expert_degrees(arguments: Arguments) -> tuple[int, int]:
     return ep, max(1, arguments.count("expert_tensor_parallel_size", tp))
 
 
-def read_layout(arguments: Arguments, world_size: int) -> Layout | None:
-    """The layout of a launch; null: its degrees or its layers cannot be dealt out.
+def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layout | None:
+    """The layout of a launch; null: degrees or layers cannot be dealt out, or the batch is open.
 
     Raises:
         ValidationError: Its values make none.
     """
     layers = num_layers(arguments) or 0
     tp, pp = degree(arguments, "tensor_model"), degree(arguments, "pipeline_model")
-    if world_size % inner_ranks(arguments) or not layers:
+    if world_size % inner_ranks(arguments) or not layers or not arguments.count("micro_batch_size"):
         return None
     counts = stage_layers(arguments, layers)
     if counts is None:
         return None
     ep, etp = expert_degrees(arguments)
-    experts = arguments.count("num_experts") > 0
+    experts = model.moe is not None
+    absent = () if experts else IN_MOE_LAYERS
     vpp = virtual_stages(arguments, layers)
     even = len(counts) <= layers + EMPTY_ENDS and counts == layers_per_stage(layers, len(counts))
     dp = world_size // inner_ranks(arguments)
@@ -66,8 +69,8 @@ def read_layout(arguments: Arguments, world_size: int) -> Layout | None:
             "sequence_parallel": tp > 1 and arguments.on("sequence_parallel"),
             "micro_batch_size": arguments.whole("micro_batch_size"),
             "offload": {"optimizer": _optimizer_offload(arguments)},
-            "offload_modules": offload_modules(arguments),
-            **_recompute(arguments, max(counts)),
+            "offload_modules": tuple(m for m in offload_modules(arguments) if m not in absent),
+            **_recompute(arguments, model, max(counts)),
         }
     )
 
@@ -106,9 +109,10 @@ def recompute_modules(arguments: Arguments) -> tuple[str, ...]:
     return (*(arguments.texts("recompute_modules") or ("core_attn",)), *more)
 
 
-def _recompute(arguments: Arguments, largest: int) -> dict[str, object]:
-    """More layers than a stage holds are all of them."""
-    kind, stated = recomputation(arguments), recompute_modules(arguments)
+def _recompute(arguments: Arguments, model: ModelSpec, largest: int) -> dict[str, object]:
+    """Modules that the model has; more layers than a stage holds are all of them."""
+    kind = recomputation(arguments)
+    stated = {*recompute_modules(arguments)} & model_modules(model)
     modules = tuple(name for name in RECOMPUTE_MODULES if name in stated)
     if kind == "selective":
         return {"recompute": kind, "recompute_modules": modules} if modules else {}

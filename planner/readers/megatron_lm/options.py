@@ -81,7 +81,7 @@ def _graph(arguments: Arguments) -> str | None:
 def _gathers(arguments: Arguments, vpp: int) -> bool | None:
     """Gathers of a pipeline without virtual stages run apart where nothing is said."""
     apart = degree(arguments, "pipeline_model") > 1 and vpp == 1
-    if zero_stage(arguments) == 0 or zero_stage(arguments) >= FSDP:
+    if zero_stage(arguments) == 0 or arguments.on("use_torch_fsdp2"):
         return None
     if arguments.on("overlap_param_gather"):
         return True if apart else None

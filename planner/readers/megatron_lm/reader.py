@@ -42,7 +42,6 @@ VERDICTS: dict[str, Verdict] = {
     "offloads_without_fsdp": "unmodelled",
     "offloads_without_graphs": "unmodelled",
     "offloads_what_is_kept": "unmodelled",
-    "offload_modules_exist": "ignored",
     "offloaded_moments_are_whole": "ignored",
     "graphed_routers_keep_their_norm": "ignored",
     "fsdp_overlaps_always": "ignored",
@@ -68,7 +67,14 @@ def read(launch: Launch, asked: Asked) -> Reading:
         job = layout = None
     if job is not None:
         found = (*fields(arguments, job, layout, assumed), *place.fields)
-    problems = (*launch.problems, *unparsed, *unread, *checked, *wrong, *unpriced(facts))
+    problems = (
+        *launch.problems,
+        *unparsed,
+        *unread,
+        *checked,
+        *wrong,
+        *unpriced(facts, job and job.model),
+    )
     return Reading("megatron-lm", COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
 
 
@@ -108,15 +114,11 @@ def _question(
             arguments, model, virtual_stages(arguments, num_layers(arguments) or 0)
         )
         job = Job(model=model, training=training, cluster=cluster, options=options)
-        layout = (
-            read_layout(arguments, cluster.num_gpus)
-            if arguments.whole("micro_batch_size")
-            else None
-        )
+        layout = read_layout(arguments, model, cluster.num_gpus)
     except ValidationError as error:
         says = f"{first_complaint(error).text}: correct the option that says it"
         return None, None, frozenset(), (Problem("bad_value", "illegal", says),)
-    job = named(job)
+    job = named(job, asked.model)
     if layout is not None:
         job = with_exchange(arguments, job, layout)
     return job, layout, assumed, problems

@@ -56,12 +56,14 @@ def like(model: ModelSpec, *, vocabulary: bool) -> Iterator[ModelSpec]:
     yield from sorted(found, key=lambda one: -sum(a == b for a, b in zip(one, model, strict=True)))
 
 
-def named(job: Job) -> Job:
-    """The job with the model's name, where a preset has its shape.
+def named(job: Job, asked: ModelSpec | None) -> Job:
+    """The job with the model's name, where the asked one or a preset has its shape.
 
-    A preset whose launch would be word for word the same is the model, with what no option says.
+    One whose launch would be word for word the same is the model, with what no option says.
     """
-    alike = next(like(job.model, vocabulary=True), None)
+    shape = _shape(job.model, vocabulary=True)
+    own = asked if asked and _shape(asked, vocabulary=True) == shape else None
+    alike = own or next(like(job.model, vocabulary=True), None)
     if alike is None:
         return job
     whole = job.model_copy(update={"model": alike})

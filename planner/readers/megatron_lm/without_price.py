@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.runtimes.executes import model_modules
+from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from trainplan.planner.readers.megatron_lm.facts import Facts, holds, words
-from trainplan.planner.readers.megatron_lm.layout import recompute_modules
+from trainplan.planner.readers.megatron_lm.layout import offload_modules, recompute_modules
 from trainplan.planner.readers.megatron_lm.moe import expert_layers, expert_places, places
 from trainplan.planner.readers.megatron_lm.options import EXCHANGES, graph_kind, graph_modules
 from trainplan.planner.readers.reading import Problem
@@ -32,7 +35,6 @@ IGNORED: tuple[tuple[str, str], ...] = (
     ("moe_grouped_gemm", "num_experts"),
     ("moe_flex_dispatcher_backend", "moe_token_dispatcher_type=flex"),
     ("moe_router_num_groups", "moe_router_group_topk"),
-    ("kv_channels", "!multi_latent_attention"),
     ("kv_lora_rank", "multi_latent_attention"),
     ("q_lora_rank", "multi_latent_attention"),
     ("fp8_recipe", "fp8"),
@@ -82,10 +84,9 @@ UNMODELLED = {
 """An option, and what it is priced as."""
 
 
-def unpriced(facts: Facts) -> Iterator[Problem]:
+def unpriced(facts: Facts, model: ModelSpec | None) -> Iterator[Problem]:
     """What is ignored, and what is priced as something else."""
     for dest, without in IGNORED:
-        # a flag that the release's own examples write beside any model is no news
         if dest in facts.arguments and not holds(facts, without):
             says = (
                 f"{words(_named(facts, dest))} does nothing without {words(without)}: take it out"
@@ -102,6 +103,8 @@ def unpriced(facts: Facts) -> Iterator[Problem]:
     yield from _dispatch(facts)
     yield from _kinds(facts)
     yield from _modules(facts)
+    if model is not None:
+        yield from _absent_modules(facts, model)
 
 
 def _named(facts: Facts, dest: str) -> str:
@@ -155,6 +158,19 @@ def _kinds(facts: Facts) -> Iterator[Problem]:
     zero = [not facts.arguments.number(f"{n}_dropout") for n in ("attention", "hidden")]
     if any(zero) != all(zero):
         yield _other(facts, "hidden_dropout", "one of two dropouts: priced as both")
+
+
+def _absent_modules(facts: Facts, model: ModelSpec) -> Iterator[Problem]:
+    """Parts that this model does not have."""
+    stated = {*recompute_modules(facts.arguments)} & {*RECOMPUTE_MODULES}
+    if (none := stated - model_modules(model)) and facts.recomputes == "selective":
+        says = f"{', '.join(sorted(none))}: this model has none to recompute, take it out"
+        place = facts.arguments.place("recompute_modules")
+        yield Problem("ignored_recompute_modules", "ignored", says, place)
+    if model.moe is None and (none := {*offload_modules(facts.arguments)} & {*IN_MOE_LAYERS}):
+        says = f"{', '.join(sorted(none))}: this model has none to offload, take it out"
+        place = facts.arguments.place("offload_modules")
+        yield Problem("ignored_offload_modules", "ignored", says, place)
 
 
 def _modules(facts: Facts) -> Iterator[Problem]:
