@@ -31,9 +31,9 @@ def _shards(f: Facts) -> bool:
     return shards is not None and (shards < f.tp or shards % f.tp != 0)
 
 
-def _world(f: Facts) -> bool:
-    shards = max(1, f.count("tensor_parallel_num_weight_shards") // f.tp)
-    return bool(f.world and f.world % (inner_ranks(f.arguments) * shards))
+def _world(f: Facts) -> str:
+    inner = inner_ranks(f.arguments) * max(1, f.count("tensor_parallel_num_weight_shards") // f.tp)
+    return f"{inner} and {f.world} ranks" if f.world and f.world % inner else ""
 
 
 def _hierarchy(f: Facts) -> bool:
@@ -41,11 +41,12 @@ def _hierarchy(f: Facts) -> bool:
     return prod(sizes) != f.cp if sizes else "a2a+p2p" in f.arguments.texts("cp_comm_type")
 
 
-def _batch(f: Facts) -> bool:
+def _batch(f: Facts) -> str:
     """Evaluation batches are those of training unless given."""
     micro = f.count("eval_micro_batch_size") or f.count("micro_batch_size")
     whole = f.count("eval_global_batch_size") or f.count("global_batch_size")
-    return bool(f.dp and micro > 0 and whole and whole % (micro * f.dp))
+    wrong = f.dp and micro > 0 and whole and whole % (micro * f.dp)
+    return f"{whole}, {micro} and dp = {f.dp}" if wrong else ""
 
 
 def _layers(f: Facts) -> bool:

@@ -110,7 +110,8 @@ class Check:
     """One thing the runtime stops at."""
 
     cause: str
-    broken: Callable[[Facts], bool]
+    broken: Callable[[Facts], bool | str]
+    """A text holds the numbers of the case, and is empty where all is well."""
     says: str
     """What, and what to do."""
     dest: str = ""

@@ -12,11 +12,11 @@ from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, Traini
 from trainplan.planner.exporters.megatron_lm import COMMIT
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
 from trainplan.planner.readers.megatron_lm.cluster import Place, place_of
-from trainplan.planner.readers.megatron_lm.configuration import CONFIGURATION
 from trainplan.planner.readers.megatron_lm.facts import Check, Facts
 from trainplan.planner.readers.megatron_lm.fields import READ, fields
 from trainplan.planner.readers.megatron_lm.layout import inner_ranks, read_layout
 from trainplan.planner.readers.megatron_lm.model import num_layers, read_model
+from trainplan.planner.readers.megatron_lm.network import MODEL_CHECKS
 from trainplan.planner.readers.megatron_lm.options import (
     precision,
     read_options,
@@ -24,6 +24,7 @@ from trainplan.planner.readers.megatron_lm.options import (
 )
 from trainplan.planner.readers.megatron_lm.parser import parse
 from trainplan.planner.readers.megatron_lm.pipeline import virtual_stages
+from trainplan.planner.readers.megatron_lm.run import RUN_CHECKS
 from trainplan.planner.readers.megatron_lm.validator import VALIDATOR
 from trainplan.planner.readers.megatron_lm.vocabulary import ASSUMED, like, named, vocabulary
 from trainplan.planner.readers.megatron_lm.without_price import unpriced
@@ -67,14 +68,8 @@ def read(launch: Launch, asked: Asked) -> Reading:
         job = layout = None
     if job is not None:
         found = (*fields(arguments, job, layout, assumed), *place.fields)
-    problems = (
-        *launch.problems,
-        *unparsed,
-        *unread,
-        *checked,
-        *wrong,
-        *unpriced(facts, job and job.model),
-    )
+    notes = unpriced(facts, job.model if job else None)
+    problems = (*launch.problems, *unparsed, *unread, *checked, *wrong, *notes)
     return Reading("megatron-lm", COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
 
 
@@ -176,11 +171,12 @@ def _checked(facts: Facts, job: Job | None, layout: Layout | None) -> Iterator[P
     if job is not None and layout is not None:
         rules = {rule.name: rule for rule in broken_rules(job, LayoutTable.of([layout]))[0]}
     said: set[str] = set()
-    for check in (*VALIDATOR, *CONFIGURATION, *rules):
+    for check in (*VALIDATOR, *MODEL_CHECKS, *RUN_CHECKS, *rules):
         if isinstance(check, Check):
-            if check.cause not in said and check.broken(facts):
+            if check.cause not in said and (numbers := check.broken(facts)):
                 said.add(check.cause)
-                yield Problem(check.cause, "illegal", check.says, facts.arguments.place(check.dest))
+                says = check.says + (f" ({numbers})" if isinstance(numbers, str) else "")
+                yield Problem(check.cause, "illegal", says, facts.arguments.place(check.dest))
         elif check in rules and check not in said | SAID_ELSEWHERE:
             said.add(check)
             yield Problem(check, VERDICTS.get(check, "illegal"), rules[check].says)
