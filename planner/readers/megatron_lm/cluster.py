@@ -74,7 +74,7 @@ def _resized(asked: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Place
 
 def _counts(launch: Launch) -> tuple[int, int] | None:
     """Nodes and ranks of each; null: a run alone tells. Ranks fill usual nodes by default."""
-    one = 1 if launch.starter in ONE_RANK else None
+    one = 1 if launch.starter in ONE_RANK and launch.ranks is None else None
     nodes = one if launch.nodes is None else _count(launch.nodes)
     gpus = one if launch.gpus_per_node is None else _count(launch.gpus_per_node)
     ranks = None if launch.ranks is None else _count(launch.ranks)

@@ -11,12 +11,12 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, TrainingSpec
 from trainplan.planner.exporters.megatron_lm import COMMIT
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
+from trainplan.planner.readers.megatron_lm.checks import CHECKS
 from trainplan.planner.readers.megatron_lm.cluster import Place, place_of
 from trainplan.planner.readers.megatron_lm.facts import Check, Facts
 from trainplan.planner.readers.megatron_lm.fields import READ, fields
 from trainplan.planner.readers.megatron_lm.layout import inner_ranks, read_layout
 from trainplan.planner.readers.megatron_lm.model import num_layers, read_model
-from trainplan.planner.readers.megatron_lm.network import MODEL_CHECKS
 from trainplan.planner.readers.megatron_lm.options import (
     precision,
     read_options,
@@ -24,8 +24,6 @@ from trainplan.planner.readers.megatron_lm.options import (
 )
 from trainplan.planner.readers.megatron_lm.parser import parse
 from trainplan.planner.readers.megatron_lm.pipeline import virtual_stages
-from trainplan.planner.readers.megatron_lm.run import RUN_CHECKS
-from trainplan.planner.readers.megatron_lm.validator import VALIDATOR
 from trainplan.planner.readers.megatron_lm.vocabulary import ASSUMED, like, named, vocabulary
 from trainplan.planner.readers.megatron_lm.without_price import unpriced
 from trainplan.planner.readers.reading import Asked, Field, Launch, Problem, Reading, Verdict
@@ -189,7 +187,7 @@ def _checked(facts: Facts, job: Job | None, layout: Layout | None) -> Iterator[P
     if job is not None and layout is not None:
         rules = {rule.name: rule for rule in broken_rules(job, LayoutTable.of([layout]))[0]}
     said: set[str] = set()
-    for check in (*VALIDATOR, *MODEL_CHECKS, *RUN_CHECKS, *rules):
+    for check in (*CHECKS, *rules):
         if isinstance(check, Check):
             if check.cause not in said and (numbers := check.broken(facts)):
                 said.add(check.cause)
