@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainplan.planner.readers.megatron_lm import MEGATRON_LM
 from trainplan.planner.readers.reading import (
     COMMAND_LINE,
     Asked,
@@ -27,5 +28,5 @@ __all__ = [
     "Word",
 ]
 
-READERS: tuple[Reader, ...] = ()
+READERS: tuple[Reader, ...] = (MEGATRON_LM,)
 """Reader of every runtime whose launches are read; the first that recognises one reads it."""
