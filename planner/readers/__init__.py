@@ -13,6 +13,7 @@ from trainplan.planner.readers.reading import (
     Reading,
     Word,
 )
+from trainplan.planner.readers.torchtitan import TORCHTITAN
 
 __all__ = [
     "COMMAND_LINE",
@@ -27,5 +28,5 @@ __all__ = [
     "Word",
 ]
 
-READERS: tuple[Reader, ...] = ()
+READERS: tuple[Reader, ...] = (TORCHTITAN,)
 """Reader of every runtime whose launches are read; the first that recognises one reads it."""

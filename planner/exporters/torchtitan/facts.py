@@ -76,7 +76,7 @@ def what_it_builds(model: ModelSpec) -> dict[str, object]:
         moe = known["moe"]
         del moe["router_bias"]
         for name in ("n_group", "topk_group", "routed_scaling_factor"):
-            moe[name] = moe[name] or 1
+            moe[name] = float(moe[name] or 1)
     if model.rope_scaling:
         known["rope_scaling"] = _scaling(known["rope_scaling"], latent=model.mla is not None)
     return known

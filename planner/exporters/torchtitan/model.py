@@ -14,7 +14,7 @@ from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
 from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.job import Dispatcher, Precision
 from trainplan.planner.exporters.torchtitan.code import Call, Code, Expression
-from trainplan.planner.exporters.torchtitan.facts import Flavour, flavours, what_it_builds
+from trainplan.planner.exporters.torchtitan.facts import flavours, what_it_builds
 
 BACKENDS: Mapping[Dispatcher | None, str] = MappingProxyType(
     {None: "standard", "alltoall": "standard", "deepep": "deepep", "hybridep": "hybridep"}

@@ -18,10 +18,11 @@ from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import EQUAL, Program, Shape
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.costmodel.spec.layout import Schedule
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.timelines import virtual_stage_seconds
 
-NAMES: Mapping[str, str] = MappingProxyType(
+NAMES: Mapping[Schedule, str] = MappingProxyType(
     {
         "1f1b": "1F1B",
         "interleaved": "Interleaved1F1B",
