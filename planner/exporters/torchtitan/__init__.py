@@ -166,6 +166,10 @@ TORCHTITAN = Exporter(
             "stages",
         }
     ),
-    source_patterns=("torchtitan/config/configs.py", "torchtitan/config/manager.py"),
+    source_patterns=(
+        "torchtitan/config/configs.py",
+        "torchtitan/config/manager.py",
+        "torchtitan/trainer.py",
+    ),
     recorded_flags=RECORDED,
 )

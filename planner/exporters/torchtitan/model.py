@@ -241,7 +241,8 @@ def _positions(model: ModelSpec) -> Call:
 def _converters(job: Job, *, compiled: bool) -> tuple[Call, ...]:
     """What quantizes the products.
 
-    Source: torchtitan/components/quantization; the head and the router keep 16 bits, as priced.
+    The head and the router keep 16 bits, as priced.
+    Source: torchtitan/components/quantization/float8.py, mx.py and nvfp4.py.
     """
     precision, moe = job.training.precision, job.model.moe
     if precision not in QUANTIZED:

@@ -10,7 +10,7 @@ from trainplan.planner.readers.torchtitan.job import job_of
 from trainplan.planner.readers.torchtitan.model import ReadModel, read_model
 from trainplan.planner.readers.torchtitan.older import read_toml
 from trainplan.planner.readers.torchtitan.source import Made, Unread, module_of, returned
-from trainplan.planner.readers.torchtitan.told import Config, Told, flattened
+from trainplan.planner.readers.torchtitan.told import SECTIONS, Config, Told, flattened
 
 PROGRAMS = ("torchtitan.train", "torchtitan/train.py")
 TOML = ("job.config_file", "config_file")
@@ -104,6 +104,9 @@ def _from_source(
     value = returned(module, function.text, _followed)
     if isinstance(value, Made) and value.name.endswith("Trainer.Config"):
         config.told |= dict(flattened(value, path))
+        for section in (name for name in SECTIONS if name in config.told):
+            says = f"{config.told[section].written} cannot be read: call {SECTIONS[section]}(...)"
+            config.problem("unread_value", "unread", says, section)
         return read_model(value.named.get("model_spec"), short)
     shown = value.text if isinstance(value, Unread) else "something else"
     says = f"{function.text} returns {shown!r}, no Trainer.Config that can be read: write it so"
@@ -122,12 +125,12 @@ def _followed(name: str) -> object:
     made = Made("Trainer.Config", 0)
     for key, value in found.items():
         section, dot, last = key.rpartition(".")
-        owner = made.named.setdefault(section, Made(section, 0)) if dot else made
+        owner = made.named.setdefault(section, Made(SECTIONS[section], 0)) if dot else made
         assert isinstance(owner, Made)
-        kind = Made(f"{value}.Config", 0) if key == "activation_checkpoint" and value else value
-        owner.named[last] = kind
-    for section in ("training", "parallelism", "compile"):
-        made.named.setdefault(section, Made(section, 0))
+        policy = key == "activation_checkpoint" and value
+        owner.named[last] = Made(f"{value}.Config", 0) if policy else value
+    for section, kind in SECTIONS.items():
+        made.named.setdefault(section, Made(kind, 0))
     spec = Made(f"torchtitan.models.{registry}.model_registry", 0, {}, (found["flavour"],))
     spec.named |= {n: found[n] for n in ("num_mtp_layers", "moe_comm_backend") if n in found}
     if "precision" in found:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
+from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
+from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import (
     ClusterSpec,
     Job,
@@ -18,7 +22,6 @@ from trainplan.costmodel.spec import (
 )
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
-from trainplan.planner.exporters.torchtitan.refused import FILLED, ROUNDS
 from trainplan.planner.readers.reading import Asked, Field, Launch, Word
 from trainplan.planner.readers.torchtitan.model import DISPATCHERS, ReadModel
 from trainplan.planner.readers.torchtitan.pipeline import (
@@ -357,20 +360,22 @@ def _layout(
     csv = config.told.get(f"{PARALLEL}.pipeline_parallel_schedule_csv")
     if degrees.pp > 1 and csv is not None and csv.value:
         return by_table(config, job, layout, asked.text_of(str(csv.value)))
-    _check_pipeline(config, layout, batch)
+    _check_pipeline(config, layout)
     return layout
 
 
-def _check_pipeline(config: Config, layout: Layout, batch: Batch) -> None:
-    stages, count = layout.pp * layout.vpp, batch.microbatches
-    if layout.pp > 1 and layout.schedule in FILLED and count < stages:
-        says = (
-            f"{count} micro batches are fewer than the {stages} stages: raise num_pp_microbatches"
-        )
-        config.problem("fills_pipeline", "illegal", says, IN_PIPE)
-    if layout.pp > 1 and layout.schedule in ROUNDS and count % max(1, count // layout.pp):
-        says = f"{count} micro batches make no whole rounds of {layout.pp}: make them a multiple"
-        config.problem("whole_rounds", "illegal", says, IN_PIPE)
+def _check_pipeline(config: Config, layout: Layout) -> None:
+    if layout.pp == 1:
+        return
+    count = config.count(IN_PIPE)
+    if layout.schedule in FILLED and count < layout.pp:
+        says = f"{count} micro batches are fewer than the {layout.pp} stages: raise {IN_PIPE}"
+        config.problem("pipeline_is_filled", "illegal", says, IN_PIPE)
+    for rule in SCHEDULES[layout.schedule].rules:
+        pp, vpp, number = np.array([layout.pp]), np.array([layout.vpp]), np.array([count])
+        if rule.broken(pp, vpp, number)[0]:
+            cause = f"{layout.schedule.replace('-', '_')}_shape"
+            config.problem(cause, "illegal", f"{layout.schedule}: {rule.says}", IN_PIPE)
 
 
 def _note_layout(config: Config, layout: Layout) -> None:

@@ -154,7 +154,10 @@ def _whole(told: Told | None, default: int) -> int:
 
 
 def _checkpoint(config: Config, told: Mapping[str, Told]) -> None:
-    """Selective by operation, every n-th layer, or all. Source: ActivationCheckpoint."""
+    """Selective by operation, every n-th layer, or all.
+
+    Source: torchtitan/distributed/activation_checkpoint.py of 2025.
+    """
     mode = told.get("activation_checkpoint.mode")
     kind = mode.value if mode else "selective"
     option = told.get("activation_checkpoint.selective_ac_option")

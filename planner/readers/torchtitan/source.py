@@ -121,6 +121,8 @@ class _Reader:
             if isinstance(statement, ast.Return):
                 value = statement.value
                 return None if value is None else self.value(value, names, depth)
+            if _may_return(statement):
+                return Unread(statement.lineno, _line(statement))
             self._statement(statement, names, depth)
         return None
 
@@ -130,7 +132,9 @@ class _Reader:
                 self._assign(target, self.value(value, names, depth), names, depth)
             case ast.AnnAssign(target=target, value=value) if value is not None:
                 self._assign(target, self.value(value, names, depth), names, depth)
-            case ast.Expr() | ast.Assert() | ast.Pass() | ast.AnnAssign():
+            case ast.Expr(value=value):
+                self.value(value, names, depth)
+            case ast.Assert() | ast.Pass() | ast.AnnAssign():
                 pass
             case ast.Import() | ast.ImportFrom() | ast.FunctionDef() | ast.ClassDef():
                 pass
@@ -221,6 +225,12 @@ class _Reader:
             ):
                 return name
         return Unread(node.lineno, _line(node))
+
+
+def _may_return(statement: ast.stmt) -> bool:
+    """Does a branch or a loop end the function, if it is taken?"""
+    own = isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
+    return not own and any(isinstance(node, ast.Return) for node in ast.walk(statement))
 
 
 KNOWN = ("sized", "without_qk_norm")

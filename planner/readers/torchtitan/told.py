@@ -78,13 +78,9 @@ class Config:
         if told is None or told.value is None:
             return default  # type: ignore[return-value]
         value = told.value
-        if isinstance(value, Unread):
-            self.problem(
-                "unread_value",
-                "unread",
-                f"{key} is {value.text!r}, which only a run would tell: set it by hand",
-                key,
-            )
+        if isinstance(value, Unread | Made):
+            says = f"{key} is {_shown(value)!r}, which only a run would tell: set it by hand"
+            self.problem("unread_value", "unread", says, key)
             return default  # type: ignore[return-value]
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
@@ -120,7 +116,7 @@ def flattened(made: Made, file: str) -> Iterator[tuple[str, Told]]:
     """Keys of a `Trainer.Config` that is made: those of its sections one by one."""
     for name, value in made.named.items():
         line = made.lines.get(name, made.line)
-        if isinstance(value, Made) and name in SECTIONS:
+        if isinstance(value, Made) and value.name.endswith(SECTIONS.get(name, "?")):
             for key, one in value.named.items():
                 where = Place(file, value.lines.get(key, value.line) or None)
                 yield f"{name}.{key}", Told(one, f"{name}.{key} = {_shown(one)}", where)
@@ -128,7 +124,10 @@ def flattened(made: Made, file: str) -> Iterator[tuple[str, Told]]:
             yield name, Told(value, f"{name} = {_shown(value)}", Place(file, line or None))
 
 
-SECTIONS = ("training", "parallelism", "compile")
+SECTIONS: Mapping[str, str] = MappingProxyType(
+    {"training": "TrainingConfig", "parallelism": "ParallelismConfig", "compile": "CompileConfig"}
+)
+"""Class of a section."""
 
 
 def _shown(value: object) -> str:
