@@ -10,7 +10,7 @@ from trainplan.planner.readers.torchtitan.job import job_of
 from trainplan.planner.readers.torchtitan.model import ReadModel, read_model
 from trainplan.planner.readers.torchtitan.older import read_toml
 from trainplan.planner.readers.torchtitan.source import Made, Unread, module_of, returned
-from trainplan.planner.readers.torchtitan.told import SECTIONS, Config, Told, flattened
+from trainplan.planner.readers.torchtitan.told import SECTIONS, Config, Told, flattened, shown
 
 PROGRAMS = ("torchtitan.train", "torchtitan/train.py")
 TOML = ("job.config_file", "config_file")
@@ -108,8 +108,7 @@ def _from_source(
             says = f"{config.told[section].written} cannot be read: call {SECTIONS[section]}(...)"
             config.problem("unread_value", "unread", says, section)
         return read_model(value.named.get("model_spec"), short)
-    shown = value.text if isinstance(value, Unread) else "something else"
-    says = f"{function.text} returns {shown!r}, no Trainer.Config that can be read: write it so"
+    says = f"{function.text} returns {shown(value)}, no Trainer.Config that can be read: write one"
     line = value.line if isinstance(value, Unread) else None
     config.problem("unread_config", "unread", says, Place(path, line))
     return "there is no config"

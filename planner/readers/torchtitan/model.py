@@ -73,7 +73,7 @@ def read_model(spec: object, module: str) -> ReadModel | str:
 
 def _of_registry(spec: Made, module: str) -> ReadModel | str:
     parts = [part for part in spec.name.split(".") if part]
-    family = parts[-2] if len(parts) > 1 else module
+    family = parts[-2] if len(parts) > 1 else module.rpartition(".")[2]
     flavour = spec.first[0] if spec.first else spec.named.get("flavor")
     predictions = spec.named.get("num_mtp_layers", 0)
     if not isinstance(flavour, str) or not isinstance(predictions, int):

@@ -79,7 +79,7 @@ class Config:
             return default  # type: ignore[return-value]
         value = told.value
         if isinstance(value, Unread | Made):
-            says = f"{key} is {_shown(value)!r}, which only a run would tell: set it by hand"
+            says = f"{key} is {shown(value)!r}, which only a run would tell: set it by hand"
             self.problem("unread_value", "unread", says, key)
             return default  # type: ignore[return-value]
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
@@ -119,9 +119,9 @@ def flattened(made: Made, file: str) -> Iterator[tuple[str, Told]]:
         if isinstance(value, Made) and value.name.endswith(SECTIONS.get(name, "?")):
             for key, one in value.named.items():
                 where = Place(file, value.lines.get(key, value.line) or None)
-                yield f"{name}.{key}", Told(one, f"{name}.{key} = {_shown(one)}", where)
+                yield f"{name}.{key}", Told(one, f"{name}.{key} = {shown(one)}", where)
         else:
-            yield name, Told(value, f"{name} = {_shown(value)}", Place(file, line or None))
+            yield name, Told(value, f"{name} = {shown(value)}", Place(file, line or None))
 
 
 SECTIONS: Mapping[str, str] = MappingProxyType(
@@ -130,7 +130,8 @@ SECTIONS: Mapping[str, str] = MappingProxyType(
 """Class of a section."""
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value in a sentence."""
     if isinstance(value, Unread):
         return value.text
     if isinstance(value, Made):
