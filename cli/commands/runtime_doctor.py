@@ -13,7 +13,7 @@ from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.compare import flags_in_sources
+from trainplan.planner.exporters.compare import emitted_flags, flags_in_sources
 
 
 def runtime_finding(folder: Path) -> Finding:
@@ -48,7 +48,7 @@ def _emitted_flags(runtime: str) -> frozenset[str]:
             config = EXPORTERS[runtime](job, layout)
         except PlanError:  # this preset and this layout exclude each other
             continue
-        flags |= {argument.flag for argument in config.arguments}
+        flags |= {*emitted_flags(config)}
     return frozenset(flags)
 
 

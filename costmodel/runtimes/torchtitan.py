@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.runtimes.fsdp import FSDP2
+from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
+from trainplan.costmodel.runtimes.torchtitan_rules import RULES
 from trainplan.costmodel.runtimes.traits import Communication, Pipeline, Recipe, Recompute
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 from trainplan.costmodel.spec import ModelSpec
@@ -77,5 +79,7 @@ TORCHTITAN = replace(
         keeps_gathered_inputs=True,
         repeats_key_values=True,  # models/llama/model.py, repeat_kv
     ),
+    rules=RULES,
+    refuses=unsupported_feature,
     recipe=Recipe(sequence_parallel="always"),  # parallelize_llama.py, apply_tp
 )

@@ -17,6 +17,7 @@ from trainplan.planner.exporters.config import (
     UserVariable,
 )
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
+from trainplan.planner.exporters.torchtitan import TORCHTITAN
 
 __all__ = [
     "EXPORTERS",
@@ -31,5 +32,7 @@ __all__ = [
     "UserVariable",
 ]
 
-EXPORTERS: Mapping[str, Exporter] = MappingProxyType({"megatron-lm": MEGATRON_LM})
+EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
+    {exporter.runtime: exporter for exporter in (MEGATRON_LM, TORCHTITAN)}
+)
 """Exporter of every runtime a plan can be written for, by runtime id."""

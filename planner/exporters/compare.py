@@ -5,6 +5,10 @@ Source is read with `ast`, never run. Two ways to define options are understood:
 `ArgumentGroupFactory(Class, exclude=[...])`, where the field `some_name` becomes `--some-name`, a
 switch that is on by default becomes `--no-some-name` and `--disable-some-name`, and `arg_names` in
 the field's metadata take precedence. Source: Megatron-LM `megatron/training/argument_utils.py`.
+
+A third way are sections: a field `training: TrainingConfig` of a class `Config` gives `--training`
+and `--training.steps` for each field of that class, and a parser by hand compares an argument with
+`"--module"`. Source: torchtitan `torchtitan/config/manager.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +58,21 @@ def flags_in_sources(texts: Iterable[str]) -> frozenset[str]:
         if _name(field) not in group.excluded
         for flag in _field_flags(field)
     }
-    return frozenset(written | generated)
+    sections = {flag for tree in trees for flag in _section_flags(tree, classes)}
+    return frozenset(written | generated | sections)
+
+
+def _section_flags(tree: ast.Module, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
+    """Options of a configuration of configurations, and those compared with by hand."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            compared = (text for one in node.comparators for text in _strings(one))
+            yield from (text for text in compared if text.startswith("--"))
+        elif isinstance(node, ast.ClassDef) and node.name == "Config":
+            for section in (item for item in node.body if isinstance(item, ast.AnnAssign)):
+                yield f"--{_name(section)}"
+                inner = _fields(_last_name(section.annotation), classes)
+                yield from (f"--{_name(section)}.{_name(field)}" for field in inner)
 
 
 def _written_flags(tree: ast.Module) -> Iterator[str]:
@@ -103,7 +121,8 @@ def _fields(class_name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[as
     if found is None:
         return
     for base in found.bases:
-        yield from _fields(_last_name(base), classes)
+        if _last_name(base) != class_name:  # `class Config(Other.Config)`
+            yield from _fields(_last_name(base), classes)
     yield from (
         node
         for node in found.body
@@ -174,8 +193,13 @@ def _strings(node: ast.expr) -> tuple[str, ...]:
 
 def missing_flags(config: LaunchConfig, known: Collection[str]) -> tuple[str, ...]:
     """Options of a launch configuration that the runtime does not know, in order, once each."""
-    emitted = dict.fromkeys(argument.flag for argument in config.arguments)
-    return tuple(flag for flag in emitted if flag not in known)
+    return tuple(flag for flag in emitted_flags(config) if flag not in known)
+
+
+def emitted_flags(config: LaunchConfig) -> tuple[str, ...]:
+    """Options of a launch configuration, and the keys its files set as if they were some."""
+    keys = (f"--{key}" for key, _ in config.keys)
+    return tuple(dict.fromkeys((*(argument.flag for argument in config.arguments), *keys)))
 
 
 def recorded_flags(runtime: str) -> frozenset[str]:

@@ -112,6 +112,11 @@ class LaunchConfig:
         return (*options, *self.keys)
 
 
+def one_line(text: str) -> str:
+    """Text that cannot leave its comment: control characters are written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _plain(value: Value) -> str:
     return value if isinstance(value, str) else f"${value.name}"
 

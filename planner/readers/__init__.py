@@ -14,6 +14,7 @@ from trainplan.planner.readers.reading import (
     Reading,
     Word,
 )
+from trainplan.planner.readers.torchtitan import TORCHTITAN
 
 __all__ = [
     "COMMAND_LINE",
@@ -28,5 +29,5 @@ __all__ = [
     "Word",
 ]
 
-READERS: tuple[Reader, ...] = (MEGATRON_LM,)
+READERS: tuple[Reader, ...] = (MEGATRON_LM, TORCHTITAN)
 """Reader of every runtime whose launches are read; the first that recognises one reads it."""

@@ -64,12 +64,35 @@ SAMPLES = {
     "stages": Sample(on={"stages": stage_specs((2, 4))}, same={"pp": 2}),
 }
 """Where a value alone makes no layout; else it is varied beside four replicas."""
+SELECTED = {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
+BLOCK = {"recompute": "full", "recompute_method": "block"}
+SAMPLES_OF = {
+    ("torchtitan", "ep"): Sample(on={"ep": 2}, same={"dp": 4}, model="small-moe"),
+    ("torchtitan", "etp"): Sample(
+        on={"etp": 2},
+        off={"ep": 2},
+        same={"dp": 2, "tp": 2, "sequence_parallel": True},
+        model="small-moe",
+    ),
+    ("torchtitan", "zero_stage"): Sample(on={"zero_stage": 3}, off={"zero_stage": 2}),
+    ("torchtitan", "recompute_modules"): Sample(on=SELECTED),
+    ("torchtitan", "recompute_method"): Sample(on=UNIFORM),
+    ("torchtitan", "recompute_num_layers"): Sample(
+        on={"recompute_num_layers": 3}, off={"recompute_num_layers": 2}, same=BLOCK
+    ),
+}
+"""As above, where a runtime has no layout with such a value."""
+SHARDED = {"torchtitan": {"dp": 4, "zero_stage": 3}}
+"""What layouts without a pipeline have in common: this runtime shards gradients after every micro
+batch."""
 
 
-def sample_of(axis):
+def sample_of(axis, runtime=None):
     """Two layouts and their model: with the axis off, or nearly, and with it on."""
     other = {Count: 2, Flag: True, Share: 0.5}
-    if axis.name in SAMPLES:
+    if (runtime, axis.name) in SAMPLES_OF:
+        sample = SAMPLES_OF[runtime, axis.name]
+    elif axis.name in SAMPLES:
         sample = SAMPLES[axis.name]
     elif isinstance(axis.codec, Modules):
         sample = Sample(on={axis.name: axis.codec.names[:1]}, same={"dp": 4})
@@ -79,6 +102,8 @@ def sample_of(axis):
         beside = {} if axis.name in ("tp", "cp", "pp", "dp") else {"dp": 4}
         sample = Sample(on={axis.name: other[type(axis.codec)]}, same=beside)
     off, on = ({**sample.same, **some} for some in (sample.off, sample.on))
+    if "pp" not in on:
+        off, on = ({**SHARDED.get(runtime, {}), **some} for some in (off, on))
     return Layout(**off), Layout(**on), sample.model
 
 
@@ -165,7 +190,7 @@ def test_an_axis_is_fixed_and_excluded(axis, job_for):
 @axes
 @pytest.mark.parametrize("runtime", EXPORTERS)
 def test_every_exporter_writes_or_refuses_every_axis(axis, runtime, job_for):
-    exporter, (off, on, model) = EXPORTERS[runtime], sample_of(axis)
+    exporter, (off, on, model) = EXPORTERS[runtime], sample_of(axis, runtime)
     lacking = [a.name for a in AXES if a.name not in exporter.writes and not a.is_off(on)]
     assert axis.name in (*lacking, *exporter.writes)
     if lacking:

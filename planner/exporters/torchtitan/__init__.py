@@ -1,0 +1,175 @@
+"""torchtitan: a config as a Python module, read by `python -m torchtitan.train`.
+
+Source of every key and of the rules between them: pytorch/torchtitan, commit `COMMIT`,
+`torchtitan/config/configs.py` and the files that the modules here name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.exporters.config import (
+    ConfigFile,
+    Exporter,
+    LaunchConfig,
+    ModuleEntry,
+    RequiredVariable,
+    option,
+)
+from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
+from trainplan.planner.exporters.torchtitan.code import Expression, in_line
+from trainplan.planner.exporters.torchtitan.facts import RECORDED
+from trainplan.planner.exporters.torchtitan.model import model_of
+from trainplan.planner.exporters.torchtitan.module import (
+    ASSETS,
+    FUNCTION,
+    OUTPUT,
+    Parts,
+    module_text,
+)
+from trainplan.planner.exporters.torchtitan.refused import refuse
+from trainplan.planner.exporters.torchtitan.schedule import by_table, priced_program
+from trainplan.planner.exporters.torchtitan.sections import (
+    CSV,
+    EVERY_KTH,
+    compiler,
+    parallelism,
+    recomputed,
+    steps,
+    training,
+)
+
+COMMIT = "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a"
+"""torchtitan commit whose keys are written."""
+MODULE = "trainplan_config"
+CHECKED = (
+    "Checked: configs of this exporter were taken by that commit's own ConfigManager, ParallelDims "
+    "and Trainer, up to the allocation of weights (torch 2.13, no GPU)."
+)
+REQUIRED = (
+    RequiredVariable(
+        ASSETS,
+        "a folder with the tokenizer (scripts/download_hf_assets.py of torchtitan loads one)",
+    ),
+    RequiredVariable(OUTPUT, "the folder for checkpoints and logs"),
+)
+
+
+def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
+    """Config module of one layout, and the table of its schedule where torch has no class for it.
+
+    Raises:
+        SpecError: The layout does not fill the cluster.
+        UnsupportedError: The model or the layout has something no key expresses.
+    """
+    refuse(job, layout)
+    summary = _summary(job, layout)
+    model = model_of(job, compiled=job.options.compile is not False)
+    sections = {
+        "training": training(job, layout),
+        "parallelism": parallelism(job, layout),
+        "compile": compiler(job),
+    }
+    checkpoints = recomputed(job, layout)
+    every = checkpoints is not None and checkpoints.function.startswith("Every")
+    parts = Parts(
+        head=(f"Written by `plan export` for torchtitan {COMMIT}.", CHECKED, *summary),
+        model=model,
+        vocab_size=job.model.vocab_size,
+        predicts=job.model.num_nextn_predict_layers > 0,
+        sections=sections,
+        recomputed=checkpoints,
+        helpers=(EVERY_KTH,) if every else (),
+        steps=steps(job),
+    )
+    files = [ConfigFile(f"{MODULE}.py", module_text(parts))]
+    if layout.pp > 1 and by_table(layout):
+        files.append(ConfigFile(CSV, schedule_csv(priced_program(job, layout))))
+    whole = {"model_spec": model.spec, "activation_checkpoint": checkpoints}
+    return LaunchConfig(
+        runtime="torchtitan",
+        runtime_version=COMMIT,
+        summary=summary,
+        environment=(),
+        required_environment=REQUIRED,
+        entry_point=ModuleEntry("torchtitan.train"),
+        arguments=(option("layout", "--module", MODULE), option("layout", "--config", FUNCTION)),
+        notes=tuple(_notes(job, layout)),
+        files=tuple(files),
+        keys=tuple(_keys(whole, sections)),
+    )
+
+
+def _keys(
+    whole: Mapping[str, Expression], sections: Mapping[str, Mapping[str, Expression]]
+) -> Iterator[tuple[str, str]]:
+    told = {f"{s}.{name}": value for s, keys in sections.items() for name, value in keys.items()}
+    for name, value in {**whole, **told}.items():
+        yield name, value if isinstance(value, str) else in_line(value)
+
+
+def _summary(job: Job, layout: Layout) -> tuple[str, ...]:
+    names = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp", "dp_replicate", "zero_stage")
+    training = job.training
+    return (
+        f"model: {job.model.name}",
+        f"cluster: {job.cluster.name}",
+        f"training: sequence length {training.seq_length}, global batch size "
+        f"{training.global_batch_size}, {training.precision}",
+        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in names),
+        f"layout: micro_batch_size={layout.micro_batch_size} schedule={layout.schedule} "
+        f"recompute={layout.recompute}",
+    )
+
+
+def _notes(job: Job, layout: Layout) -> Iterator[str]:
+    yield (
+        "learning rate, warm-up and checkpoint intervals are common values, and the data is c4 "
+        "from the Hub: change them freely"
+    )
+    if job.training.tokens is None:
+        yield f"the job has no number of tokens: training.steps = {steps(job)} is a placeholder"
+    yield (
+        "the loss is taken at once, as priced; ChunkedLossWrapper of torchtitan takes it in pieces "
+        "and needs less memory"
+    )
+    if layout.recompute == "full":
+        yield "recomputed layers run to their end; the plan ends them one product earlier"
+    if layout.pp > 1 and by_table(layout):
+        yield f"{layout.schedule} is told op by op in {CSV}, which has to lie beside the module"
+    if job.training.precision in {"fp8", "mxfp8", "nvfp4"}:
+        yield f"{job.training.precision} needs torchao; weights are kept and gathered in 16 bits"
+
+
+TORCHTITAN = Exporter(
+    runtime="torchtitan",
+    export=export_torchtitan,
+    writes=frozenset(
+        {
+            "tp",
+            "cp",
+            "pp",
+            "dp",
+            "ep",
+            "etp",  # which it takes from tp and ep
+            "vpp",
+            "micro_batch_size",
+            "sequence_parallel",
+            "zero_stage",
+            "schedule",
+            "recompute",
+            "recompute_modules",
+            "recompute_method",
+            "recompute_num_layers",
+            "dp_replicate",
+            "stages",
+        }
+    ),
+    source_patterns=(
+        "torchtitan/config/configs.py",
+        "torchtitan/config/manager.py",
+        "torchtitan/trainer.py",
+    ),
+    recorded_flags=RECORDED,
+)

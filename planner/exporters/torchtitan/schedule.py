@@ -1,0 +1,94 @@
+"""The pipeline: a schedule by name or as a table of ops, and the modules of every stage.
+
+Source: torch.distributed.pipelining `schedules.py`, get_schedule_class; torchtitan
+`distributed/pipeline_parallel.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
+from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.program import EQUAL, Program, Shape
+from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.costmodel.spec.layout import Schedule
+from trainplan.costmodel.step import price
+from trainplan.costmodel.step.timelines import virtual_stage_seconds
+
+NAMES: Mapping[Schedule, str] = MappingProxyType(
+    {
+        "1f1b": "1F1B",
+        "interleaved": "Interleaved1F1B",
+        "gpipe": "GPipe",
+        "breadth-first": "LoopedBFS",
+        "zb-v": "ZBVZeroBubble",
+        "dualpipe-v": "DualPipeV",
+    }
+)
+"""Class of torch of a schedule."""
+SPLIT_INTERLEAVED = "InterleavedZeroBubble"
+"""zb-h1 of several virtual stages a rank."""
+PLACED: Mapping[str, str] = MappingProxyType({"loop": "1F1B", "v": "ZBVZeroBubble"})
+"""Class named beside a table of ops: it says which stages share a rank, the table the rest."""
+
+
+def schedule_name(layout: Layout) -> str:
+    """`pipeline_parallel_schedule`."""
+    if by_table(layout):
+        return PLACED[SCHEDULES[layout.schedule].placement]
+    return NAMES.get(layout.schedule, SPLIT_INTERLEAVED)
+
+
+def by_table(layout: Layout) -> bool:
+    """Has torch no class for it, so that a table of its ops is needed?"""
+    split = layout.schedule == "zb-h1" and layout.vpp > 1
+    return layout.schedule not in NAMES and not split
+
+
+def num_microbatches(job: Job, layout: Layout) -> int:
+    """Micro batches of a replica in a step."""
+    return job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
+
+
+def priced_program(job: Job, layout: Layout) -> Program:
+    """The ops whose time the price of a layout is.
+
+    Raises:
+        PlanError: The schedule does not run in this shape.
+    """
+    shape = Shape(layout.pp, layout.vpp, num_microbatches(job, layout))
+    if not SCHEDULES[layout.schedule].adapts:
+        return program_for(layout.schedule, shape, EQUAL)
+    candidates = context_of(job, machine_for(job)).with_table(LayoutTable.of([layout]))
+    priced = price(candidates, merged=False)
+    seconds = virtual_stage_seconds(priced, np.array([0]))
+    units = units_of(layout.schedule)
+    return program_for(
+        layout.schedule, shape, relative_seconds(seconds, priced.seconds.p2p[:1], units)[0]
+    )
+
+
+def stage_layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
+    """Layers of every virtual stage."""
+    if layout.stages is None:
+        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
+    return tuple(stage.layers for stage in layout.stages)
+
+
+def modules_of_stages(layers: tuple[int, ...]) -> list[list[str]]:
+    """`module_fqns_per_model_part`: names of the modules each virtual stage holds."""
+    ends = np.cumsum(layers).tolist()
+    parts = [
+        [f"layers.{number}" for number in range(end - count, end)]
+        for count, end in zip(layers, ends, strict=True)
+    ]
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "lm_head"]
+    return parts

@@ -1,0 +1,393 @@
+"""Keys of a config to a job and a layout, under the rules of the runtime.
+
+Sources of the rules: torchtitan/config/configs.py, trainer.py, distributed/parallel_dims.py,
+distributed/fsdp.py, distributed/pipeline_parallel.py and models/common/decoder.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec import (
+    ClusterSpec,
+    Job,
+    Layout,
+    ModelSpec,
+    RuntimeOptions,
+    TrainingSpec,
+)
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
+from trainplan.planner.readers.reading import Asked, Field, Launch, Word
+from trainplan.planner.readers.torchtitan.model import DISPATCHERS, ReadModel
+from trainplan.planner.readers.torchtitan.pipeline import (
+    by_table,
+    evenly_or,
+    schedule_of,
+    stages_of,
+)
+from trainplan.planner.readers.torchtitan.source import Made
+from trainplan.planner.readers.torchtitan.told import Config
+
+ASSUMED_GPU = "h100-sxm"
+PARALLEL = "parallelism"
+TP, PP = f"{PARALLEL}.tensor_parallel_degree", f"{PARALLEL}.pipeline_parallel_degree"
+CP, EP = f"{PARALLEL}.context_parallel_degree", f"{PARALLEL}.expert_parallel_degree"
+REPLICATE = f"{PARALLEL}.data_parallel_replicate_degree"
+SHARD = f"{PARALLEL}.data_parallel_shard_degree"
+SEQUENCE = f"{PARALLEL}.enable_sequence_parallel"
+POLICY = f"{PARALLEL}.fsdp_reshard_after_forward"
+TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
+STEP, LENGTH = "training.num_tokens_per_train_step", "training.max_context_length"
+IN_PIPE = f"{PARALLEL}.num_pp_microbatches"
+GRAPHS = "training.disable_cuda_graphs"
+CHECKPOINT = "activation_checkpoint"
+
+
+class Degrees(NamedTuple):
+    """Ranks along every dimension."""
+
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    replicate: int
+    shard: int
+
+    @property
+    def dp(self) -> int:
+        """Replicas."""
+        return self.replicate * self.shard
+
+
+def world_size(config: Config, launch: Launch, asked: Asked) -> int | None:
+    """Ranks the launch starts, where it says so."""
+    told = [_whole(word) for word in (launch.nodes, launch.gpus_per_node)]
+    if told[0] and told[1]:
+        return told[0] * told[1]
+    return asked.cluster.num_gpus if asked.cluster else None
+
+
+def _whole(word: Word | None) -> int | None:
+    plain = word is not None and not word.unresolved and word.text.isdecimal()
+    return int(word.text) if word is not None and plain and len(word.text) < 10 else None
+
+
+def degrees_of(config: Config, world: int | None) -> Degrees | None:
+    """Degrees that fill the world; null: the runtime stops, or it cannot be known."""
+    tp, pp, cp, ep = (config.count(key) for key in (TP, PP, CP, EP))
+    replicate, shard = config.count(REPLICATE), config.count(SHARD)
+    rest = tp * pp * cp * replicate
+    if shard == -1 and world is None:
+        says = "the number of ranks is not told, and the shard degree is what they leave: give it"
+        config.problem("world_size", "unread", says)
+        return None
+    if shard == -1:
+        shard = (world or 0) // rest
+    if shard < 1 or (world is not None and rest * shard != world):
+        product = f"dp_replicate {replicate} * dp_shard {shard} * cp {cp} * tp {tp} * pp {pp}"
+        says = f"{product} is not the {world} ranks: change a degree or the number of ranks"
+        config.problem("world_size", "illegal", says, SHARD)
+        return None
+    return Degrees(tp, pp, cp, ep, replicate, shard)
+
+
+def cluster_of(config: Config, launch: Launch, asked: Asked, ranks: int) -> ClusterSpec | None:
+    """The cluster asked about, or so many GPUs of a common kind."""
+    if asked.cluster is not None:
+        if asked.cluster.num_gpus != ranks:
+            says = (
+                f"the launch runs {ranks} ranks and the cluster has {asked.cluster.num_gpus} GPUs"
+            )
+            config.problem("world_size", "illegal", f"{says}: make them equal")
+            return None
+        return asked.cluster
+    nodes, each = _whole(launch.nodes), _whole(launch.gpus_per_node)
+    if nodes is None or each is None or nodes * each != ranks:
+        nodes, each = (ranks // 8, 8) if ranks % 8 == 0 else (1, ranks)
+    config.fields.append(Field("cluster.gpu", ASSUMED_GPU, "assumed"))
+    return parse_cluster(f"{nodes}x{each}:{ASSUMED_GPU}")
+
+
+class Batch(NamedTuple):
+    """Sequences instead of tokens."""
+
+    seq_length: int
+    micro: int
+    whole: int
+    microbatches: int
+    """In one pipeline flush, or accumulated where there is none."""
+
+
+def batch_of(config: Config, degrees: Degrees) -> Batch | None:
+    """The batch; null: the runtime stops, or it has no whole sequences."""
+    tokens, length = config.count(TOKENS), config.count(LENGTH)
+    in_pipe = config.count(IN_PIPE) if degrees.pp > 1 else 1
+    at_once = tokens * in_pipe * degrees.dp
+    step = config.count(STEP)
+    step = at_once if step == -1 else step
+    if step % at_once:
+        says = (
+            f"{step} tokens a step are no multiple of the {at_once} of one accumulation "
+            "(tokens of a micro batch * num_pp_microbatches * data parallel ranks): change one"
+        )
+        config.problem("micro_batch_divides_batch", "illegal", says, STEP)
+        return None
+    if tokens % length or step // length > LARGEST_SIZE or length > LARGEST_SIZE:
+        says = (
+            f"{tokens} tokens of a micro batch are no whole number of sequences of {length}, which "
+            "torchtitan packs and a plan does not price: make them a multiple"
+        )
+        config.problem("packed_sequences", "unmodelled", says, TOKENS)
+        return None
+    if degrees.pp > 1 and step > at_once:
+        says = (
+            f"the pipeline is filled and drained {step // at_once} times a step: raise "
+            "num_pp_microbatches by as much; it is priced as filled once"
+        )
+        config.problem("accumulates_pipelines", "unmodelled", says, IN_PIPE)
+    return Batch(length, tokens // length, step // length, step // (tokens * degrees.dp))
+
+
+def options_of(config: Config, degrees: Degrees, read: ReadModel) -> RuntimeOptions:
+    """Settings that differ from what the cost model takes of torchtitan."""
+    told: dict[str, object] = {}
+    components = config.of("compile.components", list) if config.of("compile.enable", bool) else []
+    if "model" not in components:
+        told["compile"] = False
+    if "loss" in components:
+        told["cross_entropy"] = "jit"
+    if config.of("compile.enable_async_tensor_parallel", bool):
+        told["overlap_tp_comm"] = True
+    if not config.of(GRAPHS, bool):
+        told["cuda_graph"] = "full_iteration"
+    if read.dispatcher not in DISPATCHERS:
+        says = f"the dispatcher {read.dispatcher!r} is not priced: it is taken as an all-to-all"
+        config.problem("moe_dispatcher", "unmodelled", says)
+    elif DISPATCHERS[read.dispatcher]:
+        told["moe_dispatcher"] = DISPATCHERS[read.dispatcher]
+    keys = {"compile": "compile.enable", "cross_entropy": "compile.components",
+            "overlap_tp_comm": "compile.enable_async_tensor_parallel", "cuda_graph": GRAPHS,
+            "moe_dispatcher": "model_spec"}  # fmt: skip
+    for name, value in told.items():
+        config.note(f"options.{name}", value, keys[name])
+    return RuntimeOptions.model_validate(told)
+
+
+def zero_stage_of(config: Config, degrees: Degrees) -> int:
+    """What the sharding of FSDP2 is under a policy, with a pipeline or without."""
+    policy = config.of(POLICY, str)
+    if policy not in ("default", "always", "never"):
+        says = f"{POLICY} = {policy!r}: use default, always or never"
+        config.problem("reshard_policy", "illegal", says, POLICY)
+    if degrees.shard * degrees.cp == 1:
+        return 0
+    if degrees.pp == 1:
+        return 2 if policy == "never" else 3
+    if policy == "always":
+        says = "weights are gathered anew for every micro batch of a pipeline, which is not priced"
+        config.problem("reshard_policy", "unmodelled", f"{says}: leave the policy out", POLICY)
+    return 1
+
+
+def recompute_of(config: Config, layers_of_stage: int | None) -> dict[str, object]:
+    """Fields of a layout; `layers_of_stage` is null where stages differ."""
+    told = config.told.get(CHECKPOINT)
+    made = told.value if told else Made("SelectiveAC.Config", 0)
+    if made is None:
+        return {}
+    name = made.name if isinstance(made, Made) else ""
+    full = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    if "SelectiveAC" in name:
+        return {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
+    if "FullAC" in name:
+        return full
+    every = made.named.get("every") if isinstance(made, Made) else None
+    if "EveryKth" in name and isinstance(every, int) and every > 0 and layers_of_stage:
+        if every == 1:
+            return full
+        number = layers_of_stage // every
+        return {**full, "recompute_method": "block", "recompute_num_layers": number}
+    says = f"{name or 'the policy of activation checkpointing'} is not priced: taken as none"
+    config.problem("activation_checkpoint", "unmodelled", says, CHECKPOINT)
+    return {}
+
+
+def check_degrees(config: Config, degrees: Degrees, batch: Batch, model: ModelSpec) -> None:
+    """What stops the runtime before it builds a model."""
+    heads = model.num_attention_heads if model.mla else model.num_key_value_heads
+    if model.num_attention_heads % degrees.tp or heads % degrees.tp:
+        says = (
+            f"tp = {degrees.tp} must divide the {model.num_attention_heads} heads and the {heads}"
+        )
+        config.problem("tp_divides_heads", "illegal", f"{says} of keys and values: lower it", TP)
+    if model.moe and model.moe.num_experts % degrees.ep:
+        says = f"ep = {degrees.ep} must divide the {model.moe.num_experts} experts: lower it"
+        config.problem("ep_divides_experts", "illegal", says, EP)
+    if degrees.shard * degrees.cp * degrees.tp % degrees.ep:
+        says = f"ep = {degrees.ep} must divide dp_shard * cp * tp: lower it"
+        config.problem("experts_fold_into_ranks", "illegal", says, EP)
+    if batch.seq_length > model.max_position_embeddings:
+        says = f"{LENGTH} exceeds the {model.max_position_embeddings} positions: lower it"
+        config.problem("positions_hold_sequence", "illegal", says, LENGTH)
+    pieces = degrees.tp if config.of(SEQUENCE, bool) else 1
+    pieces *= 2 * degrees.cp if degrees.cp > 1 else 1
+    if batch.micro * batch.seq_length % pieces:
+        says = f"the tokens of a micro batch must be a multiple of {pieces}, tp * 2 cp: change one"
+        config.problem("sequence_parallel_divides_sequence", "illegal", says, TOKENS)
+    _check_beside(config, degrees, model)
+
+
+def _check_beside(config: Config, degrees: Degrees, model: ModelSpec) -> None:
+    """Features that exclude one another."""
+    graphs = not config.of(GRAPHS, bool)
+    spmd = config.of(f"{PARALLEL}.spmd_backend", str)
+    pairs = {
+        "tied_pipeline": (
+            model.tie_word_embeddings and degrees.pp > 1,
+            "a tied embedding does not run with a pipeline: set the degree to 1",
+            PP,
+        ),
+        "predictions_pipeline": (
+            model.num_nextn_predict_layers > 0 and max(degrees.pp, degrees.cp) > 1,
+            "multi-token prediction runs with neither pipeline nor context parallelism: set both "
+            "to 1",
+            PP,
+        ),
+        "graphs_pipeline": (
+            graphs and degrees.pp > 1,
+            "CUDA graphs, which are on by default, do not run with a pipeline: set "
+            "training.disable_cuda_graphs",
+            GRAPHS,
+        ),
+        "graphs_experts": (
+            graphs and degrees.ep > 1 and model.moe is not None,
+            "CUDA graphs, which are on by default, do not run with this dispatcher of experts: set "
+            "training.disable_cuda_graphs",
+            GRAPHS,
+        ),
+        "context_backend": (
+            degrees.cp > 1 and spmd != "spmd_types",
+            "context parallelism needs parallelism.spmd_backend = spmd_types: set it",
+            f"{PARALLEL}.spmd_backend",
+        ),
+        "async_tp_compile": (
+            config.of("compile.enable_async_tensor_parallel", bool)
+            and not config.of("compile.enable", bool),
+            "compile.enable_async_tensor_parallel needs compile.enable: set it",
+            "compile.enable_async_tensor_parallel",
+        ),
+    }
+    for cause, (wrong, says, key) in pairs.items():
+        if wrong:
+            config.problem(cause, "illegal", says, key)
+    if degrees.ep > 1 and model.moe is None:
+        config.problem("ep_needs_experts", "ignored", "a dense model has no experts: delete it", EP)
+    if config.of("training.enable_cpu_offload", bool):
+        says = "weights and their states on the host are not priced: the price is without"
+        config.problem("cpu_offload", "unmodelled", says, "training.enable_cpu_offload")
+
+
+def job_of(
+    config: Config, launch: Launch, asked: Asked, read: ReadModel
+) -> tuple[Job | None, Layout | None]:
+    """The question and the answer that the launch is."""
+    degrees = degrees_of(config, world_size(config, launch, asked))
+    batch = batch_of(config, degrees) if degrees else None
+    if degrees is None or batch is None:
+        return None, None
+    check_degrees(config, degrees, batch, read.model)
+    ranks = degrees.dp * degrees.tp * degrees.cp * degrees.pp
+    cluster = cluster_of(config, launch, asked, ranks)
+    if cluster is None:
+        return None, None
+    job = Job(
+        model=read.model,
+        training=TrainingSpec(
+            seq_length=batch.seq_length,
+            global_batch_size=batch.whole,
+            precision=_precision(config, read),
+        ),
+        cluster=cluster,
+        runtime="torchtitan",
+        options=options_of(config, degrees, read),
+    )
+    config.note("training.seq_length", batch.seq_length, LENGTH)
+    config.note("training.global_batch_size", batch.whole, STEP, TOKENS)
+    config.note("training.precision", job.training.precision, "training.mixed_precision_param")
+    return job, _layout(config, asked, job, degrees, batch)
+
+
+def _precision(config: Config, read: ReadModel) -> Precision:
+    if read.precision:
+        return read.precision
+    return "fp32" if config.of("training.mixed_precision_param", str) == "float32" else "bf16"
+
+
+def _layout(
+    config: Config, asked: Asked, job: Job, degrees: Degrees, batch: Batch
+) -> Layout | None:
+    layers, schedule = job.model.num_hidden_layers, "1f1b"
+    stages = None
+    if degrees.pp > 1:
+        schedule = schedule_of(config)
+        stages = stages_of(config, schedule_of(config), degrees.pp, layers)
+        if stages is None:
+            return None
+    each = {stage.layers for stage in stages or ()} or {layers}
+    told = {
+        "tp": degrees.tp,
+        "pp": degrees.pp,
+        "vpp": len(stages) // degrees.pp if stages else 1,
+        "cp": degrees.cp,
+        "dp": degrees.dp,
+        "ep": degrees.ep if job.model.moe else 1,
+        "etp": degrees.tp if job.model.moe and degrees.ep == 1 else 1,
+        "dp_replicate": 1 if degrees.shard * degrees.cp == 1 else degrees.replicate,
+        "zero_stage": zero_stage_of(config, degrees),
+        "sequence_parallel": degrees.tp > 1 and config.of(SEQUENCE, bool),
+        "micro_batch_size": batch.micro,
+        "schedule": schedule,
+        "stages": evenly_or(stages, layers) if stages else None,
+        **recompute_of(config, each.pop() if len(each) == 1 else None),
+    }
+    layout = Layout.model_validate(told)
+    _note_layout(config, layout)
+    csv = config.told.get(f"{PARALLEL}.pipeline_parallel_schedule_csv")
+    if degrees.pp > 1 and csv is not None and csv.value:
+        return by_table(config, job, layout, asked.text_of(str(csv.value)))
+    _check_pipeline(config, layout)
+    return layout
+
+
+def _check_pipeline(config: Config, layout: Layout) -> None:
+    if layout.pp == 1:
+        return
+    count = config.count(IN_PIPE)
+    if layout.schedule in FILLED and count < layout.pp:
+        says = f"{count} micro batches are fewer than the {layout.pp} stages: raise {IN_PIPE}"
+        config.problem("pipeline_is_filled", "illegal", says, IN_PIPE)
+    for rule in SCHEDULES[layout.schedule].rules:
+        pp, vpp, number = np.array([layout.pp]), np.array([layout.vpp]), np.array([count])
+        if rule.broken(pp, vpp, number)[0]:
+            cause = f"{layout.schedule.replace('-', '_')}_shape"
+            config.problem(cause, "illegal", f"{layout.schedule}: {rule.says}", IN_PIPE)
+
+
+def _note_layout(config: Config, layout: Layout) -> None:
+    keys = {
+        "tp": (TP,), "pp": (PP,), "cp": (CP,), "ep": (EP,), "dp": (SHARD, REPLICATE),
+        "dp_replicate": (REPLICATE,), "zero_stage": (POLICY,), "sequence_parallel": (SEQUENCE,),
+        "micro_batch_size": (TOKENS,), "recompute": (CHECKPOINT,),
+        "schedule": (f"{PARALLEL}.pipeline_parallel_schedule",),
+        "stages": (f"{PARALLEL}.module_fqns_per_model_part",),
+    }  # fmt: skip
+    for name, value in layout.model_dump(mode="json").items():
+        config.note(f"layout.{name}", value, *keys.get(name, ()))
+
+
+__all__ = ["job_of"]
