@@ -21,6 +21,8 @@ from trainplan.cli.render.parts.text import (
     seconds_like,
 )
 from trainplan.cli.render.plan import notes_part
+from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.planner.plan import Plan
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.compare import FieldDifference
@@ -38,7 +40,15 @@ VERDICTS = {
     "unmodelled": "not priced",
 }
 """What a table calls them."""
-ORIGINS = {"default": "the runtime's default", "assumed": "assumed: nothing says it"}
+ORIGINS = {
+    "assumed": "Assumed, since nothing says it",
+    "default": "Not said, so as the runtime has it by default",
+}
+USUAL = "as usual"
+"""A field without a value: what the price takes for the runtime anyhow."""
+NOTHING: tuple[object, ...] = (None, [], False, OffloadSpec().model_dump(mode="json"))
+TOLD = ("layout.sequence_parallel", "options.overlap_grad_reduce", "options.overlap_param_gather")
+"""Fields that are told where they are off by default: launches often miss them."""
 FASTER = 0.005
 """A smaller share of the step is not worth an edit."""
 MOST_WORDS = 6
@@ -107,10 +117,11 @@ def _at(place: Place | None) -> str:
 
 
 def place_text(place: Place | None) -> str:
-    """`train.sh:12`."""
+    """`train.sh:12`; of the command line nothing."""
     if place is None or place.file is None:
         return ""
-    return f"{place.file}:{place.line}" if place.line else place.file
+    name = place.file.rpartition("/")[2]
+    return f"{name}:{place.line}" if place.line else name
 
 
 def _problems_part(problems: Sequence[Problem]) -> RenderableType:
@@ -154,15 +165,16 @@ def _edits_part(found: LaunchCheck) -> Iterator[RenderableType]:
         for edit in found.edits
     )
     yield Group(Text("The fewest edits that bring most of it", style="bold"), grid(columns, rows))
-    best = found.optimum
-    if best is not None:
-        proof = best.certificate
-        sure = (
-            "proved fastest of its space"
-            if proof.optimal
-            else f"within {percent(proof.gap_fraction)} of the best"
-        )
-        yield Text(f"The last is the answer of `plan search`, {sure} under the cost model.")
+    if found.optimum is not None:
+        yield Text(_optimum_text(found.optimum))
+
+
+def _optimum_text(best: Plan) -> str:
+    proof, step = best.certificate, best.best.estimate.step_time_s
+    sure = "proved fastest"
+    if not proof.optimal:
+        sure = f"within {percent(proof.gap_fraction)} of the fastest"
+    return f"`plan search` finds {seconds(step)} for this job, {sure} of its space under the model."
 
 
 def _gain(edit: Edit) -> str:
@@ -189,19 +201,26 @@ def _setting(one: SettingChange) -> str:
 
 
 def _fields_part(fields: Sequence[Field]) -> Iterator[RenderableType]:
-    """What was read, by line, then what nothing says."""
+    """What was read and where, then what nothing says."""
     stated = [one for one in fields if one.origin == "stated"]
-    others = [one for one in fields if one.origin in ORIGINS]
     if stated:
-        columns = (Words("Read"), Words("value"), Words("from"), Words("where"))
-        yield grid(columns, ((f.name, _value(f), f.written, place_text(f.place)) for f in stated))
-    if others:
-        why = (Words("Not said"), Words("taken as"), Words("because"))
-        yield grid(why, ((f.name, _value(f), ORIGINS[f.origin]) for f in others))
+        heads = (Words("Read"), Words("value"), Words("from"), Words("where"))
+        rows = ((f.name, _value(f), f.written, place_text(f.place)) for f in stated)
+        yield grid(heads, rows)
+    for origin, head in ORIGINS.items():
+        named = [
+            f"{f.name.partition('.')[2]} {_value(f)}"
+            for f in fields
+            if f.origin == origin and (f.value not in NOTHING or f.name in TOLD)
+        ]
+        if named:
+            yield Group(Text(head, style="bold"), Text(", ".join(named)))
 
 
 def _value(field: Field) -> str:
-    return str(field.value).lower() if isinstance(field.value, bool) else str(field.value)
+    if isinstance(field.value, bool):
+        return "on" if field.value else "off"
+    return USUAL if field.value in NOTHING else str(field.value)
 
 
 def check_document(found: LaunchCheck, notes: tuple[str, ...]) -> Mapping[str, object]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from trainplan.planner.launchers.script import one_line
 from trainplan.planner.questions.launches.changed import SettingChange
 from trainplan.planner.readers import Launch, Word
-
-WITHOUT_NODES = ("torchrun", "deepspeed", "accelerate")
-"""Starters whose own words are kept as they are."""
 
 
 def corrected_script(launch: Launch, changes: Sequence[SettingChange], head: Sequence[str]) -> str:
@@ -17,7 +15,7 @@ def corrected_script(launch: Launch, changes: Sequence[SettingChange], head: Seq
 
     Words that only a run resolves stay as the user wrote them, in double quotes.
     """
-    lines = ["#!/usr/bin/env bash", *(f"# {_one_line(line)}" for line in head)]
+    lines = ["#!/usr/bin/env bash", *(f"# {one_line(line)}" for line in head)]
     lines += ["set -euo pipefail"]
     lines += [f"export {name}={_text(word)}" for name, word in launch.environment.items()]
     program = [*(["-m"] if launch.is_module else []), _text(launch.program)]
@@ -83,7 +81,3 @@ def _text(word: Word) -> str:
     if not word.unresolved:
         return shlex.quote(word.text)
     return '"' + word.text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

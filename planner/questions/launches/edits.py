@@ -31,6 +31,8 @@ from trainplan.planner.space.choices import broken_rules
 
 MOST = 0.8
 """Share of the gain that is most of it."""
+SAME = 1e-3
+"""A step longer by a smaller share is as short: edits that bring no more are not listed."""
 MOST_EDITS = 4
 """Units that a short list of edits has at most; with more, the optimum is as easily taken whole."""
 TOGETHER = {
@@ -81,7 +83,7 @@ def fewest_edits(
     *,
     memory_margin: float = 0.0,
 ) -> tuple[Edit, ...]:
-    """The smallest set that brings most of the gain, then the whole optimum where it is more.
+    """The smallest set that brings most of the gain, then the whole optimum where that is faster.
 
     `own_step_s` is the step of the launch; null where it cannot run: then the smallest set that
     makes it run comes first.
@@ -98,7 +100,9 @@ def fewest_edits(
     running = min(priced, key=lambda one: (len(one.units), one.step_time_s))
     small = [one for one in priced if one.step_time_s <= target or len(one.units) == len(whole)]
     least = min(small, key=lambda one: (len(one.units), one.step_time_s))
-    chosen = [*([running] if own_step_s is None else []), least, best]
+    chosen = [*([running] if own_step_s is None else []), least]
+    if least.step_time_s > best.step_time_s * (1 + SAME):
+        chosen.append(best)
     return tuple(_edit(launch, one, own_step_s) for one in dict.fromkeys(chosen))
 
 

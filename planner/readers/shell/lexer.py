@@ -247,7 +247,7 @@ class Lexer:
 
     def _add_lines(self, parts: list[Part], end: int) -> None:
         """Quoted text up to a position, one part a line."""
-        while 0 <= (cut := self.text.find("\n", self.at, end)):
+        while (cut := self.text.find("\n", self.at, end)) >= 0:
             self._add(parts, cut + 1, quoted=True)
         self._add(parts, end, quoted=True)
 

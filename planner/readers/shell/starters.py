@@ -23,11 +23,43 @@ _RUNS_TEXT = re.compile(r"-[a-z]*c")
 _MPI = ("mpirun", "mpiexec", "orterun")
 _REMOTE = ("ssh", "pdsh", "clush", "ds_ssh", "sbatch")
 _WRAPPERS = frozenset(
-    (
-        "srun env nohup exec sudo numactl time timeout stdbuf nice ionice taskset setsid command "
-        "nsys ncu rocprof rocprofv3 strace singularity apptainer docker podman shifter enroot uv "
-        "poetry pixi conda mamba micromamba hatch xvfb-run unbuffer builtin"
-    ).split()
+    [
+        "srun",
+        "env",
+        "nohup",
+        "exec",
+        "sudo",
+        "numactl",
+        "time",
+        "timeout",
+        "stdbuf",
+        "nice",
+        "ionice",
+        "taskset",
+        "setsid",
+        "command",
+        "nsys",
+        "ncu",
+        "rocprof",
+        "rocprofv3",
+        "strace",
+        "singularity",
+        "apptainer",
+        "docker",
+        "podman",
+        "shifter",
+        "enroot",
+        "uv",
+        "poetry",
+        "pixi",
+        "conda",
+        "mamba",
+        "micromamba",
+        "hatch",
+        "xvfb-run",
+        "unbuffer",
+        "builtin",
+    ]
 ).union(_MPI, _REMOTE)
 _MODULES = {
     "torch.distributed.run": "torchrun",
@@ -44,7 +76,9 @@ _OPTIONS = {
     "python": PYTHON,
 }
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_NO_TRAINING = frozenset("pip venv ensurepip json.tool http.server pytest py_compile".split())
+_NO_TRAINING = frozenset(
+    ["pip", "venv", "ensurepip", "json.tool", "http.server", "pytest", "py_compile"]
+)
 
 
 @dataclass(frozen=True, slots=True)
