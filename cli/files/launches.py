@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainplan.cli.files.disk import errors_of, read_text
+from trainplan.cli.files.disk import read_text
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.planner.readers import Launch, Place, Word
 from trainplan.planner.readers.shell import launch_of_command, launches_of_script
@@ -30,8 +30,7 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
         program = Word(str(path), Place(str(path), None))
         return (Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={}),)
     text = read_text(path, expected="a launch script")
-    with errors_of(path):
-        return launches_of_script(text, str(path), settings)
+    return launches_of_script(text, str(path), settings)
 
 
 def beside(words: Sequence[str]) -> Path:

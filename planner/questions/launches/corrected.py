@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.planner.launchers.script import one_line
+from trainplan.planner.exporters.config import one_line
 from trainplan.planner.questions.launches.changed import SettingChange
 from trainplan.planner.readers import Launch, Word
 
@@ -18,11 +18,42 @@ def corrected_script(launch: Launch, changes: Sequence[SettingChange], head: Seq
     lines = ["#!/usr/bin/env bash", *(f"# {one_line(line)}" for line in head)]
     lines += ["set -euo pipefail"]
     lines += [f"export {name}={_text(word)}" for name, word in launch.environment.items()]
-    program = [*(["-m"] if launch.is_module else []), _text(launch.program)]
-    start = " ".join((launch.starter, *map(_text, launch.starter_arguments), *program))
+    start = " ".join((*_start(launch), _text(launch.program)))
     arguments = [" ".join(group) for group in _grouped(corrected(launch.arguments, changes))]
     lines.append(" \\\n  ".join((start, *arguments)))
     return "\n".join(lines) + "\n"
+
+
+COUNTS: Mapping[str, Mapping[str, str]] = {
+    "torchrun": {"nodes": "--nnodes", "gpus_per_node": "--nproc_per_node"},
+    "deepspeed": {"nodes": "--num_nodes", "gpus_per_node": "--num_gpus"},
+    "accelerate": {"nodes": "--num_machines", "ranks": "--num_processes"},
+    "srun": {"nodes": "--nodes", "gpus_per_node": "--ntasks-per-node"},
+    "mpirun": {"ranks": "-np"},
+}
+"""By starter, its options for the counts of a `Launch`. Source: torch.distributed.run; deepspeed
+launcher/runner.py; accelerate commands/launch.py; man srun; man mpirun."""
+COMMANDS: Mapping[str, str] = {
+    "accelerate": "accelerate launch",
+    "srun": "srun",
+    "mpirun": "mpirun",
+}
+BARE = ("srun", "mpirun")
+"""Starters that are told how to run Python."""
+
+
+def _start(launch: Launch) -> Iterator[str]:
+    """What stands before the program."""
+    yield COMMANDS.get(launch.starter, launch.starter)
+    for count, option in COUNTS.get(launch.starter, {}).items():
+        word = getattr(launch, count)
+        if word is not None:
+            yield f"{option} {_text(word)}"
+    yield from map(_text, launch.starter_arguments)
+    if launch.starter in BARE:
+        yield "python -u"
+    if launch.is_module:
+        yield "-m"
 
 
 def corrected(words: Sequence[Word], changes: Sequence[SettingChange]) -> tuple[Word, ...]:
