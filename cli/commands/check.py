@@ -117,4 +117,4 @@ def _corrected(launch: Launch, found: LaunchCheck, words: tuple[str, ...]) -> st
         f"{name}, corrected by `plan check`: {', '.join(edit.units)} changed",
         f"{edit.step_time_s:.4g} s a step under the cost model",
     )
-    return corrected_script(launch, changes, head)
+    return corrected_script(launch, changes, config.environment, head)

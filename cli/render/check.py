@@ -28,7 +28,7 @@ from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.launches.changed import SettingChange
 from trainplan.planner.questions.launches.check import LaunchCheck
-from trainplan.planner.questions.launches.edits import Edit
+from trainplan.planner.questions.launches.edits import WORTH, Edit
 from trainplan.planner.questions.launches.lints import Lint
 from trainplan.planner.readers import Field, Place, Problem
 
@@ -49,8 +49,6 @@ USUAL = "as usual"
 NOTHING: tuple[object, ...] = (None, [], False, OffloadSpec().model_dump(mode="json"))
 TOLD = ("layout.sequence_parallel", "options.overlap_grad_reduce", "options.overlap_param_gather")
 """Fields that are told where they are off by default: launches often miss them."""
-FASTER = 0.005
-"""A smaller share of the step is not worth an edit."""
 MOST_WORDS = 6
 """Options of an edit that a table shows."""
 
@@ -106,8 +104,6 @@ def _promise(found: LaunchCheck) -> str:
     if first.saved_s is None:
         return f"With {count} it runs, at {seconds(first.step_time_s)} a step."
     step = first.step_time_s + first.saved_s
-    if first.saved_s < FASTER * step:
-        return "No layout is faster by more than the half of a percent."
     return f"{count.capitalize()} would make it {step / first.step_time_s:.2f} times as fast."
 
 
@@ -149,7 +145,7 @@ def _edits_part(found: LaunchCheck) -> Iterator[RenderableType]:
     if found.untried:
         yield Text(f"Nothing better was looked for: {found.untried}")
     elif found.optimum is not None and found.reading.layout is not None and not found.edits:
-        yield Text("It is the layout that `plan search` finds.")
+        yield Text(f"No edits save more than {percent(WORTH)} of a step.")
     if not found.edits:
         return
     step = found.edits[0].step_time_s
@@ -211,7 +207,8 @@ def _fields_part(fields: Sequence[Field]) -> Iterator[RenderableType]:
         named = [
             f"{f.name.partition('.')[2]} {_value(f)}"
             for f in fields
-            if f.origin == origin and (f.value not in NOTHING or f.name in TOLD)
+            if f.origin == origin
+            and (f.value not in NOTHING or (f.value is False and f.name in TOLD))
         ]
         if named:
             yield Group(Text(head, style="bold"), Text(", ".join(named)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import PlanError
@@ -70,12 +69,11 @@ def check_launch(
         return LaunchCheck(reading, None, (), None, (), "too little of the job could be read")
     try:
         check_model(job)
-        illegal = _refused(reading)
+        judged = _judged(reading)
     except PlanError as error:
         problem = Problem("not_priced", "unmodelled", str(error))
-        judged = replace(reading, problems=(*reading.problems, problem))
-        return LaunchCheck(judged, None, (), None, (), "the job cannot be priced")
-    judged = replace(reading, problems=(*reading.problems, *illegal))
+        told = replace(reading, problems=(*reading.problems, problem))
+        return LaunchCheck(told, None, (), None, (), "the job cannot be priced")
     free = job.model_copy(update={"options": job.options.model_copy(update=dict.fromkeys(FREE))})
     priced: Estimate | None = None
     slips: tuple[Lint, ...] = ()
@@ -120,20 +118,25 @@ def _breaks_rules(reading: Reading) -> bool:
     return other_world or bool(broken_rules(reading.job, LayoutTable.of([reading.layout]))[0])
 
 
-def _refused(reading: Reading) -> tuple[Problem, ...]:
-    """Rules of ours that the layout breaks and the reader has not named, each with its line."""
-    return tuple(_rule_problems(reading))
-
-
-def _rule_problems(reading: Reading) -> Iterator[Problem]:
+def _judged(reading: Reading) -> Reading:
+    """With every rule that the layout breaks among its problems, each with its line."""
     job, layout = reading.job, reading.layout
     if job is None or layout is None:
-        return
-    named = {problem.cause for problem in reading.problems}
-    for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
-        if rule.name not in named:
-            place = _place(reading, rule.columns)
-            yield Problem(rule.name, "unmodelled", f"not priced: {rule.says}", place)
+        return reading
+    rules = {rule.name: rule for rule in broken_rules(job, LayoutTable.of([layout]))[0]}
+    placed = [
+        replace(one, place=_place(reading, rules[one.cause].columns))
+        if one.place is None and one.cause in rules
+        else one
+        for one in reading.problems
+    ]
+    named = {problem.cause for problem in placed}
+    added = [
+        Problem(name, "unmodelled", f"not priced: {rule.says}", _place(reading, rule.columns))
+        for name, rule in rules.items()
+        if name not in named
+    ]
+    return replace(reading, problems=(*placed, *added))
 
 
 def _place(reading: Reading, columns: frozenset[str]) -> Place | None:

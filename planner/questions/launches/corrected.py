@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from trainplan.planner.exporters.config import one_line
+from trainplan.planner.exporters.config import EnvironmentVariable, one_line
 from trainplan.planner.questions.launches.changed import SettingChange
 from trainplan.planner.readers import Launch, Word
 
 
-def corrected_script(launch: Launch, changes: Sequence[SettingChange], head: Sequence[str]) -> str:
+def corrected_script(
+    launch: Launch,
+    changes: Sequence[SettingChange],
+    environment: Iterable[EnvironmentVariable],
+    head: Sequence[str],
+) -> str:
     """A bash script of the whole command.
 
-    Words that only a run resolves stay as the user wrote them, in double quotes.
+    Words that only a run resolves stay as the user wrote them, in double quotes; `environment` is
+    what the runtime needs with the changes, and replaces what the launch sets.
     """
+    needed = {one.name: shlex.quote(one.value) for one in environment}
+    exported = {name: _text(word) for name, word in launch.environment.items()} | needed
     lines = ["#!/usr/bin/env bash", *(f"# {one_line(line)}" for line in head)]
     lines += ["set -euo pipefail"]
-    lines += [f"export {name}={_text(word)}" for name, word in launch.environment.items()]
+    lines += [f"export {name}={text}" for name, text in exported.items()]
     start = " ".join((*_start(launch), _text(launch.program)))
     arguments = [" ".join(group) for group in _grouped(corrected(launch.arguments, changes))]
     lines.append(" \\\n  ".join((start, *arguments)))

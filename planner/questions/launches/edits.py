@@ -31,6 +31,8 @@ from trainplan.planner.space.choices import broken_rules
 
 MOST = 0.8
 """Share of the gain that is most of it."""
+WORTH = 5e-3
+"""Edits that save a smaller share of a step are not worth making."""
 SAME = 1e-3
 """A step longer by a smaller share is as short: edits that bring no more are not listed."""
 MOST_EDITS = 4
@@ -85,8 +87,8 @@ def fewest_edits(
 ) -> tuple[Edit, ...]:
     """The smallest set that brings most of the gain, then the whole optimum where that is faster.
 
-    `own_step_s` is the step of the launch; null where it cannot run: then the smallest set that
-    makes it run comes first.
+    None where they save less than `WORTH`. `own_step_s` is the step of the launch; null where it
+    cannot run: then the smallest set that makes it run comes first.
     """
     names = _units_that_differ(launch, optimum)
     whole, found = tuple(names), list(_sets(names))
@@ -95,6 +97,8 @@ def fewest_edits(
     if best is None:
         return ()
     target = best.step_time_s
+    if own_step_s is not None and best.step_time_s > own_step_s * (1 - WORTH):
+        return ()
     if own_step_s is not None:
         target = own_step_s - MOST * (own_step_s - best.step_time_s)
     running = min(priced, key=lambda one: (len(one.units), one.step_time_s))
