@@ -171,6 +171,7 @@ def json_page() -> Lines:
         yield from (f"## {path}", "", text, "", *table(("key", "meaning"), rows))
     yield from _validate_sections()
     yield from _calibration_sections()
+    yield from _check_sections()
     yield from _schedule_sections()
     for path, owner in QUESTIONS:
         yield from (path, "", *table(("key", "meaning"), _extra(owner)))
@@ -215,6 +216,11 @@ def _calibration_sections() -> Lines:
     yield from ("", *table(("key", "meaning"), rows))
     for path, text, owner in CALIBRATION_SECTIONS:
         yield from (f"### {path}", "", text, "", *table(("key", "meaning"), _fields(owner)))
+
+
+def _check_sections() -> Lines:
+    """Keys of `plan check --json`."""
+    yield from ("## plan check --json", "", *table(("key", "meaning"), _extra("check")))
 
 
 def _schedule_sections() -> Lines:

@@ -27,6 +27,14 @@ from trainplan.profiler.host.cores import usable_cores
 
 KEYS = Path(__file__).parent / "json_keys.json"
 UNEVEN = (".best.layout.stages", ".candidates[].layout.stages", ".least_memory_layout.stages")
+LAUNCH = (
+    *("torchrun", "--nproc_per_node", "8", "pretrain_gpt.py", "--num-layers", "12"),
+    *("--hidden-size", "768", "--num-attention-heads", "12", "--seq-length", "1024"),
+    *("--max-position-embeddings", "1024", "--vocab-size", "50257", "--mock-data"),
+    *("--tokenizer-type", "NullTokenizer", "--micro-batch-size", "1", "--bf16"),
+    *("--global-batch-size", "64", "--train-iters", "10", "--lr", "1e-4"),
+    *("--tensor-model-parallel-size", "8"),
+)
 LIGHT = "trainplan.costmodel.base"
 """All of our packages beside `cli` that a help page may load."""
 HEAVY = ("torch", "ortools", "pulp", "highspy", "numpy", "scipy", "pydantic", "rich", "yaml")
@@ -264,6 +272,7 @@ def test_the_keys_of_json_are_frozen(tmp_path: Path):
         "search, mixture of experts": keys(plan("search", *moe, "--json").json),
         "search, nothing fits": keys(plan("search", *infeasible, "--json").json),
         "estimate": keys(plan("estimate", *TINY, "--layout", layout, "--json").json),
+        "check": keys(plan("check", "--json", "--", *LAUNCH).json),
         "validate": keys(plan("validate", runs, "--calibrate", "--json").json),
         "calibrate": keys(plan("calibrate", *calibrated_run(tmp_path), "--json").json),
     }
