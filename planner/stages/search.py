@@ -20,6 +20,7 @@ import numpy as np
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
+    IntColumn,
     LayoutTable,
     Rule,
 )
@@ -30,6 +31,7 @@ from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.space.offload import with_fraction, with_least_offload
 from trainplan.planner.space.policies import (
     allows_any_split,
+    has_longer_passes,
     names_modules,
     recompute_allows_any_split,
     takes_longer,
@@ -207,12 +209,10 @@ class UnevenSearch:
     def _expand_layouts(self) -> None:
         """Split the fastest layout of some skeletons: it may settle the others of its own.
 
-        Where there are few skeletons, some of the others too.
+        Where there are few skeletons, some of the others too, but none that only take longer.
         """
         order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
-        _, first = np.unique(self.layouts.branch[order], return_index=True)
-        others = np.isin(np.arange(len(order)), first, invert=True)
-        chosen = order[np.argsort(others, kind="stable")][:LAYOUTS_AT_ONCE]
+        chosen = order[_unsettled(self.layouts.take(order))[:LAYOUTS_AT_ONCE]]
         batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
@@ -254,7 +254,8 @@ class UnevenSearch:
         siblings = self.layouts.branch == one.branch[0]
         if siblings.any() and not found.memory_decides:
             slower = siblings & takes_longer(self.layouts.table, one.table)
-        least = bound - row.may_hide_s if slower.any() else bound
+        hides = slower & has_longer_passes(self.layouts.table, one.table)
+        least = np.where(hides, bound - row.may_hide_s if hides.any() else bound, bound)
         raised = np.where(slower, np.maximum(self.layouts.bound, least), self.layouts.bound)
         self.layouts = replace(self.layouts, bound=raised)
         again = Pool(one.table, np.array([bound]), one.branch)
@@ -321,3 +322,19 @@ class UnevenSearch:
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
         return self.of.rows(table) if len(table) else []
+
+
+def _unsettled(waiting: Pool) -> IntColumn:
+    """Rows that no other of these may settle: the first of each family, then others of some.
+
+    Source: `takes_longer`; what another row only adds time to waits for what is found of that one.
+    """
+    table, family = waiting.table, waiting.branch
+    first = np.sort(np.unique(family, return_index=True)[1])
+    settled, chosen = np.zeros(len(table), dtype=bool), []
+    for row in dict.fromkeys([*first.tolist(), *range(len(table))]):
+        if not settled[row]:
+            chosen.append(row)
+            one = table.take(np.array([row]))
+            settled |= (family == family[row]) & takes_longer(table, one)
+    return np.array(chosen)

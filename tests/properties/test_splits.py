@@ -18,7 +18,7 @@ from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import allowed
 from trainplan.planner.space import Space
-from trainplan.planner.space.policies import POLICY_COLUMNS, takes_longer
+from trainplan.planner.space.policies import POLICY_COLUMNS, has_longer_passes, takes_longer
 from trainplan.planner.stages.bounds.layer_capacity import (
     RankLimits,
     layer_capacities,
@@ -306,3 +306,15 @@ def test_a_layout_that_recomputes_more_is_faster_by_hidden_traffic_at_most(base,
         if takes_longer(more, row.table)[0]:
             slower = on_the_clock(row.job, more, alike=row.alike).seconds
             assert (slower * ROUNDING >= one.seconds - row.may_hide_s).all(), one
+
+
+@exhaustive
+@given(seeds)
+def test_a_layout_that_only_offloads_more_of_the_optimizer_is_never_faster(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        row = one.row
+        more = row.table.replaced(offload_optimizer=row.table.offload_optimizer.clip(0.5))
+        assert takes_longer(more, row.table)[0]
+        assert not has_longer_passes(more, row.table)[0]
+        slower = on_the_clock(row.job, more, alike=row.alike).seconds
+        assert (slower * ROUNDING >= one.seconds).all(), one
