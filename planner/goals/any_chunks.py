@@ -18,6 +18,7 @@ from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.tree.result import UnevenResult
+from trainplan.planner.work import Budget
 from trainplan.planner.work.budget import ReservingBudget
 
 EXPANDED = 60
@@ -34,12 +35,17 @@ def run_with_any_chunks(
     opened: int = EXPANDED,
 ) -> UnevenResult:
     """What a search of splits with chunks alike finds, and then any; `even` are answers before."""
-    whole, left_s = splits.budget, splits.budget.seconds_left()
-    if left_s < np.inf:
-        splits.budget = ReservingBudget(whole, left_s * SHARE)
+    whole = splits.budget
+    splits.budget = alike_budget(whole)
     alike = run()
     splits.budget = whole
     return any_chunks(splits, alike, even, opened)
+
+
+def alike_budget(whole: Budget) -> Budget:
+    """What splits with chunks alike may take of a budget: of a time limit some is kept."""
+    left_s = whole.seconds_left()
+    return ReservingBudget(whole, left_s * SHARE) if left_s < np.inf else whole
 
 
 def any_chunks(

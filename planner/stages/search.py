@@ -39,6 +39,7 @@ from trainplan.planner.space.policies import (
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import exactly
 from trainplan.planner.stages.problem.problem import StageProblem
+from trainplan.planner.stages.solve.families import BoundFamily, families
 from trainplan.planner.stages.solve.listed import SplitResult
 from trainplan.planner.stages.solve.tasks import (
     Asked,
@@ -53,7 +54,12 @@ from trainplan.planner.stages.solve.tasks import (
     SplitContext,
 )
 from trainplan.planner.tree import Pool
-from trainplan.planner.tree.memory_bounds import MemoryFilter, class_extremes, policies_of
+from trainplan.planner.tree.memory_bounds import (
+    MemoryFilter,
+    class_extremes,
+    classes_with_policies,
+    policies_of,
+)
 from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import ReservingBudget
@@ -71,6 +77,8 @@ the best answer so far may be poor. Source: measured; any value gives the same a
 TRIED_FIRST = 10
 """Finalists of the even search that are split before any other layout: as many whatever number of
 alternatives is listed, for one answer."""
+FEWEST_OF_FAMILY = 3
+"""Layouts that are worth a bound of all together. Source: assumed."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
 SHARE_AT_LAST, LEAST_AT_LAST_S = 0.2, 1.0
@@ -213,12 +221,34 @@ class UnevenSearch:
         """
         order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
         chosen = order[_unsettled(self.layouts.take(order))[:LAYOUTS_AT_ONCE]]
+        if self.of.alike:
+            self._bound_families(chosen)
+        chosen = chosen[self.layouts.bound[chosen] < self.incumbent_s]
         batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
         enough = (batch.bound * STEP).clip(max=self.incumbent_s)
         for i, (row, found) in enumerate(self._split(batch.table, self.rows(batch.table), enough)):
             self._record_bound(row, found, batch.take(np.array([i])), enough[i])
+
+    def _bound_families(self, chosen: IntColumn) -> None:
+        """Raise the bounds of some layouts and of those that differ in what they recompute."""
+        waiting = self.layouts
+        number = families(waiting.table, waiting.branch)
+        asked = [one for one in np.unique(number[chosen]).tolist() if one >= 0]
+        members = [np.flatnonzero(number == one) for one in asked]
+        members = [some for some in members if len(some) >= FEWEST_OF_FAMILY]
+        if not members:
+            return
+        rows, tasks, start = self.rows(waiting.table.take(np.concatenate(members))), [], 0
+        for some in members:
+            own = tuple(rows[start : start + len(some)])
+            tasks.append(BoundFamily(own, self.pool.alone(own[0].pipeline), self.incumbent_s))
+            start += len(some)
+        bound = waiting.bound.copy()
+        for some, found in zip(members, self.workers.run(tasks, self.budget), strict=True):
+            bound[some] = np.maximum(bound[some], found)
+        self.layouts = replace(waiting, bound=bound)
 
     def _split(
         self, table: LayoutTable, rows: list[StageProblem], target_bound_s: FloatColumn
@@ -275,7 +305,10 @@ class UnevenSearch:
         if not len(table):
             return
         min_memory = class_extremes(self.space, table)[1]
-        wins = np.flatnonzero(self._bounded(BoundClasses, min_memory) < self.incumbent_s)
+        held = classes_with_policies(self.space, min_memory, self.rules, self._allows)
+        wins = np.flatnonzero(held)
+        bound = self._bounded(BoundClasses, min_memory.take(wins))
+        wins = wins[bound < self.incumbent_s]
         plain, owner = policies_of(self.space, min_memory.take(wins))
         skeleton = wins[owner] % len(table)
         fast = self._bounded(BoundPolicies, plain) < self.incumbent_s
@@ -313,11 +346,11 @@ class UnevenSearch:
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule under any split."""
         broken = [rule.broken(self.of.job, table) for rule in self.rules]
-        return np.asarray(
-            ~np.any(broken, axis=0)
-            & recompute_allows_any_split(self.of.traits, table)
-            & names_modules(table)
-        )
+        return np.asarray(~np.any(broken, axis=0) & self._allows(table))
+
+    def _allows(self, table: LayoutTable) -> BoolColumn:
+        """Which rows have policies that are some and allow any split."""
+        return recompute_allows_any_split(self.of.traits, table) & names_modules(table)
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
