@@ -19,7 +19,7 @@ from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work import Budget
-from trainplan.planner.work.budget import ReservingBudget
+from trainplan.planner.work.budget import part_of
 
 EXPANDED = 60
 """Layouts opened where no time limit says when to stop. Source: measured; as long as the splits
@@ -44,8 +44,7 @@ def run_with_any_chunks(
 
 def alike_budget(whole: Budget) -> Budget:
     """What splits with chunks alike may take of a budget: of a time limit some is kept."""
-    left_s = whole.seconds_left()
-    return ReservingBudget(whole, left_s * SHARE) if left_s < np.inf else whole
+    return part_of(whole, 1 - SHARE)
 
 
 def any_chunks(

@@ -243,7 +243,9 @@ class UnevenSearch:
         rows, tasks, start = self.rows(waiting.table.take(np.concatenate(members))), [], 0
         for some in members:
             own = tuple(rows[start : start + len(some)])
-            tasks.append(BoundFamily(own, self.pool.alone(own[0].pipeline), self.incumbent_s))
+            near = min(STEP * float(waiting.bound[some].min()), self.incumbent_s)
+            limits = tuple(sorted({near, self.incumbent_s}, reverse=True))
+            tasks.append(BoundFamily(own, self.pool.alone(own[0].pipeline), limits))
             start += len(some)
         bound = waiting.bound.copy()
         for some, found in zip(members, self.workers.run(tasks, self.budget), strict=True):

@@ -59,10 +59,10 @@ class ReservingBudget:
         return self._whole.seconds_left() - self._kept_s
 
 
-def half_of(whole: Budget) -> Budget:
-    """The first half of what a time limit leaves; all where there is none."""
+def part_of(whole: Budget, share: float) -> Budget:
+    """The first part of what a time limit leaves; all where there is none."""
     left_s = whole.seconds_left()
-    return ReservingBudget(whole, left_s / 2) if left_s < float("inf") else whole
+    return ReservingBudget(whole, left_s * (1 - share)) if left_s < float("inf") else whole
 
 
 class TaskBudget:

@@ -340,7 +340,7 @@ def test_no_member_of_a_family_is_faster_than_its_bound(base, seed):
         ]
         for limit in (one.seconds.min() * 1.05, float(np.median(one.seconds)), 1e3):
             problems = tuple(member.row for member in every)
-            bound = BoundFamily(problems, PathPool(alike=row.alike), limit)(Unlimited())
+            bound = BoundFamily(problems, PathPool(alike=row.alike), (limit,))(Unlimited())
             truth = np.array([min(limit, member.incumbent_s) for member in every])
             assert (bound <= truth * ROUNDING).all(), one
             assert (bound > 0).any() or limit > one.seconds.min() * 1.05, one

@@ -20,10 +20,14 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import faster_than
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.batch import ManySplits
-from trainplan.planner.stages.solve.enumeration import shorter_splits
+from trainplan.planner.stages.solve.enumeration import num_splits, shorter_splits
 from trainplan.planner.stages.solve.listed import promising
 from trainplan.planner.stages.solve.windows import windows
 from trainplan.planner.work import Deadline
+
+MOST_SPLITS = 1 << 16
+"""Splits within windows of a family that are listed. Source: assumed; some hundredths of a
+second."""
 
 
 def families(table: LayoutTable, branch: IntColumn) -> IntColumn:
@@ -79,17 +83,19 @@ def splits_below(problem: StageProblem, pool: PathPool, limit_s: float) -> IntSp
     window = windows(problem, paths, value, within=fast, in_time=True)
     if window is None or not window.count(layers):
         return none
-    return shorter_splits(problem, paths, value, window)
+    few = num_splits(problem, window) <= MOST_SPLITS
+    return shorter_splits(problem, paths, value, window) if few else None
 
 
 @dataclass(frozen=True, slots=True)
 class BoundFamily:
-    """Seconds that no split of each member of a family goes below, as far as below a limit."""
+    """Seconds that no split of each member of a family goes below, as far as below some limits."""
 
     problems: tuple[StageProblem, ...]
     pool: PathPool
     """Paths known for their pipeline."""
-    limit_s: float
+    limits_s: tuple[float, ...]
+    """Largest first; another is asked where more splits are below one than can be listed."""
 
     def __call__(self, deadline: Deadline) -> FloatColumn:
         """Bound of every member; 0 where nothing is known.
@@ -102,9 +108,10 @@ class BoundFamily:
         least = least_of(self.problems)
         if least is None or deadline.seconds_left() <= 0:
             return nothing
-        stages = splits_below(least, self.pool, self.limit_s + least.may_hide_s)
-        if stages is None:
-            return nothing
         paths = self.pool.of(least.pipeline)
-        each = [promising(ManySplits(one, stages), paths, self.limit_s) for one in self.problems]
-        return np.array([one.bound.min(initial=self.limit_s) for one in each])
+        for limit_s in self.limits_s:
+            stages = splits_below(least, self.pool, limit_s + least.may_hide_s)
+            if stages is not None:
+                each = [promising(ManySplits(one, stages), paths, limit_s) for one in self.problems]
+                return np.array([one.bound.min(initial=limit_s) for one in each])
+        return nothing
