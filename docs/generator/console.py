@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 import runpy
 import shlex
@@ -22,19 +23,52 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trainplan.cli.main import run
+from trainplan.cli.terminal.clock import Clock
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.spec import Job
+from trainplan.planner.plan import Infeasible, Plan, SearchOptions
+from trainplan.planner.questions import search
+from trainplan.planner.work import Workers
 
 BLOCK = re.compile(r"^```console(?: (\d+)(?:-(\d+))?)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECONDS = re.compile(r"\b\d+(?:\.\d+)? s\.$|(?<=in )\d+(?:\.\d+)? s\b", re.MULTILINE)
 """How long a search took: the only part of an output that may differ from run to run."""
 CUT = "..."
+_ANSWERS: dict[tuple[Job, SearchOptions], Plan | Infeasible] = {}
 
 
 def replayed(page: str) -> str:
     """The page with the real output of its commands."""
     if not BLOCK.search(page):
         return page
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), _searched_once():
         return BLOCK.sub(_replay, page)
+
+
+@contextlib.contextmanager
+def _searched_once() -> Iterator[None]:
+    """Commands of all pages that ask the same without a time limit share one search."""
+    plain = search.search
+
+    def shared(
+        job: Job,
+        options: SearchOptions,
+        clock: Clock,
+        measured: Measured,
+        workers: Workers,
+    ) -> Plan | Infeasible:
+        """The answer of the first command that asked."""
+        if measured != NOTHING or clock.seconds_left() < math.inf:
+            return plain(job, options, clock, measured, workers)
+        if (job, options) not in _ANSWERS:
+            _ANSWERS[job, options] = plain(job, options, clock, measured, workers)
+        return _ANSWERS[job, options]
+
+    search.search = shared
+    try:
+        yield
+    finally:
+        search.search = plain
 
 
 def timeless(page: str) -> str:

@@ -18,7 +18,8 @@ from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.tree.result import UnevenResult
-from trainplan.planner.work.budget import ReservingBudget
+from trainplan.planner.work import Budget
+from trainplan.planner.work.budget import part_of
 
 EXPANDED = 60
 """Layouts opened where no time limit says when to stop. Source: measured; as long as the splits
@@ -34,12 +35,16 @@ def run_with_any_chunks(
     opened: int = EXPANDED,
 ) -> UnevenResult:
     """What a search of splits with chunks alike finds, and then any; `even` are answers before."""
-    whole, left_s = splits.budget, splits.budget.seconds_left()
-    if left_s < np.inf:
-        splits.budget = ReservingBudget(whole, left_s * SHARE)
+    whole = splits.budget
+    splits.budget = alike_budget(whole)
     alike = run()
     splits.budget = whole
     return any_chunks(splits, alike, even, opened)
+
+
+def alike_budget(whole: Budget) -> Budget:
+    """What splits with chunks alike may take of a budget: of a time limit some is kept."""
+    return part_of(whole, 1 - SHARE)
 
 
 def any_chunks(

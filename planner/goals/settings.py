@@ -20,11 +20,16 @@ from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import explicit
-from trainplan.planner.goals.any_chunks import EXPANDED
+from trainplan.planner.goals.any_chunks import alike_budget
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext, UntilProved
 from trainplan.planner.goals.reach import Reached, num_finalists, reach, step_target
-from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven, wants_uneven
+from trainplan.planner.goals.uneven import (
+    Begun,
+    begin_splits,
+    looks_for_uneven,
+    wants_uneven,
+)
 from trainplan.planner.plan.settings import Settings, TriedSettings
 from trainplan.planner.plan.target import finite
 from trainplan.planner.space.choices import broken_rules
@@ -38,10 +43,13 @@ from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT
 from trainplan.planner.tree import SearchResult
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import UnevenResult
-from trainplan.planner.work.budget import DeadlineBudget
+from trainplan.planner.work.budget import DeadlineBudget, part_of
 
 ANY = sys.float_info.max
 """Seconds every layout beats: a search that finds none is not repeated to tell why."""
+SHARE = 0.5
+"""Of the time that is left for uneven stages, what each combination may take at first: the bound of
+a plan is the smallest of all. Source: measured."""
 SAME = 1e-9
 """Relative difference of two step times that is no more than rounding."""
 
@@ -55,6 +63,7 @@ class _Asked:
     search: Search
     found: SearchResult | None = None
     even_bound: float = np.inf
+    begun: Begun | None = None
     uneven: UnevenResult | None = None
     uneven_bound: float = np.inf
 
@@ -120,21 +129,26 @@ def _search_even(context: SearchContext, asked: Sequence[_Asked]) -> None:
 
 
 def _search_uneven(context: SearchContext, asked: Sequence[_Asked], best: _Asked) -> None:
-    """The best combination with even stages first; together they open what one alone would."""
-    left = EXPANDED_WITHOUT_LIMIT
+    """The best combination with even stages first; together they open what one alone would.
+
+    With a time limit each takes a part of what is left, and those that are open then go on, the one
+    with the smallest bound first. Splits with any chunks come after all of it: what the plan proves
+    is of chunks alike.
+    """
+    left, budget = EXPANDED_WITHOUT_LIMIT, alike_budget(context.budget)
 
     def search(one: _Asked, cutoff: float) -> tuple[float, float]:
         nonlocal left
         assert one.found is not None
-        one.uneven = faster_splits(
-            one.context,
+        one.begun = begin_splits(
+            replace(one.context, budget=part_of(budget, SHARE)),
             one.job,
             one.found,
             cutoff,
             max_expanded=left,
             one_of_many=one is not best,
-            opened=EXPANDED,
         )
+        one.uneven = one.begun.alike
         left = max(0, left - one.uneven.expanded)
         split = one.uneven.step_time_s if one.uneven.table else np.inf
         return split, one.uneven.lower_bound_s
@@ -142,8 +156,20 @@ def _search_uneven(context: SearchContext, asked: Sequence[_Asked], best: _Asked
     floors = [(one, _uneven_floor(one)) for one in asked if one is not best]
     floors.sort(key=lambda pair: pair[1])
     searched = [(best, -np.inf), *floors]
-    for one, _, bound in best_first(searched, search, context.budget.spent, best.value, found=True):
+    for one, _, bound in best_first(searched, search, budget.spent, best.value, found=True):
         one.uneven_bound = max(bound, one.search.nodes.smallest)
+    value = min(one.value for one in asked)
+    for one in sorted((one for one in asked if one.begun), key=lambda one: one.uneven_bound):
+        assert one.begun is not None
+        if budget.seconds_left() < np.inf and one.uneven_bound < value:
+            one.begun = one.begun.within(budget, value).further()
+            one.uneven = one.begun.alike
+            value = min(value, one.value)
+            one.uneven_bound = max(one.uneven_bound, min(one.uneven.lower_bound_s, value))
+    for one in sorted((one for one in asked if one.begun), key=lambda one: one.value):
+        assert one.begun is not None
+        one.uneven = one.begun.within(context.budget, value).with_any_chunks()
+        value = min(value, one.value)
 
 
 def _uneven_floor(one: _Asked) -> float:

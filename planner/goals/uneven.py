@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
-from trainplan.planner.goals.any_chunks import EXPANDED, any_chunks, run_with_any_chunks
+from trainplan.planner.goals.any_chunks import EXPANDED, alike_budget, any_chunks
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
@@ -23,6 +24,7 @@ from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
 from trainplan.planner.stages.solve.tasks import SplitContext
 from trainplan.planner.tree import Pool, SearchResult
 from trainplan.planner.tree.result import UnevenResult
+from trainplan.planner.work import Budget
 from trainplan.planner.work.budget import TaskBudget
 
 
@@ -67,7 +69,38 @@ def splits_below(
     return kind(split_context, rules, cutoff_s, budget, context.workers, roots=roots)
 
 
-def faster_splits(
+@dataclass(frozen=True)
+class Begun:
+    """A search for splits whose chunks are alike, that may go on with any chunks."""
+
+    alike: UnevenResult
+    splits: UnevenSearch | None = None
+    """None where there was no time to begin."""
+    even: LayoutTable | None = None
+    """Answers before."""
+
+    def with_any_chunks(self, opened: int = EXPANDED) -> UnevenResult:
+        """What is known when so many layouts are split with any chunks."""
+        if self.splits is None:
+            return self.alike
+        return any_chunks(self.splits, self.alike, self.even, opened)
+
+    def further(self) -> Begun:
+        """What is known when its budget is spent, or nothing is left to open."""
+        if self.splits is None:
+            return self
+        self.splits.expand(None, any_answer=False)
+        return replace(self, alike=self.splits.known())
+
+    def within(self, budget: Budget, cutoff_s: float = np.inf) -> Begun:
+        """The same, to go on within a budget, for what is faster than some seconds."""
+        if self.splits is not None:
+            self.splits.budget = budget
+            self.splits.incumbent_s = min(self.splits.incumbent_s, cutoff_s)
+        return self
+
+
+def begin_splits(
     context: SearchContext,
     job: Job,
     found: SearchResult,
@@ -76,20 +109,15 @@ def faster_splits(
     max_expanded: int = EXPANDED_WITHOUT_LIMIT,
     any_answer: bool = False,
     one_of_many: bool = False,
-    opened: int | None = None,
-) -> UnevenResult:
-    """What uneven stages give below some seconds and the best even ones.
+) -> Begun:
+    """What splits with chunks alike give below some seconds and the best even ones.
 
     Where no time is left, or the best even ones are not proved, that no split beats the floor. One
-    of many searches stops where its work ends, others try what looks fast first and last. Where
-    uneven stages are only tried, that is all. `opened` layouts are split with any chunks; of one of
-    many searches, none.
+    of many searches stops where its work ends, others try what looks fast first and last.
     """
-    if opened is None:
-        opened = 0 if one_of_many else EXPANDED
     incumbent_s = min(found.value, cutoff_s)
     if context.budget.spent() or found.lower_bound_s < incumbent_s:
-        return UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0)
+        return Begun(UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0))
     splits = splits_below(context, job, incumbent_s, roots=found.roots)
     if found.finalists is not None:
         splits.try_first(found.finalists)
@@ -99,10 +127,38 @@ def faster_splits(
         near = _near(context.options, job)
         try_near(splits, near and near.replaced(stages=objects([None])))
         splits.expand(context.options.tries_uneven, any_answer=False)
-        return any_chunks(splits, splits.known(), found.finalists, opened=0, near=near)
+        polished = any_chunks(splits, splits.known(), found.finalists, opened=0, near=near)
+        return Begun(polished)
     at_last = None if one_of_many else partial(try_promising, answer=found.finalists)
-    run = partial(splits.run, max_expanded, any_answer=any_answer, at_last=at_last)
-    return run_with_any_chunks(splits, run, found.finalists, opened)
+    alike = splits.run(max_expanded, any_answer=any_answer, at_last=at_last)
+    return Begun(alike, splits, found.finalists)
+
+
+def faster_splits(
+    context: SearchContext,
+    job: Job,
+    found: SearchResult,
+    cutoff_s: float = np.inf,
+    *,
+    max_expanded: int = EXPANDED_WITHOUT_LIMIT,
+    any_answer: bool = False,
+    one_of_many: bool = False,
+) -> UnevenResult:
+    """What uneven stages give below some seconds and the best even ones: `begin_splits` and on.
+
+    Of one of many searches no layouts are split with any chunks. Where uneven stages are only
+    tried, none are either.
+    """
+    begun = begin_splits(
+        replace(context, budget=alike_budget(context.budget)),
+        job,
+        found,
+        cutoff_s,
+        max_expanded=max_expanded,
+        any_answer=any_answer,
+        one_of_many=one_of_many,
+    )
+    return begun.within(context.budget).with_any_chunks(0 if one_of_many else EXPANDED)
 
 
 def splits_within_memory(

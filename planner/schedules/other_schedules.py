@@ -19,6 +19,9 @@ from trainplan.planner.plan.plan import OtherSchedule
 MOST_RANKS = 6
 """Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes a second
 for more. Source: measured; `plan schedule --kind v-half` makes them of any size."""
+MOST_PASSES = 1 << 14
+"""Passes of all ranks in one direction, of schedules whose order suits the durations: it takes a
+second for more. Source: measured; `plan schedule --kind zb-1p` orders any number."""
 
 
 def other_schedules(
@@ -28,7 +31,8 @@ def other_schedules(
 
     Passes cost what they cost on the job's runtime, and every rank waits for the others at the end
     of a step. Schedules that do not run in this shape are left out; without a pipeline all are.
-    What does not fit is not simulated; patterns of more than `MOST_RANKS` ranks are left out too.
+    What does not fit is not simulated; patterns of more than `MOST_RANKS` ranks, and orders of more
+    than `MOST_PASSES` passes, are left out too.
     Layouts whose stages name their node groups have none: the ranks of another placement would lie
     elsewhere.
     """
@@ -36,9 +40,8 @@ def other_schedules(
         return ()
     traits = traits_of(job)
     names = [name for name in SCHEDULE_NAMES if name not in traits.pipeline.schedules]
-    layouts = [
-        under(job, layout, name) for name in names if layout.pp <= MOST_RANKS or _quick(name)
-    ]
+    passes = layout.pp * job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
+    layouts = [under(job, layout, name) for name in names if _quick(name, layout.pp, passes)]
     table = LayoutTable.of([layout, *layouts]).take(np.arange(1, len(layouts) + 1))
     for rule in RULES:
         table = table.take(~rule.broken(job, table))
@@ -57,9 +60,11 @@ def other_schedules(
     )
 
 
-def _quick(name: Schedule) -> bool:
-    """Is its order known, or short? A pattern that suits the durations has to be tried out."""
-    return not (SCHEDULES[name].repeats and SCHEDULES[name].adapts)
+def _quick(name: Schedule, pp: int, passes: int) -> bool:
+    """Is its order known, or short? What suits the durations has to be tried out."""
+    if not SCHEDULES[name].adapts:
+        return True
+    return pp <= MOST_RANKS if SCHEDULES[name].repeats else passes <= MOST_PASSES
 
 
 def _other(layout: Layout, microbatches: int, seconds: float, used_bytes: float) -> OtherSchedule:

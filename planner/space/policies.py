@@ -56,7 +56,7 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
 
     Source: recomputing more adds to backward passes and offloading more adds copies, and neither
     takes any work away, so of equal splits no path of such a row is shorter. What follows the path
-    may be: longer passes hide more traffic, `StageProblem.may_hide_s` at most.
+    may be where `has_longer_passes`: they hide more traffic, `StageProblem.may_hide_s` at most.
     """
     modules, number = int(one.recompute_modules[0]), int(one.recompute_num_layers[0])
     uniform = table.recompute_method == UNIFORM
@@ -71,6 +71,17 @@ def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     away = int(one.offload_modules[0])
     more &= (table.offload_modules & away) == away
     return np.asarray(more & (table.offload_optimizer >= one.offload_optimizer[0]))
+
+
+def has_longer_passes(table: LayoutTable, one: LayoutTable) -> BoolColumn:
+    """Which rows that `takes_longer` than `one` may have other passes, and hide other traffic.
+
+    Source: traffic hides beside passes, and those depend on what layers recompute and which of
+    their activations wait on the host. A share of the optimizer on the host is moved after the
+    passes, so rows that differ in it alone hide what `one` does, to the second.
+    """
+    other = [getattr(table, name) != getattr(one, name) for name in POLICY_COLUMNS]
+    return np.asarray(np.any(other, axis=0))
 
 
 def names_modules(table: LayoutTable) -> BoolColumn:

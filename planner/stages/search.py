@@ -20,6 +20,7 @@ import numpy as np
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
+    IntColumn,
     LayoutTable,
     Rule,
 )
@@ -30,6 +31,7 @@ from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.space.offload import with_fraction, with_least_offload
 from trainplan.planner.space.policies import (
     allows_any_split,
+    has_longer_passes,
     names_modules,
     recompute_allows_any_split,
     takes_longer,
@@ -37,6 +39,7 @@ from trainplan.planner.space.policies import (
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import exactly
 from trainplan.planner.stages.problem.problem import StageProblem
+from trainplan.planner.stages.solve.families import BoundFamily, families
 from trainplan.planner.stages.solve.listed import SplitResult
 from trainplan.planner.stages.solve.tasks import (
     Asked,
@@ -51,7 +54,12 @@ from trainplan.planner.stages.solve.tasks import (
     SplitContext,
 )
 from trainplan.planner.tree import Pool
-from trainplan.planner.tree.memory_bounds import MemoryFilter, class_extremes, policies_of
+from trainplan.planner.tree.memory_bounds import (
+    MemoryFilter,
+    class_extremes,
+    classes_with_policies,
+    policies_of,
+)
 from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import ReservingBudget
@@ -69,6 +77,8 @@ the best answer so far may be poor. Source: measured; any value gives the same a
 TRIED_FIRST = 10
 """Finalists of the even search that are split before any other layout: as many whatever number of
 alternatives is listed, for one answer."""
+FEWEST_OF_FAMILY = 3
+"""Layouts that are worth a bound of all together. Source: assumed."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
 SHARE_AT_LAST, LEAST_AT_LAST_S = 0.2, 1.0
@@ -207,18 +217,40 @@ class UnevenSearch:
     def _expand_layouts(self) -> None:
         """Split the fastest layout of some skeletons: it may settle the others of its own.
 
-        Where there are few skeletons, some of the others too.
+        Where there are few skeletons, some of the others too, but none that only take longer.
         """
         order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
-        _, first = np.unique(self.layouts.branch[order], return_index=True)
-        others = np.isin(np.arange(len(order)), first, invert=True)
-        chosen = order[np.argsort(others, kind="stable")][:LAYOUTS_AT_ONCE]
+        chosen = order[_unsettled(self.layouts.take(order))[:LAYOUTS_AT_ONCE]]
+        if self.of.alike:
+            self._bound_families(chosen)
+        chosen = chosen[self.layouts.bound[chosen] < self.incumbent_s]
         batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
         enough = (batch.bound * STEP).clip(max=self.incumbent_s)
         for i, (row, found) in enumerate(self._split(batch.table, self.rows(batch.table), enough)):
             self._record_bound(row, found, batch.take(np.array([i])), enough[i])
+
+    def _bound_families(self, chosen: IntColumn) -> None:
+        """Raise the bounds of some layouts and of those that differ in what they recompute."""
+        waiting = self.layouts
+        number = families(waiting.table, waiting.branch)
+        asked = [one for one in np.unique(number[chosen]).tolist() if one >= 0]
+        members = [np.flatnonzero(number == one) for one in asked]
+        members = [some for some in members if len(some) >= FEWEST_OF_FAMILY]
+        if not members:
+            return
+        rows, tasks, start = self.rows(waiting.table.take(np.concatenate(members))), [], 0
+        for some in members:
+            own = tuple(rows[start : start + len(some)])
+            near = min(STEP * float(waiting.bound[some].min()), self.incumbent_s)
+            limits = tuple(sorted({near, self.incumbent_s}, reverse=True))
+            tasks.append(BoundFamily(own, self.pool.alone(own[0].pipeline), limits))
+            start += len(some)
+        bound = waiting.bound.copy()
+        for some, found in zip(members, self.workers.run(tasks, self.budget), strict=True):
+            bound[some] = np.maximum(bound[some], found)
+        self.layouts = replace(waiting, bound=bound)
 
     def _split(
         self, table: LayoutTable, rows: list[StageProblem], target_bound_s: FloatColumn
@@ -254,7 +286,8 @@ class UnevenSearch:
         siblings = self.layouts.branch == one.branch[0]
         if siblings.any() and not found.memory_decides:
             slower = siblings & takes_longer(self.layouts.table, one.table)
-        least = bound - row.may_hide_s if slower.any() else bound
+        hides = slower & has_longer_passes(self.layouts.table, one.table)
+        least = np.where(hides, bound - row.may_hide_s if hides.any() else bound, bound)
         raised = np.where(slower, np.maximum(self.layouts.bound, least), self.layouts.bound)
         self.layouts = replace(self.layouts, bound=raised)
         again = Pool(one.table, np.array([bound]), one.branch)
@@ -274,7 +307,10 @@ class UnevenSearch:
         if not len(table):
             return
         min_memory = class_extremes(self.space, table)[1]
-        wins = np.flatnonzero(self._bounded(BoundClasses, min_memory) < self.incumbent_s)
+        held = classes_with_policies(self.space, min_memory, self.rules, self._allows)
+        wins = np.flatnonzero(held)
+        bound = self._bounded(BoundClasses, min_memory.take(wins))
+        wins = wins[bound < self.incumbent_s]
         plain, owner = policies_of(self.space, min_memory.take(wins))
         skeleton = wins[owner] % len(table)
         fast = self._bounded(BoundPolicies, plain) < self.incumbent_s
@@ -312,12 +348,28 @@ class UnevenSearch:
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule under any split."""
         broken = [rule.broken(self.of.job, table) for rule in self.rules]
-        return np.asarray(
-            ~np.any(broken, axis=0)
-            & recompute_allows_any_split(self.of.traits, table)
-            & names_modules(table)
-        )
+        return np.asarray(~np.any(broken, axis=0) & self._allows(table))
+
+    def _allows(self, table: LayoutTable) -> BoolColumn:
+        """Which rows have policies that are some and allow any split."""
+        return recompute_allows_any_split(self.of.traits, table) & names_modules(table)
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
         return self.of.rows(table) if len(table) else []
+
+
+def _unsettled(waiting: Pool) -> IntColumn:
+    """Rows that no other of these may settle: the first of each family, then others of some.
+
+    Source: `takes_longer`; what another row only adds time to waits for what is found of that one.
+    """
+    table, family = waiting.table, waiting.branch
+    first = np.sort(np.unique(family, return_index=True)[1])
+    settled, chosen = np.zeros(len(table), dtype=bool), []
+    for row in dict.fromkeys([*first.tolist(), *range(len(table))]):
+        if not settled[row]:
+            chosen.append(row)
+            one = table.take(np.array([row]))
+            settled |= (family == family[row]) & takes_longer(table, one)
+    return np.array(chosen)

@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates, Context
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    Rule,
+    distinct,
+)
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
@@ -48,6 +55,7 @@ from trainplan.planner.space.offload import (
     largest_fraction,
     with_most_offload,
 )
+from trainplan.planner.space.policies import POLICY_COLUMNS
 
 DEGREES = NODE_COLUMNS[:6]
 """What decides how much of the model a rank holds."""
@@ -222,6 +230,31 @@ def policies_of(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntC
     wanted, own = _class_of(skeletons)[owner], _class_of(table)
     keep = np.flatnonzero((skeletons.recompute[owner] == 0) | (wanted == own))
     return table.take(keep), owner[keep]
+
+
+def classes_with_policies(
+    space: Space,
+    min_memory: LayoutTable,
+    rules: Sequence[Rule],
+    allowed: Callable[[LayoutTable], BoolColumn],
+) -> BoolColumn:
+    """Which classes, given by what keeps least, have a policy that is allowed and breaks no rule.
+
+    Rules that read what is offloaded of the optimizer are not asked. Classes that no rule tells
+    apart are asked once.
+    """
+    asked = [one for one in rules if not one.columns.isdisjoint(POLICY_COLUMNS)]
+    asked = [one for one in asked if "offload_optimizer" not in one.columns]
+    read = frozenset(POLICY_COLUMNS).union(*(one.columns for one in asked)) - {"stages"}
+    layers = -(-space.job.model.num_hidden_layers // (min_memory.pp * min_memory.vpp))
+    first, kind = distinct(*(getattr(min_memory, name) for name in sorted(read)), layers)
+    table, owner = policies_of(space, min_memory.take(first))
+    legal = allowed(table)
+    for rule in asked:
+        legal = legal & ~rule.broken(space.job, table)
+    found = np.zeros(len(first), dtype=bool)
+    found[owner[legal]] = True
+    return np.asarray(found[kind])
 
 
 def least_memory_layout(

@@ -59,6 +59,12 @@ class ReservingBudget:
         return self._whole.seconds_left() - self._kept_s
 
 
+def part_of(whole: Budget, share: float) -> Budget:
+    """The first part of what a time limit leaves; all where there is none."""
+    left_s = whole.seconds_left()
+    return ReservingBudget(whole, left_s * (1 - share)) if left_s < float("inf") else whole
+
+
 class TaskBudget:
     """A budget that ends as another does, but hurries no task: each does what it would without."""
 

@@ -18,7 +18,12 @@ from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import allowed
 from trainplan.planner.space import Space
-from trainplan.planner.space.policies import POLICY_COLUMNS, takes_longer
+from trainplan.planner.space.policies import (
+    POLICY_COLUMNS,
+    has_longer_passes,
+    names_modules,
+    takes_longer,
+)
 from trainplan.planner.stages.bounds.layer_capacity import (
     RankLimits,
     layer_capacities,
@@ -31,6 +36,7 @@ from trainplan.planner.stages.solve import best_split as split
 from trainplan.planner.stages.solve.batch import ManySplits
 from trainplan.planner.stages.solve.best_split import best_split
 from trainplan.planner.stages.solve.enumeration import shorter_splits
+from trainplan.planner.stages.solve.families import BoundFamily, families
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.polish import moved_once, polished
 from trainplan.planner.stages.solve.relaxation import relaxed, whole_layers
@@ -306,3 +312,35 @@ def test_a_layout_that_recomputes_more_is_faster_by_hidden_traffic_at_most(base,
         if takes_longer(more, row.table)[0]:
             slower = on_the_clock(row.job, more, alike=row.alike).seconds
             assert (slower * ROUNDING >= one.seconds - row.may_hide_s).all(), one
+
+
+@exhaustive
+@given(seeds)
+def test_a_layout_that_only_offloads_more_of_the_optimizer_is_never_faster(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        row = one.row
+        more = row.table.replaced(offload_optimizer=row.table.offload_optimizer.clip(0.5))
+        assert takes_longer(more, row.table)[0]
+        assert not has_longer_passes(more, row.table)[0]
+        slower = on_the_clock(row.job, more, alike=row.alike).seconds
+        assert (slower * ROUNDING >= one.seconds).all(), one
+
+
+@exhaustive
+@given(seeds)
+def test_no_member_of_a_family_is_faster_than_its_bound(base, seed):
+    for one in random_splits(base, LAYOUTS, seed):
+        row, nothing = one.row, dict.fromkeys(POLICY_COLUMNS, np.array([0]))
+        table = policies_of(Space(row.job), row.table.replaced(**nothing))[0]
+        alike = families(table, np.zeros(len(table), dtype=np.int64))
+        members = np.flatnonzero((alike >= 0) & names_modules(table))[::13]
+        every = [
+            with_memory(on_the_clock(row.job, some, alike=row.alike), row.memory_bytes)
+            for some in map(table.take, members[:, None])
+        ]
+        for limit in (one.seconds.min() * 1.05, float(np.median(one.seconds)), 1e3):
+            problems = tuple(member.row for member in every)
+            bound = BoundFamily(problems, PathPool(alike=row.alike), (limit,))(Unlimited())
+            truth = np.array([min(limit, member.incumbent_s) for member in every])
+            assert (bound <= truth * ROUNDING).all(), one
+            assert (bound > 0).any() or limit > one.seconds.min() * 1.05, one

@@ -230,6 +230,15 @@ def test_another_schedule_is_priced_as_the_runtime_would_run_it(make_job):
             assert other.peak_reserved_bytes == whole.memory.peak_reserved_bytes
 
 
+def test_orders_that_take_long_to_find_are_left_out(make_job):
+    job = make_job("llama3-8b", "2x8:h100-sxm", 16_384)
+    machine = machine_of(job.cluster, "bf16")
+    layout = Layout(tp=4, pp=4, sequence_parallel=True)
+    named = {other.schedule for other in other_schedules(job, machine, layout, 0.05)}
+    assert not {"zb-1p", "zb-2p"} & named
+    assert {"zb-h1", "gpipe"} <= named
+
+
 def test_without_a_pipeline_no_schedule_helps(make_job):
     job = make_job("small-dense", "1x8:h100-sxm", 32)
     assert other_schedules(job, machine_of(job.cluster, "bf16"), Layout(dp=8), 0.05) == ()

@@ -273,3 +273,10 @@ def test_no_layer_moved_makes_an_answer_with_chunks_faster(make_job):
         if moved[1:-1].all() and (moved >= 0).all():
             tried = layout.model_copy(update={"stages": stage_specs(moved.tolist())})
             assert estimate(job, tried).step_time_s >= plan.best.estimate.step_time_s
+
+
+def test_layouts_that_offload_more_leave_the_bound_of_all_splits_no_lower(make_job):
+    fix = tuple(parse_choice(text, excluded=False) for text in ("pp=4", "vpp=3"))
+    plan = search(make_job("gemma3-1b", "1x8:l40s", 64, 4096), SearchOptions(top=1, fix=fix))
+    bound = plan.certificate.uneven_stages.any_split_lower_bound_s
+    assert bound <= plan.best.estimate.step_time_s < 1.015 * bound
