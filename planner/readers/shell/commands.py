@@ -57,6 +57,8 @@ class Commands:
         """Around the text that is read: `srun bash -c`."""
         self.doubts: tuple[Problem, ...] = ()
         """Why it is not certain that a command runs."""
+        self.certain = True
+        """It runs if the function that it stands in does."""
         self.launches: list[Launch] = []
         self.problems: list[Problem] = []
         """Of the script so far, for every launch behind them."""
@@ -248,11 +250,11 @@ class Commands:
         held = self.variables.positional
         if name == "shift":
             count = text_of(arguments[0]) if arguments else "1"
-            known = held is not None and count.isdecimal() and not self.doubts
+            known = held is not None and count.isdecimal() and self.certain
             self.variables.positional = held[int(count[:9]) :] if known and held else None
         elif any(text_of(argument) == "--" for argument in arguments):
             at = next(n for n, argument in enumerate(arguments) if text_of(argument) == "--")
-            self.variables.positional = None if self.doubts else list(arguments[at + 1 :])
+            self.variables.positional = list(arguments[at + 1 :]) if self.certain else None
 
     def _forget(self, names: Sequence[str], command: str, line: int | None) -> None:
         for name in names:

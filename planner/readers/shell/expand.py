@@ -27,10 +27,7 @@ _PARAMETER = re.compile(
     re.DOTALL,
 )
 _SLURM = re.compile(r"SLURM_\w+")
-_SET_BY_A_RUN = re.compile(
-    r"(SLURM|OMPI|PMI|PMIX|PBS|LSB|KUBERNETES)_\w+|(LOCAL_|GROUP_|NODE_)?RANK|(LOCAL_)?WORLD_SIZE"
-    r"|PYTHONPATH|LD_LIBRARY_PATH|TMPDIR|FUNCNAME|\d+|[@*]"
-)
+_ARGUMENT = re.compile(r"\d+|[@*]")
 _ALWAYS_SET = re.compile(
     r"HOSTNAME|HOME|PWD|OLDPWD|USER|UID|PATH|RANDOM|SECONDS|BASH\w*|LINENO|SHELL|[0?$!-]"
 )
@@ -87,7 +84,7 @@ class Expander:
 
         def of(match: re.Match[str]) -> str:
             held = self._held(match[0], None)
-            if held is None and asked and not _SET_BY_A_RUN.fullmatch(match[0]):
+            if held is None and asked and not self._always(match[0]):
                 return "0"
             names = (match[0],) if not held else names_of(held[0])
             unknown.extend(names)
@@ -140,7 +137,7 @@ class Expander:
         if does:
             return self._with_default(match, part, held, asked=asked)
         if held is None:
-            empty = asked and not _SET_BY_A_RUN.fullmatch(name) and not self._always(name)
+            empty = asked and not _ARGUMENT.fullmatch(name) and not self._always(name)
             return [() if empty else _unknown(part, name)]
         if part.quoted and (match["key"] == "*" or name == "*"):
             gap = Piece(" ", part.line)

@@ -87,6 +87,8 @@ _COMMENT = re.compile(r"#[^\n]*")
 _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()\n]")
 _REDIRECTION = re.compile(r"\d*(?:(<<-?)(?!<)|<<<|<>|<&|>&|>>|>\||<(?!\()|>(?!\())|&>>?")
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=\Z")
+# `<path to the data>`, which templates leave for their readers: no shell takes it.
+_BLANK_TO_FILL = re.compile(r"<[A-Za-z][^<>\n;&|()]*(?<! )>(?=[\s/_.,\"'-]|\Z)")
 _TEST = re.compile(r"&&|\|\|?|[()<>]")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _INSIDE = re.compile(r"<<-?[ ]*['\"]?\w|[\\'\"`()}$#]")
@@ -124,7 +126,9 @@ class Lexer:
             if in_test and (match := _TEST.match(self.text, self.at)):
                 self.at = match.end()
                 found.append(self._plain(match[0], line))
-            elif match := _REDIRECTION.match(self.text, self.at):
+            elif (match := _REDIRECTION.match(self.text, self.at)) and not _BLANK_TO_FILL.match(
+                self.text, self.at
+            ):
                 self._redirection(match)
             elif match := _OPERATOR.match(self.text, self.at):
                 found.append(self._operator(match, line, found[-1] if found else None))
@@ -234,6 +238,8 @@ class Lexer:
             self._dollar(parts, quoted=quoted)
         elif char == "`":
             self._expansion(parts, "command", 1, self._backtick(start), quoted=quoted)
+        elif match := _BLANK_TO_FILL.match(self.text, start):
+            self._expansion(parts, "command", 1, match.end(), quoted=quoted)
         elif char in "<>" and self.text.startswith("(", start + 1):
             self._expansion(parts, "command", 2, self._closing(start + 2, ")"), quoted=quoted)
         else:
@@ -262,7 +268,8 @@ class Lexer:
     def _double(self, parts: list[Part]) -> None:
         opened = self.at
         self.at += 1
-        self._add(parts, self.at, quoted=True)
+        if self.text.startswith('"', self.at):
+            self._add(parts, self.at, quoted=True)
         while self.at < len(self.text):
             match = re.compile(r'[^"\\$`]+').match(self.text, self.at)
             char = self.text[self.at]

@@ -244,6 +244,8 @@ class Walk:
 
     def _doubts(self) -> None:
         self.commands.doubts = tuple(frame.doubt for frame in self.frames if frame.doubt)
+        call = max(at for at, frame in enumerate(self.frames) if frame.kind == "call")
+        self.commands.certain = not any(frame.doubt for frame in self.frames[call:])
 
     def _doubt(self, what: str, line: int | None) -> Problem:
         asks = dict.fromkeys(self.commands.asks)
