@@ -9,19 +9,20 @@ from dataclasses import dataclass, replace
 from trainplan.planner.readers.reading import COMMAND_LINE, Launch, Place, Problem, Word
 from trainplan.planner.readers.shell.conditions import Operand, Verdict, verdict
 from trainplan.planner.readers.shell.expand import Expander
-from trainplan.planner.readers.shell.lexer import Part, Source, Token
+from trainplan.planner.readers.shell.lexer import Token
 from trainplan.planner.readers.shell.slurm import Allocation
+from trainplan.planner.readers.shell.source import Source
 from trainplan.planner.readers.shell.starters import Command, Surroundings, command_of, launch_of
 from trainplan.planner.readers.shell.variables import (
     Piece,
     Value,
     Variables,
     clipped,
-    is_array,
     names_of,
     text_of,
     word_of,
 )
+from trainplan.planner.readers.shell.words import Part
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*(?:\[[^\]]*\])?)(\+?)=(.*)", re.DOTALL)
 _DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})
@@ -161,7 +162,7 @@ class Commands:
         environment = {
             name: word_of(held, variables.file, line)
             for name in sorted(variables.exported)
-            if (held := variables.held.get(name)) is not None and not is_array(held)
+            if (held := variables.held.get(name)) is not None and not isinstance(held, dict)
         }
         problems = (*self.problems, *self.doubts)
         around = Surroundings({**environment, **prefix}, self.job, self.outer, problems)
@@ -224,9 +225,8 @@ class Commands:
         """What stands between `[[` and `]]`."""
         operands = []
         for token in tokens:
-            quoted = any(part.quoted for part in token.parts)
             value = self.expander.joined(token.parts, asked=True)
-            operands.append(Operand(value, is_pattern=not quoted))
+            operands.append(Operand(value, self.expander.pattern(token.parts)))
         return self._verdict(operands)
 
     def _verdict(self, operands: Sequence[Operand]) -> Verdict:

@@ -22,8 +22,8 @@ class Operand:
     """One word of a condition."""
 
     value: Value
-    is_pattern: bool = False
-    """It stands unquoted between `[[` and `]]`."""
+    pattern: Value | None = None
+    """As a pattern, between `[[` and `]]`."""
 
     @property
     def text(self) -> str:
@@ -97,7 +97,8 @@ def _plain(operands: Sequence[Operand]) -> Verdict:
         return None
     left, asks, right = operands[0].text, operands[1].text, operands[2]
     if asks in ("=", "==", "!="):
-        same = fnmatch.fnmatchcase(left, right.text) if right.is_pattern else left == right.text
+        pattern = right.pattern
+        same = left == right.text if pattern is None else matches(operands[0].value, pattern)
         return same == (asks != "!=")
     if asks in _ORDERS:
         numbers = evaluated(left), evaluated(right.text)

@@ -6,20 +6,22 @@ is looked up.
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Sequence
 
 from trainplan.planner.readers.shell.arithmetic import evaluated
-from trainplan.planner.readers.shell.lexer import Lexer, Part, ShellError, Source, where
+from trainplan.planner.readers.shell.lexer import Lexer
+from trainplan.planner.readers.shell.source import ShellError, Source, where
 from trainplan.planner.readers.shell.variables import (
     Piece,
     Value,
     Variables,
     clipped,
-    is_array,
     names_of,
     text_of,
 )
+from trainplan.planner.readers.shell.words import Part
 
 _PARAMETER = re.compile(
     r"(?P<length>#(?=.))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<key>[^\]]*)\])?"
@@ -40,8 +42,9 @@ class Expander:
     """Expands words with the variables as they are now."""
 
     def __init__(self, variables: Variables, *, under_slurm: bool) -> None:
-        self.variables, self.under_slurm = variables, under_slurm
-        """`under_slurm`: the script is for sbatch, so that its variables are set, to what we do not know."""
+        self.variables = variables
+        self.under_slurm = under_slurm
+        """The script is for sbatch: its variables are set, to what we do not know."""
         self.depth = 0
 
     def fields(self, parts: Sequence[Part], *, asked: bool = False) -> list[Value]:
@@ -74,6 +77,14 @@ class Expander:
             for at, value in enumerate(self._values(part, asked=asked)):
                 pieces += [Piece(" ", part.line), *value] if at else value
         return tuple(pieces)
+
+    def pattern(self, parts: Sequence[Part]) -> Value:
+        """A pattern of a condition, in which what stands between quotes is no pattern."""
+        return tuple(
+            piece._replace(text=glob.escape(piece.text)) if part.quoted else piece
+            for part in parts
+            for piece in self.joined((part,), asked=True)
+        )
 
     def number(
         self, body: str, line: int | None, *, asked: bool = False
@@ -178,7 +189,7 @@ class Expander:
         held = self.variables.held.get(name)
         if held is None:
             return None
-        if not is_array(held):
+        if not isinstance(held, dict):
             return [held] if key in (None, "0", "@", "*") else None
         if key in ("@", "*"):
             return list(held.values())

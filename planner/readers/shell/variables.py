@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from trainplan.planner.readers.reading import COMMAND_LINE, Place, Problem, Word
-from trainplan.planner.readers.shell.lexer import ShellError, where
+from trainplan.planner.readers.shell.source import ShellError, where
 
 
 class Piece(NamedTuple):
@@ -35,11 +35,6 @@ def text_of(value: Value) -> str:
 def names_of(value: Value) -> tuple[str, ...]:
     """What it depends on and only a run would tell."""
     return tuple(dict.fromkeys(name for piece in value for name in piece.names))
-
-
-def is_array(held: Value | Array | None) -> TypeGuard[Array]:
-    """Is it an array?"""
-    return isinstance(held, dict)
 
 
 def word_of(value: Value, file: str | None, line: int | None) -> Word:
@@ -100,10 +95,10 @@ class Variables:
         key, name = _subscript(name)
         value = self._named(name, value, line)
         old = self.held.get(name)
-        if key is not None or (append and is_array(old)):
+        if key is not None or (append and isinstance(old, dict)):
             self.extend(name, [(key or "0", value)], line, append=True)
             return
-        if append and not is_array(old) and old:
+        if append and not isinstance(old, dict) and old:
             self.charge(len(old), line)
             value = old + value
         self.charge(sum(len(piece.text) + 1 for piece in value), line)
@@ -119,7 +114,7 @@ class Variables:
     ) -> None:
         """`NAME=(...)`, `NAME+=(...)`."""
         old = self.held.get(name) if append else None
-        array: Array = old if is_array(old) else {"0": old} if old else {}
+        array: Array = old if isinstance(old, dict) else {"0": old} if old else {}
         if self.journals:
             self.charge(len(array), line)
             array = dict(array)
@@ -196,7 +191,7 @@ def _flat(held: Value | Array | None) -> str | list[str]:
     """For comparing."""
     if held is None:
         return ""
-    return [text_of(value) for value in held.values()] if is_array(held) else text_of(held)
+    return [text_of(value) for value in held.values()] if isinstance(held, dict) else text_of(held)
 
 
 def _subscript(name: str) -> tuple[str | None, str]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from trainplan.planner.readers.reading import Problem, Word
 from trainplan.planner.readers.shell.commands import Commands, Outcome
 from trainplan.planner.readers.shell.conditions import Verdict, both, either, matches, negated
-from trainplan.planner.readers.shell.lexer import Lexer, ShellError, Source, Token, where
+from trainplan.planner.readers.shell.lexer import Lexer, Token
+from trainplan.planner.readers.shell.source import ShellError, Source, where
 from trainplan.planner.readers.shell.variables import Array, Value, names_of
 
 _DEPTH_LIMIT = 200
@@ -157,7 +158,7 @@ class Walk:
             place = where(self.variables.file, token.line)
             raise ShellError(f"{place}: a `(` stands where none may: quote it")
         if self._gated(token.line) is False:
-            self._finish(True)
+            self._finish(status=True)
             return
         outcome = self.commands.carry_out(words, self.bodies)
         if outcome.leaves:
@@ -171,7 +172,7 @@ class Walk:
             certain = (
                 outcome.status is None and outcome.is_program and not self.frames[-1].condition
             )
-            self._finish(True if certain else outcome.status)
+            self._finish(status=True if certain else outcome.status)
 
     def _texts(self, count: int) -> list[str]:
         return [token.text for token in self.tokens[self.at : min(self.at + count, self.end)]]
@@ -195,7 +196,7 @@ class Walk:
         self.variables.journals.append({})
         self.status, self.connection, self.negate = True, "", False
 
-    def _finish(self, status: Verdict) -> None:
+    def _finish(self, *, status: Verdict) -> None:
         """A command has ended."""
         status = negated(status) if self.negate else status
         self.negate = False
@@ -227,12 +228,12 @@ class Walk:
         self.status, self.connection, self.negate = True, "", False
         return frame
 
-    def _close(self, status: Verdict = True) -> None:
+    def _close(self, *, status: Verdict = True) -> None:
         """The innermost compound command ends."""
         frame = self.frames.pop()
         self._doubts()
         self.status, self.connection, self.negate = frame.saved
-        self._finish(status)
+        self._finish(status=status)
 
     def _closing(self, token: Token, *kinds: str) -> Frame:
         if self.frames[-1].kind not in kinds:
@@ -255,7 +256,7 @@ class Walk:
 
     # Branches
 
-    def _branch(self, frame: Frame, verdict: Verdict, line: int | None) -> None:
+    def _branch(self, frame: Frame, line: int | None, *, verdict: Verdict) -> None:
         """A branch begins."""
         reached = both(negated(frame.taken), verdict)
         frame.taken = either(frame.taken, verdict)
@@ -286,7 +287,7 @@ class Walk:
         self.commands.asks = []
 
     def _then(self, token: Token) -> None:
-        self._branch(self._closing(token, "if"), self.status, token.line)
+        self._branch(self._closing(token, "if"), token.line, verdict=self.status)
 
     def _elif(self, token: Token) -> None:
         frame = self._closing(token, "if")
@@ -297,7 +298,7 @@ class Walk:
     def _else(self, token: Token) -> None:
         frame = self._closing(token, "if")
         self._end_branch(frame)
-        self._branch(frame, True, token.line)
+        self._branch(frame, token.line, verdict=True)
 
     def _fi(self, token: Token) -> None:
         frame = self._closing(token, *_CLOSES[token.text])
@@ -331,7 +332,7 @@ class Walk:
     def _do(self, token: Token) -> None:
         frame = self._closing(token, "loop")
         ends = negated(self.status) if frame.word == "until" else self.status
-        self._branch(frame, False if ends is False else None, frame.line)
+        self._branch(frame, frame.line, verdict=False if ends is False else None)
         if frame.word not in ("while", "until") and frame.journal and frame.word.isidentifier():
             says = f"{frame.word} is set by a loop: give --set {frame.word}=VALUE"
             problem = Problem("shell_unread", "unread", says, self.commands.place(frame.line))
@@ -361,7 +362,7 @@ class Walk:
         verdict: Verdict = False
         while token.text != ")":
             if token.kind == "word":
-                pattern = self.commands.expander.joined(token.parts, asked=True)
+                pattern = self.commands.expander.pattern(token.parts)
                 verdict = either(verdict, matches(frame.subject, pattern))
             elif token.text in ("\n", ";") and verdict is False:
                 return
@@ -370,7 +371,7 @@ class Walk:
                 raise ShellError(f"{place}: this `case` never ends: add an `esac`")
             token = self.tokens[self.at]
             self.at += 1
-        self._branch(frame, verdict, token.line)
+        self._branch(frame, token.line, verdict=verdict)
 
     def _brace(self, token: Token) -> None:
         self._open("group", token.line)
@@ -438,7 +439,7 @@ class Walk:
             )
         self.tokens, self.at, self.end = frame.back
         self.variables.positional, self.commands.outer = frame.arguments, frame.outside
-        self._close(None if self.frames[-2].condition else True)
+        self._close(status=None if self.frames[-2].condition else True)
 
     def _leave(self, how: str, line: int | None) -> None:
         """`exit` and `return`."""
