@@ -86,13 +86,11 @@ def _primary(operands: Sequence[Operand]) -> Verdict:
 
 
 def _plain(operands: Sequence[Operand]) -> Verdict:
-    if len(operands) <= 1:
+    if len(operands) < 2:
         return _filled(operands[0]) if operands else False
     if len(operands) == 2:
-        asks, operand = operands[0].text, operands[1]
-        if asks == "-z":
-            return negated(_filled(operand))
-        return _filled(operand) if asks == "-n" else None
+        asks, filled = operands[0].text, _filled(operands[1])
+        return {"-n": filled, "-z": negated(filled)}.get(asks)
     if len(operands) != 3 or any(names_of(operand.value) for operand in operands):
         return None
     left, asks, right = operands[0].text, operands[1].text, operands[2]

@@ -125,7 +125,8 @@ class Lexer(Words):
         start, line = self.at, self.source.line(self.at)
         parts: list[Part] = []
         while self.at < len(self.text):
-            if self.text[self.at] == "(" and _ARRAY.match(self.text[start : self.at]):
+            is_name = len(parts) == 1 and _ARRAY.fullmatch(parts[0].text)
+            if self.text[self.at] == "(" and is_name:
                 return Token("word", "", line, tuple(parts), self._elements())
             if self.text[self.at] == "(" and self.at > start and self.text[self.at - 1] in "?*+@!":
                 self.add(parts, self.closing(self.at + 1, ")"), quoted=False)

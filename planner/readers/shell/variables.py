@@ -17,13 +17,17 @@ class Piece(NamedTuple):
     """Null: it comes from the settings."""
     names: tuple[str, ...] = ()
     """What only a run would tell; where there are some, `text` is as written."""
+    whole: bool = False
+    """Quoted inside an unquoted expansion: blanks do not split it."""
 
 
 Value = tuple[Piece, ...]
 Array = dict[str, Value]
 """By index or key, in order; never changed in place while a journal is kept."""
 
-_WORK_LIMIT = 30_000_000
+_WORK_LIMIT = 12_000_000
+_PIECE = 16
+"""Work of a piece beside its characters."""
 _NAMED_AT_MOST = 60
 
 
@@ -77,9 +81,13 @@ class Variables:
         self.work += amount
         if self.work > _WORK_LIMIT:
             raise ShellError(
-                f"{where(self.file, line)}: the variables grow beyond {_WORK_LIMIT:,} characters: "
+                f"{where(self.file, line)}: what the variables hold grows beyond all bounds: "
                 "write the launch without them"
             )
+
+    def charge_values(self, values: Iterable[Value], line: int | None) -> None:
+        """Count what was made."""
+        self.charge(sum(len(piece.text) + _PIECE for value in values for piece in value), line)
 
     def put(self, name: str, held: Value | Array | None) -> None:
         """Replace what a variable holds; null: it is unset."""
@@ -99,9 +107,9 @@ class Variables:
             self.extend(name, [(key or "0", value)], line, append=True)
             return
         if append and not isinstance(old, dict) and old:
-            self.charge(len(old), line)
+            self.charge(_PIECE * len(old), line)
             value = old + value
-        self.charge(sum(len(piece.text) + 1 for piece in value), line)
+        self.charge_values((value,), line)
         self.put(name, value)
 
     def extend(
@@ -120,7 +128,7 @@ class Variables:
             array = dict(array)
         for key, value in elements:
             array[str(len(array)) if key is None else key] = self._named(name, value, line)
-            self.charge(sum(len(piece.text) + 1 for piece in value), line)
+            self.charge_values((value,), line)
         self.put(name, array)
 
     def forget(self, name: str, problem: Problem) -> None:

@@ -28,7 +28,8 @@ _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()]+")
 # `<path to the data>`, which templates leave for their readers: no shell takes it.
 _BLANK_TO_FILL = re.compile(r"<[A-Za-z][^<>\n;&|()]*(?<! )>(?=[\s/_.,\"'-]|\Z)")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_INSIDE = re.compile(r"<<-?[ ]*['\"]?\w|[\\'\"`()}$#]")
+_DOCUMENT_LIMIT = 20_000
+_INSIDE = re.compile(r"<<-?[ ]*['\"]?[A-Za-z_]|[\\'\"`()}$#]")
 _DOCUMENT = re.compile(r"<<-?[ ]*(['\"]?)(\w+)\1[^\n]*(?=\n)")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPES = {
@@ -78,6 +79,7 @@ class Words:
         return True
 
     def add(self, parts: list[Part], end: int, *, quoted: bool) -> None:
+        """Text up to a position is a piece."""
         text = self.text[self.at : end]
         parts.append(Part("text", text, text, self.source.line(self.at), quoted))
         self.at = end
@@ -129,7 +131,7 @@ class Words:
             else:
                 self._expansion(parts, "command", 2, end, quoted=quoted)
         elif after == "{":
-            end = self.closing(start + 2, "}", quoted=quoted)
+            end = self.closing(start + 2, "}")
             self._expansion(parts, "parameter", 2, end, quoted=quoted)
         elif after == "'" and not quoted:
             self._escaped(parts)
@@ -172,13 +174,30 @@ class Words:
         parts.append(Part(kind, body, written, self.source.line(self.at), quoted))
         self.at = end
 
+    def _past(self, match: re.Match[str], *, in_command: bool) -> int:
+        """Past what hides the ends of other things."""
+        char, at = match[0], match.end()
+        if char == "\\":
+            return at + 1
+        if char == "`":
+            return self._backtick(match.start())
+        if char[0] == "<":
+            return self._past_document(match.start()) if in_command else at
+        comment = char == "#" and in_command and self.text[at - 2] in " \t\n"
+        if char == "'" or comment:
+            end = self.text.find("\n" if comment else "'", at)
+            return len(self.text) if end < 0 else end + (not comment)
+        return at
+
     def _past_document(self, start: int) -> int:
         """Past a here-document inside a command substitution."""
         head = _DOCUMENT.match(self.text, start)
         if not head:
             return start + 2
-        end = re.compile(rf"\n\t*{re.escape(head[2])}(?=\n|$)").search(self.text, head.end())
-        return end.end() if end else head.end()
+        end = re.compile(rf"\n\t*{re.escape(head[2])}(?=\n|$)").search(
+            self.text, head.end(), head.end() + _DOCUMENT_LIMIT
+        )
+        return end.end() if end else start + 2
 
     def _backtick(self, start: int) -> int:
         match = re.compile(r"`(?:[^`\\]|\\.)*+`", re.DOTALL).match(self.text, start)
@@ -186,41 +205,21 @@ class Words:
             self.source.fail(start, "the ` that opens here is never closed: close it")
         return match.end()
 
-    def closing(self, start: int, close: str, *, quoted: bool = False) -> int:
+    def closing(self, start: int, close: str) -> int:
         """Past the end of what was opened before `start`, whatever stands inside."""
         opened, at = [close], start
         while match := _INSIDE.search(self.text, at):
-            char, at, inner = match[0], match.end(), opened[-1]
-            if char == "\\":
-                at += 1
-            elif char == inner:
+            char, at = match[0], match.end()
+            if char == opened[-1]:
                 opened.pop()
                 if not opened:
                     return at
-            elif char[0] == "<":
-                at = self._past_document(match.start()) if inner == ")" else at
-            elif (
-                char == "'"
-                and inner != '"'
-                and (inner != "}" or not _in_quotes(opened, quoted=quoted))
-            ):
-                end = self.text.find("'", at)
-                at = end + 1 if end >= 0 else len(self.text)
-            elif char == '"':
-                opened.append('"')
-            elif char == "`":
-                at = self._backtick(match.start())
+            elif char == '"' or (char == "(" and opened[-1] == ")"):
+                opened.append('"' if char == '"' else ")")
             elif char == "$" and self.text[at : at + 1] in ("(", "{"):
                 opened.append(")" if self.text[at] == "(" else "}")
                 at += 1
-            elif char == "(" and inner == ")":
-                opened.append(")")
-            elif char == "#" and inner == ")" and self.text[match.start() - 1] in " \t\n":
-                end = self.text.find("\n", at)
-                at = end if end >= 0 else len(self.text)
+            elif char != "'" or opened[-1] != '"':
+                arithmetic = self.text[start] == "("
+                at = self._past(match, in_command=opened[-1] == ")" and not arithmetic)
         self.source.fail(start - 1, f"what opens here is never closed: add a `{close}`")
-
-
-def _in_quotes(opened: list[str], *, quoted: bool) -> bool:
-    """Do the innermost braces stand between double quotes?"""
-    return quoted if len(opened) == 1 else opened[-2] == '"'
