@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import dropwhile, islice, pairwise, takewhile
 
 from trainplan.planner.readers.reading import Launch, Problem, Word
 from trainplan.planner.readers.shell.options import (
@@ -186,7 +186,7 @@ def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocatio
     given = parts.given
     heads = [basename(word) for word in outer]
     by_srun = "srun" in heads
-    asked = allocation_of(outer).over(job) if by_srun else job
+    asked = allocation_of(_options(outer, ("srun",))).over(job) if by_srun else job
     if launch.starter == "torchrun":
         nodes, ranks = _count(given, "nnodes"), _count(given, "nproc_per_node")
         wrong = disagreements(asked, nodes, ranks, by_srun=by_srun)
@@ -209,8 +209,13 @@ def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocatio
             gpus_per_node=asked.per_node,
             ranks=asked.tasks,
         )
-    mpi = next((at for at, head in enumerate(heads) if head in _MPI), None)
-    return launch if mpi is None else _by_mpi(launch, outer[mpi + 1 :])
+    return _by_mpi(launch, _options(outer, _MPI)) if set(_MPI).intersection(heads) else launch
+
+
+def _options(outer: Sequence[Word], names: Sequence[str]) -> list[Word]:
+    """Options of one of the programs that stand before a starter."""
+    behind = dropwhile(lambda word: basename(word) not in names, outer)
+    return list(takewhile(lambda word: basename(word) not in _WRAPPERS, islice(behind, 1, None)))
 
 
 def _count(given: Mapping[str, Word], name: str) -> Word | None:
