@@ -1,6 +1,6 @@
 """What Slurm is asked for, by `#SBATCH` lines and by the options of srun.
 
-Source: sbatch(1) and srun(1) of Slurm 24.05.
+Source: https://slurm.schedmd.com/sbatch.html and https://slurm.schedmd.com/srun.html (24.05).
 """
 
 from __future__ import annotations
