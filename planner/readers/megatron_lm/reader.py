@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, TrainingSpec
-from trainplan.planner.exporters.megatron_lm import COMMIT
+from trainplan.planner.exporters.megatron_lm import COMMIT, MEGATRON_LM
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
 from trainplan.planner.readers.megatron_lm.checks import CHECKS
 from trainplan.planner.readers.megatron_lm.cluster import Place, place_of
@@ -79,7 +79,7 @@ def read(launch: Launch, asked: Asked) -> Reading:
         found = (*fields(arguments, job, layout, assumed), *place.fields)
     notes = unpriced(facts, job.model if job else None)
     problems = (*launch.problems, *unparsed, *unread, *checked, *wrong, *notes)
-    return Reading("megatron-lm", COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
+    return Reading(MEGATRON_LM.runtime, COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
 
 
 def _unknowable(launch: Launch, unparsed: Sequence[Problem]) -> frozenset[str]:
