@@ -54,7 +54,9 @@ def layout_stages(text: str) -> Stages:
     Raises:
         ValueError: It has a letter that means nothing, or is too long.
     """
-    plain = text.replace(",", "") if len(text) <= LONGEST else "long"
+    if len(text) > LONGEST:
+        raise ValueError(f"it has more than {LONGEST:,} letters")
+    plain = text.replace(",", "")
     for repeated in (REPEATED_GROUP, REPEATED):
         found = repeated.findall(plain)
         long = any(len(times) > DIGITS for _, times in found)

@@ -5,7 +5,7 @@ import pytest
 from tests import megatron_jobs as models
 from tests.launches import launch, launch_of, word
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec import Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.planner.readers import READERS, Asked
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM
@@ -267,6 +267,14 @@ def test_an_exported_launch_has_nothing_ignored_and_nothing_unread(name):
     reading = MEGATRON_LM.read(launch_of(config), Asked(cluster=parse_cluster("1x8:h100-sxm")))
     assert reading.job.model == preset(name)
     assert causes(reading, "ignored") == causes(reading, "unread") == []
+
+
+def test_every_field_of_a_layout_and_of_a_run_says_where_it_comes_from():
+    names = {one.name for one in read().fields}
+    specs = {"layout": Layout, "options": RuntimeOptions, "training": TrainingSpec}
+    wanted = {f"{part}.{name}" for part, spec in specs.items() for name in spec.model_fields}
+    assert wanted - names == {"options.compile"}  # kernels are fused by no compiler
+    assert {f"cluster.{name}" for name in ("num_nodes", "gpus_per_node", "gpu")} <= names
 
 
 def test_every_option_that_is_looked_at_is_one_of_the_release():
