@@ -68,7 +68,7 @@ class Launch:
     nodes: Word | None = None
     """Null: not stated; torchrun and python then take 1."""
     gpus_per_node: Word | None = None
-    """Ranks on each node; null: not stated; torchrun and python then take 1, the others all GPUs."""
+    """Ranks on each node; null: not stated; torchrun and python then take 1, others all GPUs."""
     ranks: Word | None = None
     """All ranks, of starters that count them so: `mpirun -np`, `srun -n`, `--num_processes` of
     Accelerate."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from trainplan.planner.readers.reading import Launch
 from trainplan.planner.readers.shell.commands import Commands
-from trainplan.planner.readers.shell.lexer import Lexer, Part, ShellError, Token, source_of, where
+from trainplan.planner.readers.shell.lexer import Lexer, Token
 from trainplan.planner.readers.shell.slurm import Allocation, directives
+from trainplan.planner.readers.shell.source import ShellError, source_of, where
 from trainplan.planner.readers.shell.variables import Variables
 from trainplan.planner.readers.shell.walk import Walk
+from trainplan.planner.readers.shell.words import Part
 
 __all__ = ["ShellError", "launch_of_command", "launches_of_script"]
 

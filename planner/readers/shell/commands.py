@@ -5,27 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from trainplan.planner.readers.reading import COMMAND_LINE, Launch, Place, Problem, Word
 from trainplan.planner.readers.shell.conditions import Operand, Verdict, verdict
 from trainplan.planner.readers.shell.expand import Expander
-from trainplan.planner.readers.shell.lexer import Part, Source, Token
+from trainplan.planner.readers.shell.lexer import Token
 from trainplan.planner.readers.shell.slurm import Allocation
+from trainplan.planner.readers.shell.source import Source
 from trainplan.planner.readers.shell.starters import Command, Surroundings, command_of, launch_of
 from trainplan.planner.readers.shell.variables import (
     Piece,
     Value,
     Variables,
     clipped,
-    is_array,
     names_of,
     text_of,
     word_of,
 )
+from trainplan.planner.readers.shell.words import Part
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*(?:\[[^\]]*\])?)(\+?)=(.*)", re.DOTALL)
 _DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})
-_READS = frozenset({"read", "mapfile", "readarray", "getopts", "let"})
+_SETS = frozenset(
+    {"source", ".", "set", "shift", "unset", "printf"}
+    | {"read", "mapfile", "readarray", "getopts", "let"}
+)
 _CHANGED = re.compile(r"\s*([A-Za-z_]\w*)\s*(=(?!=)|[-+*/%]=|\+\+|--)(.*)", re.DOTALL)
 
 
@@ -47,6 +52,14 @@ class Outcome:
     """`exit` or `return`."""
 
 
+_PLAIN = {
+    **dict.fromkeys(("echo", "cd", "mkdir", "true", ":", "trap"), Outcome()),
+    "false": Outcome(status=False),
+    "exit": Outcome(leaves="exit"),
+    "return": Outcome(leaves="return"),
+}
+
+
 class Commands:
     """Carries out what can be carried out without running anything."""
 
@@ -57,6 +70,8 @@ class Commands:
         """Around the text that is read: `srun bash -c`."""
         self.doubts: tuple[Problem, ...] = ()
         """Why it is not certain that a command runs."""
+        self.certain = True
+        """It runs if the function that it stands in does."""
         self.launches: list[Launch] = []
         self.problems: list[Problem] = []
         """Of the script so far, for every launch behind them."""
@@ -71,65 +86,47 @@ class Commands:
 
     def carry_out(self, tokens: Sequence[Token], functions: Collection[str]) -> Outcome:
         """Do one simple command."""
-        start = 0
-        prefix: dict[str, Word] = {}
-        while start < len(tokens) and (parts := assignment(tokens[start])):
-            start += 1
-            if start - 1 < len(tokens) - 1 and any(not assignment(t) for t in tokens[start:]):
-                value = self.expander.joined(parts[2])
-                prefix[parts[0]] = word_of(value, self.variables.file, tokens[0].line)
-            else:
-                self._assign(tokens[start - 1])
-        if start == len(tokens):
+        set_first = list(takewhile(assignment, tokens))
+        tokens = tokens[len(set_first) :]
+        if not tokens:
+            for token in set_first:
+                self._assign(token)
             return Outcome()
-        tokens = tokens[start:]
         name, line = tokens[0].text, tokens[0].line
         if tokens[0].kind == "arithmetic":
             return Outcome(self._arithmetic(tokens[0]))
-        if name == "[[":
-            return Outcome(self._test(tokens[1:-1]))
-        if name in _DECLARES:
-            return self._declare(tokens)
+        if name == "[[" or name in _DECLARES:
+            return self._declare(tokens) if name != "[[" else Outcome(self._test(tokens[1:-1]))
         asked = name in ("[", "test")
         fields = [f for token in tokens for f in self.expander.fields(token.parts, asked=asked)]
         if asked:
             ends = len(fields) - (name == "[")
             return Outcome(self._verdict([Operand(field) for field in fields[1:ends]]))
-        if not fields:
-            return Outcome()
-        return self._named(fields, line, prefix, functions)
+        if fields and text_of(fields[0]) in functions:
+            return Outcome(calls=text_of(fields[0]), arguments=tuple(fields[1:]))
+        return self._named(fields, line, set_first) if fields else Outcome()
 
-    def _named(
-        self,
-        fields: list[Value],
-        line: int | None,
-        prefix: dict[str, Word],
-        functions: Collection[str],
-    ) -> Outcome:
+    def _named(self, fields: list[Value], line: int | None, set_first: list[Token]) -> Outcome:
+        """A command that is no syntax of the shell."""
         name, arguments = text_of(fields[0]), tuple(fields[1:])
-        if name in functions:
-            return Outcome(calls=name, arguments=arguments)
-        if name in ("false", "exit", "return"):
-            return Outcome(
-                False if name == "false" else True, leaves=None if name == "false" else name
-            )
         if name == "eval":
             text = tuple(p for a in arguments for p in (Piece(" ", line), *a))
             return Outcome(None, runs=self._source(text))
+        if name in _PLAIN:
+            return _PLAIN[name]
+        if name not in _SETS:
+            return self._start(fields, line, set_first)
         if name in ("source", "."):
             what = text_of(arguments[0]) if arguments else name
             self.unread(f"{clipped(what)} may set variables and was not read", line)
         elif name in ("set", "shift"):
             self._arguments(name, arguments)
-        elif name in _READS:
-            self._forget([text_of(argument) for argument in arguments], name, line)
-        elif name == "printf" and [text_of(a) for a in arguments[:1]] == ["-v"]:
-            self._forget([text_of(argument) for argument in arguments[1:2]], name, line)
         elif name == "unset":
             for argument in arguments:
                 self.variables.put(text_of(argument), None)
-        elif name not in ("echo", "printf", "cd", "mkdir", "true", ":", "trap"):
-            return self._start(fields, line, prefix)
+        elif name != "printf" or [text_of(a) for a in arguments[:1]] == ["-v"]:
+            kept = arguments[1:2] if name == "printf" else arguments
+            self._forget([text_of(argument) for argument in kept], name, line)
         return Outcome()
 
     def unread(self, what: str, line: int | None) -> None:
@@ -137,7 +134,7 @@ class Commands:
         says = f"{what}: give --set NAME=VALUE for what it changes"
         self.problems.append(Problem("shell_unread", "unread", says, self.place(line)))
 
-    def _start(self, fields: list[Value], line: int | None, prefix: dict[str, Word]) -> Outcome:
+    def _start(self, fields: list[Value], line: int | None, set_first: list[Token]) -> Outcome:
         """A program: perhaps a launch."""
         words = [word_of(field, self.variables.file, line) for field in fields]
         command = command_of(words)
@@ -148,21 +145,28 @@ class Commands:
             if text_of(text) != command.rest[0].text:
                 text = (Piece(command.rest[0].text, line),)
             arguments = tuple(fields[len(fields) - len(command.rest) + 2 :])
-            return Outcome(None, runs=self._source(text), outer=command.outer, arguments=arguments)
+            return Outcome(
+                None, None, self._source(text), command.outer, arguments, is_program=True
+            )
         elif command.starter:
-            self.add(command, prefix, line)
+            self._add(command, set_first, line)
         return Outcome(None, is_program=True)
 
-    def add(self, command: Command, prefix: dict[str, Word], line: int | None) -> None:
+    def _add(self, command: Command, set_first: list[Token], line: int | None) -> None:
         """Keep a launch, if it is one."""
         variables = self.variables
         environment = {
             name: word_of(held, variables.file, line)
             for name in sorted(variables.exported)
-            if (held := variables.held.get(name)) is not None and not is_array(held)
+            if (held := variables.held.get(name)) is not None and not isinstance(held, dict)
         }
+        for token in set_first:
+            if parts := assignment(token):
+                value = self.expander.joined(parts[2])
+                environment[parts[0]] = word_of(value, variables.file, line)
         problems = (*self.problems, *self.doubts)
-        around = Surroundings({**environment, **prefix}, self.job, self.outer, problems)
+        variables.charge(len(environment) + len(problems) + len(variables.unread), line)
+        around = Surroundings(environment, self.job, self.outer, problems)
         launch = launch_of(command, around)
         if launch is None:
             return
@@ -222,9 +226,8 @@ class Commands:
         """What stands between `[[` and `]]`."""
         operands = []
         for token in tokens:
-            quoted = any(part.quoted for part in token.parts)
             value = self.expander.joined(token.parts, asked=True)
-            operands.append(Operand(value, is_pattern=not quoted))
+            operands.append(Operand(value, self.expander.pattern(token.parts)))
         return self._verdict(operands)
 
     def _verdict(self, operands: Sequence[Operand]) -> Verdict:
@@ -248,11 +251,12 @@ class Commands:
         held = self.variables.positional
         if name == "shift":
             count = text_of(arguments[0]) if arguments else "1"
-            known = held is not None and count.isdecimal() and not self.doubts
+            self.variables.charge(len(held or ()), None)
+            known = held is not None and count.isdecimal() and self.certain
             self.variables.positional = held[int(count[:9]) :] if known and held else None
         elif any(text_of(argument) == "--" for argument in arguments):
             at = next(n for n, argument in enumerate(arguments) if text_of(argument) == "--")
-            self.variables.positional = None if self.doubts else list(arguments[at + 1 :])
+            self.variables.positional = list(arguments[at + 1 :]) if self.certain else None
 
     def _forget(self, names: Sequence[str], command: str, line: int | None) -> None:
         for name in names:

@@ -22,8 +22,8 @@ class Operand:
     """One word of a condition."""
 
     value: Value
-    is_pattern: bool = False
-    """It stands unquoted between `[[` and `]]`."""
+    pattern: Value | None = None
+    """As a pattern, between `[[` and `]]`."""
 
     @property
     def text(self) -> str:
@@ -86,18 +86,17 @@ def _primary(operands: Sequence[Operand]) -> Verdict:
 
 
 def _plain(operands: Sequence[Operand]) -> Verdict:
-    if len(operands) <= 1:
+    if len(operands) < 2:
         return _filled(operands[0]) if operands else False
     if len(operands) == 2:
-        asks, operand = operands[0].text, operands[1]
-        if asks == "-z":
-            return negated(_filled(operand))
-        return _filled(operand) if asks == "-n" else None
+        asks, filled = operands[0].text, _filled(operands[1])
+        return {"-n": filled, "-z": negated(filled)}.get(asks)
     if len(operands) != 3 or any(names_of(operand.value) for operand in operands):
         return None
     left, asks, right = operands[0].text, operands[1].text, operands[2]
     if asks in ("=", "==", "!="):
-        same = fnmatch.fnmatchcase(left, right.text) if right.is_pattern else left == right.text
+        pattern = right.pattern
+        same = left == right.text if pattern is None else matches(operands[0].value, pattern)
         return same == (asks != "!=")
     if asks in _ORDERS:
         numbers = evaluated(left), evaluated(right.text)

@@ -6,20 +6,22 @@ is looked up.
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Sequence
 
 from trainplan.planner.readers.shell.arithmetic import evaluated
-from trainplan.planner.readers.shell.lexer import Lexer, Part, ShellError, Source, where
+from trainplan.planner.readers.shell.lexer import Lexer
+from trainplan.planner.readers.shell.source import ShellError, Source, where
 from trainplan.planner.readers.shell.variables import (
     Piece,
     Value,
     Variables,
     clipped,
-    is_array,
     names_of,
     text_of,
 )
+from trainplan.planner.readers.shell.words import Part
 
 _PARAMETER = re.compile(
     r"(?P<length>#(?=.))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<key>[^\]]*)\])?"
@@ -27,10 +29,7 @@ _PARAMETER = re.compile(
     re.DOTALL,
 )
 _SLURM = re.compile(r"SLURM_\w+")
-_SET_BY_A_RUN = re.compile(
-    r"(SLURM|OMPI|PMI|PMIX|PBS|LSB|KUBERNETES)_\w+|(LOCAL_|GROUP_|NODE_)?RANK|(LOCAL_)?WORLD_SIZE"
-    r"|PYTHONPATH|LD_LIBRARY_PATH|TMPDIR|FUNCNAME|\d+|[@*]"
-)
+_ARGUMENT = re.compile(r"\d+|[@*]")
 _ALWAYS_SET = re.compile(
     r"HOSTNAME|HOME|PWD|OLDPWD|USER|UID|PATH|RANDOM|SECONDS|BASH\w*|LINENO|SHELL|[0?$!-]"
 )
@@ -43,8 +42,9 @@ class Expander:
     """Expands words with the variables as they are now."""
 
     def __init__(self, variables: Variables, *, under_slurm: bool) -> None:
-        self.variables, self.under_slurm = variables, under_slurm
-        """`under_slurm`: the script is for sbatch, so that its variables are set, to what we do not know."""
+        self.variables = variables
+        self.under_slurm = under_slurm
+        """The script is for sbatch: its variables are set, to what we do not know."""
         self.depth = 0
 
     def fields(self, parts: Sequence[Part], *, asked: bool = False) -> list[Value]:
@@ -75,8 +75,17 @@ class Expander:
                 pieces.append(Piece(part.text, part.line))
                 continue
             for at, value in enumerate(self._values(part, asked=asked)):
-                pieces += [Piece(" ", part.line), *value] if at else value
+                loose = [piece._replace(whole=False) for piece in value]
+                pieces += [Piece(" ", part.line), *loose] if at else loose
         return tuple(pieces)
+
+    def pattern(self, parts: Sequence[Part]) -> Value:
+        """A pattern of a condition, in which what stands between quotes is no pattern."""
+        return tuple(
+            piece._replace(text=glob.escape(piece.text)) if part.quoted else piece
+            for part in parts
+            for piece in self.joined((part,), asked=True)
+        )
 
     def number(
         self, body: str, line: int | None, *, asked: bool = False
@@ -87,7 +96,7 @@ class Expander:
 
         def of(match: re.Match[str]) -> str:
             held = self._held(match[0], None)
-            if held is None and asked and not _SET_BY_A_RUN.fullmatch(match[0]):
+            if held is None and asked and not self._always(match[0]):
                 return "0"
             names = (match[0],) if not held else names_of(held[0])
             unknown.extend(names)
@@ -109,7 +118,11 @@ class Expander:
             )
         source = Source(text, self.variables.file, (0,), (line,))
         try:
-            return self.joined(Lexer(source).operand(quoted=quoted), asked=asked)
+            return tuple(
+                piece._replace(whole=part.quoted)
+                for part in Lexer(source).operand(quoted=quoted)
+                for piece in self.joined((part,), asked=asked)
+            )
         finally:
             self.depth -= 1
 
@@ -123,7 +136,7 @@ class Expander:
             values = [(Piece(text, part.line, unknown),)]
         else:
             values = [_unknown(part, clipped(part.written))]
-        self.variables.charge(sum(len(p.text) + 1 for v in values for p in v), part.line)
+        self.variables.charge_values(values, part.line)
         return values
 
     def _parameter(self, part: Part, *, asked: bool) -> list[Value]:
@@ -133,14 +146,11 @@ class Expander:
         name, does = match["name"], match["does"]
         held = self._held(name, match["key"])
         if match["length"]:
-            if held is None or does or (len(held) == 1 and names_of(held[0])):
-                return [_unknown(part, clipped(part.written))]
-            many = match["key"] in ("@", "*") or name in "@*"
-            return [(Piece(str(len(held) if many else len(text_of(held[0]))), part.line),)]
+            return [_length(match, part, held)]
         if does:
             return self._with_default(match, part, held, asked=asked)
         if held is None:
-            empty = asked and not _SET_BY_A_RUN.fullmatch(name) and not self._always(name)
+            empty = asked and not _ARGUMENT.fullmatch(name) and not self._always(name)
             return [() if empty else _unknown(part, name)]
         if part.quoted and (match["key"] == "*" or name == "*"):
             gap = Piece(" ", part.line)
@@ -170,27 +180,39 @@ class Expander:
 
     def _held(self, name: str, key: str | None) -> list[Value] | None:
         """Values of a parameter; null: nobody set it, or only a run would tell."""
-        arguments = self.variables.positional
-        if name in ("@", "*"):
-            return None if arguments is None else list(arguments)
-        if name == "#":
-            return [(Piece(str(len(arguments or ())), None),)]
-        if name.isdecimal():
-            at = int(name[:9]) - 1
-            return [arguments[at]] if arguments and 0 <= at < len(arguments) else None
+        if not name.isidentifier():
+            return self._argument(name)
         held = self.variables.held.get(name)
-        if held is None:
-            return None
-        if not is_array(held):
-            return [held] if key in (None, "0", "@", "*") else None
+        if not isinstance(held, dict):
+            return None if held is None or key not in (None, "0", "@", "*") else [held]
         if key in ("@", "*"):
             return list(held.values())
         at_key = text_of(self._inner(key or "0", None, quoted=True, asked=False)).strip("\"'")
         return [held[at_key]] if at_key in held else None
 
+    def _argument(self, name: str) -> list[Value] | None:
+        """`$@`, `$#`, `$1`."""
+        arguments = self.variables.positional
+        if name == "#":
+            return [(Piece(str(len(arguments or ())), None),)]
+        if arguments is None or not (name in "@*" or name.isdecimal()):
+            return None
+        at = int(name[:9]) - 1 if name.isdecimal() else 0
+        if name.isdecimal():
+            return arguments[at : at + 1] or None if at >= 0 else None
+        return list(arguments)
+
     def _always(self, name: str) -> bool:
         slurm = self.under_slurm and _SLURM.fullmatch(name)
         return bool(slurm or _ALWAYS_SET.fullmatch(name))
+
+
+def _length(match: re.Match[str], part: Part, held: list[Value] | None) -> Value:
+    """`${#NAME}`, `${#NAME[@]}`."""
+    if held is None or match["does"] or (len(held) == 1 and names_of(held[0])):
+        return _unknown(part, clipped(part.written))
+    many = match["key"] in ("@", "*") or match["name"] in "@*"
+    return (Piece(str(len(held) if many else len(text_of(held[0]))), part.line),)
 
 
 def _unknown(part: Part, name: str) -> Value:
@@ -200,7 +222,7 @@ def _unknown(part: Part, name: str) -> Value:
 def _split(value: Value, done: list[Value], now: list[Piece] | None) -> list[Piece] | None:
     """Cut at blanks what stood unquoted; what is left goes on."""
     for piece in value:
-        if piece.names:
+        if piece.names or piece.whole:
             now = now or []
             now.append(piece)
             continue

@@ -37,57 +37,54 @@ class Split:
     problems: tuple[Problem, ...]
 
 
-COUNTS = frozenset(
-    "nnodes nproc_per_node num_nodes num_gpus num_accelerators num_machines num_processes".split()
+def names(text: str) -> frozenset[str]:
+    """Names between blanks."""
+    return frozenset(text.split())
+
+
+COUNTS = names(
+    "nnodes nproc_per_node num_nodes num_gpus num_accelerators num_machines num_processes"
 )
 
 TORCHRUN = Options(
-    frozenset("help standalone module no_python run_path virtual_local_rank use_env".split()),
-    frozenset(
-        (
-            "nnodes nproc_per_node rdzv_backend rdzv_endpoint rdzv_id rdzv_conf max_restarts "
-            "monitor_interval start_method event_log_handler role log_dir redirects tee "
-            "local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters node_rank "
-            "master_addr master_port local_addr logs_specs numa_binding signals_to_handle "
-            "shutdown_timeout"
-        ).split()
+    names("help standalone module no_python run_path virtual_local_rank use_env"),
+    names(
+        "nnodes nproc_per_node rdzv_backend rdzv_endpoint rdzv_id rdzv_conf max_restarts "
+        "monitor_interval start_method event_log_handler role log_dir redirects tee "
+        "local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters node_rank "
+        "master_addr master_port local_addr logs_specs numa_binding signals_to_handle "
+        "shutdown_timeout"
     ),
     {"h": "help", "m": "module", "r": "redirects", "t": "tee"},
 )
 
 DEEPSPEED = Options(
-    frozenset(
-        (
-            "help module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid "
-            "elastic_training bind_cores_to_rank quiet"
-        ).split()
+    names(
+        "help module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid "
+        "elastic_training bind_cores_to_rank quiet"
     ),
-    frozenset(
-        (
-            "hostfile include exclude num_nodes num_gpus num_accelerators min_elastic_nodes "
-            "max_elastic_nodes master_port master_addr node_rank launcher launcher_args "
-            "enable_each_rank_log autotuning bind_core_list ssh_port venv_script log_level"
-        ).split()
+    names(
+        "hostfile include exclude num_nodes num_gpus num_accelerators min_elastic_nodes "
+        "max_elastic_nodes master_port master_addr node_rank launcher launcher_args "
+        "enable_each_rank_log autotuning bind_core_list ssh_port venv_script log_level"
     ),
     {"h": "help", "H": "hostfile", "i": "include", "e": "exclude", "q": "quiet"},
 )
 
 ACCELERATE = Options(
-    frozenset(
-        (
-            "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph "
-            "dynamo_use_dynamic dynamo_use_regional_compilation use_deepspeed use_fsdp "
-            "use_parallelism_config use_megatron_lm use_xpu same_network module no_python "
-            "tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval "
-            "debug"
-        ).split()
+    names(
+        "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph "
+        "dynamo_use_dynamic dynamo_use_regional_compilation use_deepspeed use_fsdp "
+        "use_parallelism_config use_megatron_lm use_xpu same_network module no_python "
+        "tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval "
+        "debug"
     ),
-    frozenset(),
+    names(""),
     {"h": "help", "q": "quiet", "m": "module", "t": "tee"},
 )
 
 PYTHON = Options(
-    frozenset("b bb B d E i I O OO P q s S u v V x h".split()),
+    names("b bb B d E i I O OO P q s S u v V x h"),
     frozenset({"W", "X", "c", "check_hash_based_pycs"}),
     {},
 )
@@ -124,7 +121,7 @@ def split(words: Sequence[Word], options: Options) -> Split:
             given[name] = value
         others += () if name in COUNTS else taken
         if options.valued and name not in options.flags | options.valued:
-            says = f"the starter knows no {word.text.partition('=')[0]}: leave it out, or name it in full"
+            says = f"no option {word.text.partition('=')[0]} of the starter: leave it out"
             problems.append(Problem("starter_option_unknown", "illegal", says, word.place))
     program = words[at] if at < len(words) else None
     arguments = tuple(words[at + 1 :])

@@ -1,6 +1,6 @@
 """What Slurm is asked for, by `#SBATCH` lines and by the options of srun.
 
-Source: sbatch(1) and srun(1) of Slurm 24.05.
+Source: https://slurm.schedmd.com/sbatch.html and https://slurm.schedmd.com/srun.html (24.05).
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ def allocation_of(words: Sequence[Word]) -> Allocation:
     allocation = Allocation(**found)
     if per_task and not allocation.gpus_per_node:
         tasks = number(allocation.per_node) or (1 if allocation.tasks is None else None)
-        if tasks and (gpus := number(per_task)):
-            return replace(allocation, gpus_per_node=replace(per_task, text=str(tasks * gpus)))
+        if tasks and (each := number(per_task)):
+            return replace(allocation, gpus_per_node=replace(per_task, text=str(tasks * each)))
     return allocation
 
 
 def directives(text: str, file: str | None) -> tuple[Allocation, bool, tuple[Problem, ...]]:
-    """`#SBATCH` lines; are there any; those behind the first command, of which Slurm takes no notice."""
+    """`#SBATCH` lines; are there any; those that Slurm ignores, behind the first command."""
     words: list[Word] = []
     problems: list[Problem] = []
     begun = False
@@ -161,6 +161,10 @@ def disagreements(
             yield Problem("world_size_disagrees", "ignored" if idle else "illegal", says, place)
     gpus, started = number(asked.gpus_per_node), number(ranks_per_node)
     if ranks_per_node and gpus and started and gpus != started:
-        says = f"Slurm gives {gpus} GPUs a node, torchrun starts {started} ranks there: make them agree"
-        verdict = "illegal" if started > gpus else "ignored"
-        yield Problem("world_size_disagrees", verdict, says, ranks_per_node.place)
+        says = f"Slurm gives {gpus} GPUs a node, torchrun starts {started} ranks: make them agree"
+        yield Problem(
+            "world_size_disagrees",
+            "illegal" if started > gpus else "ignored",
+            says,
+            ranks_per_node.place,
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile, islice, pairwise, takewhile
 
 from trainplan.planner.readers.reading import Launch, Problem, Word
 from trainplan.planner.readers.shell.options import (
@@ -13,6 +14,7 @@ from trainplan.planner.readers.shell.options import (
     PYTHON,
     TORCHRUN,
     Split,
+    names,
     split,
 )
 from trainplan.planner.readers.shell.slurm import Allocation, allocation_of, disagreements, number
@@ -22,12 +24,10 @@ _SHELL = re.compile(r"(ba|z|da|k)?sh")
 _RUNS_TEXT = re.compile(r"-[a-z]*c")
 _MPI = ("mpirun", "mpiexec", "orterun")
 _REMOTE = ("ssh", "pdsh", "clush", "ds_ssh", "sbatch")
-_WRAPPERS = frozenset(
-    (
-        "srun env nohup exec sudo numactl time timeout stdbuf nice ionice taskset setsid command "
-        "nsys ncu rocprof rocprofv3 strace singularity apptainer docker podman shifter enroot uv "
-        "poetry pixi conda mamba micromamba hatch xvfb-run unbuffer builtin"
-    ).split()
+_WRAPPERS = names(
+    "srun env nohup exec sudo numactl time timeout stdbuf nice ionice taskset setsid command "
+    "nsys ncu rocprof rocprofv3 strace singularity apptainer docker podman shifter enroot uv "
+    "poetry pixi conda mamba micromamba hatch xvfb-run unbuffer builtin"
 ).union(_MPI, _REMOTE)
 _MODULES = {
     "torch.distributed.run": "torchrun",
@@ -44,7 +44,7 @@ _OPTIONS = {
     "python": PYTHON,
 }
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_NO_TRAINING = frozenset("pip venv ensurepip json.tool http.server pytest py_compile".split())
+_NO_TRAINING = names("pip venv ensurepip json.tool http.server pytest py_compile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,9 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
         program, arguments = found
         is_module = True
         parts = replace(parts, arguments=arguments)
-    if program is None or (name == "python" and (_aside(program, is_module) or "c" in parts.given)):
+    if program is None or (
+        name == "python" and (_aside(program, is_module=is_module) or "c" in parts.given)
+    ):
         return None
     outer = (*around.outer, *command.outer)
     environment = dict(around.environment)
@@ -174,7 +176,7 @@ def _module(rest: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] | None:
     return None
 
 
-def _aside(program: Word, is_module: bool) -> bool:  # noqa: FBT001
+def _aside(program: Word, *, is_module: bool) -> bool:
     """Is it a tool rather than training?"""
     return program.text in _NO_TRAINING if is_module else basename(program) in ("setup.py", "-")
 
@@ -184,7 +186,7 @@ def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocatio
     given = parts.given
     heads = [basename(word) for word in outer]
     by_srun = "srun" in heads
-    asked = allocation_of(outer).over(job) if by_srun else job
+    asked = allocation_of(_options(outer, ("srun",))).over(job) if by_srun else job
     if launch.starter == "torchrun":
         nodes, ranks = _count(given, "nnodes"), _count(given, "nproc_per_node")
         wrong = disagreements(asked, nodes, ranks, by_srun=by_srun)
@@ -207,8 +209,13 @@ def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocatio
             gpus_per_node=asked.per_node,
             ranks=asked.tasks,
         )
-    mpi = next((at for at, head in enumerate(heads) if head in _MPI), None)
-    return launch if mpi is None else _by_mpi(launch, outer[mpi + 1 :])
+    return _by_mpi(launch, _options(outer, _MPI)) if set(_MPI).intersection(heads) else launch
+
+
+def _options(outer: Sequence[Word], names: Sequence[str]) -> list[Word]:
+    """Options of one of the programs that stand before a starter."""
+    behind = dropwhile(lambda word: basename(word) not in names, outer)
+    return list(takewhile(lambda word: basename(word) not in _WRAPPERS, islice(behind, 1, None)))
 
 
 def _count(given: Mapping[str, Word], name: str) -> Word | None:
@@ -240,7 +247,7 @@ def _included(include: Word | None) -> tuple[Word | None, Word | None]:
 def _by_mpi(launch: Launch, options: Sequence[Word]) -> Launch:
     """`-np 32 -npernode 8`, `--map-by ppr:8:node`."""
     total = per_node = None
-    for word, after in zip(options, options[1:], strict=False):
+    for word, after in pairwise(options):
         name = word.text.lstrip("-")
         if name in ("np", "n", "c"):
             total = after

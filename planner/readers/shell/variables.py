@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from trainplan.planner.readers.reading import COMMAND_LINE, Place, Problem, Word
-from trainplan.planner.readers.shell.lexer import ShellError, where
+from trainplan.planner.readers.shell.source import ShellError, where
 
 
 class Piece(NamedTuple):
@@ -17,13 +17,17 @@ class Piece(NamedTuple):
     """Null: it comes from the settings."""
     names: tuple[str, ...] = ()
     """What only a run would tell; where there are some, `text` is as written."""
+    whole: bool = False
+    """Quoted inside an unquoted expansion: blanks do not split it."""
 
 
 Value = tuple[Piece, ...]
 Array = dict[str, Value]
 """By index or key, in order; never changed in place while a journal is kept."""
 
-_WORK_LIMIT = 30_000_000
+_WORK_LIMIT = 12_000_000
+_PIECE = 16
+"""Work of a piece beside its characters."""
 _NAMED_AT_MOST = 60
 
 
@@ -35,11 +39,6 @@ def text_of(value: Value) -> str:
 def names_of(value: Value) -> tuple[str, ...]:
     """What it depends on and only a run would tell."""
     return tuple(dict.fromkeys(name for piece in value for name in piece.names))
-
-
-def is_array(held: Value | Array | None) -> TypeGuard[Array]:
-    """Is it an array?"""
-    return isinstance(held, dict)
 
 
 def word_of(value: Value, file: str | None, line: int | None) -> Word:
@@ -82,9 +81,13 @@ class Variables:
         self.work += amount
         if self.work > _WORK_LIMIT:
             raise ShellError(
-                f"{where(self.file, line)}: the variables grow beyond {_WORK_LIMIT:,} characters: "
+                f"{where(self.file, line)}: what the variables hold grows beyond all bounds: "
                 "write the launch without them"
             )
+
+    def charge_values(self, values: Iterable[Value], line: int | None) -> None:
+        """Count what was made."""
+        self.charge(sum(len(piece.text) + _PIECE for value in values for piece in value), line)
 
     def put(self, name: str, held: Value | Array | None) -> None:
         """Replace what a variable holds; null: it is unset."""
@@ -100,13 +103,13 @@ class Variables:
         key, name = _subscript(name)
         value = self._named(name, value, line)
         old = self.held.get(name)
-        if key is not None or (append and is_array(old)):
+        if key is not None or (append and isinstance(old, dict)):
             self.extend(name, [(key or "0", value)], line, append=True)
             return
-        if append and not is_array(old) and old:
-            self.charge(len(old), line)
+        if append and not isinstance(old, dict) and old:
+            self.charge(_PIECE * len(old), line)
             value = old + value
-        self.charge(sum(len(piece.text) + 1 for piece in value), line)
+        self.charge_values((value,), line)
         self.put(name, value)
 
     def extend(
@@ -119,13 +122,13 @@ class Variables:
     ) -> None:
         """`NAME=(...)`, `NAME+=(...)`."""
         old = self.held.get(name) if append else None
-        array: Array = old if is_array(old) else {"0": old} if old else {}
+        array: Array = old if isinstance(old, dict) else {"0": old} if old else {}
         if self.journals:
             self.charge(len(array), line)
             array = dict(array)
         for key, value in elements:
             array[str(len(array)) if key is None else key] = self._named(name, value, line)
-            self.charge(sum(len(piece.text) + 1 for piece in value), line)
+            self.charge_values((value,), line)
         self.put(name, array)
 
     def forget(self, name: str, problem: Problem) -> None:
@@ -196,7 +199,7 @@ def _flat(held: Value | Array | None) -> str | list[str]:
     """For comparing."""
     if held is None:
         return ""
-    return [text_of(value) for value in held.values()] if is_array(held) else text_of(held)
+    return [text_of(value) for value in held.values()] if isinstance(held, dict) else text_of(held)
 
 
 def _subscript(name: str) -> tuple[str | None, str]:
