@@ -12,8 +12,8 @@ from trainplan.costmodel.spec.job import Precision
 from trainplan.planner.readers.megatron_lm.arguments import shown
 from trainplan.planner.readers.reading import Asked, Field, Launch, Problem, Word
 
-ASSUMED_GPU = "h100-sxm"
-"""Where no one says. Source: assumed."""
+ASSUMED_GPUS = ("h100-sxm", "b200")
+"""The first that has the format, where no one says. Source: assumed."""
 ONE_RANK = ("torchrun", "python")
 """Starters of one rank where nothing is said. Source: torchrun --help."""
 USUAL_NODE = 8
@@ -44,7 +44,7 @@ def lacks_format(cluster: ClusterSpec, precision: Precision) -> str | None:
     return next((group.gpu for group in lacking), None)
 
 
-def place_of(launch: Launch, asked: Asked) -> Place:
+def place_of(launch: Launch, asked: Asked, precision: Precision) -> Place:
     """The cluster of a launch, or the user's where the launch leaves counts open."""
     counts = _counts(launch)
     if asked.cluster is not None:
@@ -60,7 +60,8 @@ def place_of(launch: Launch, asked: Asked) -> Place:
         problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
         return Place(None, (), (problem,))
     try:
-        cluster = parse_cluster(f"{counts[0]}x{counts[1]}:{ASSUMED_GPU}")
+        gpu = next(name for name in ASSUMED_GPUS if precision in catalog.gpu(name).peak_tflops)
+        cluster = parse_cluster(f"{counts[0]}x{counts[1]}:{gpu}")
     except PlanError as error:
         return Place(None, (), (Problem("world_size", "unread", str(error)),))
     return Place(cluster, _fields(cluster, launch, "assumed"), ())

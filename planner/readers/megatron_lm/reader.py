@@ -63,7 +63,7 @@ SAID_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_e
 def read(launch: Launch, asked: Asked) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
     arguments, unparsed = parse(launch.arguments)
-    place = place_of(launch, asked)
+    place = place_of(launch, asked, precision(arguments))
     unread = (*_unread(arguments), *place.problems)
     facts = _facts(launch, arguments, place)
     job, layout, assumed, wrong = _question(arguments, place.cluster, asked)

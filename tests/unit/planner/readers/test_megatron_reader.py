@@ -98,6 +98,16 @@ def test_without_a_word_on_it_the_gpu_is_assumed_and_the_world_read():
     assert field(reading, "cluster.num_nodes").origin == "stated"
 
 
+def test_the_assumed_gpu_has_the_format():
+    reading = read("--fp4-format e2m1", asked=Asked(), nodes=word("2"), gpus_per_node=word("8"))
+    assert reading.job.cluster.name == "2x8:b200"
+
+
+def test_a_gpu_without_the_format_stops_the_launch():
+    reading = read("--fp4-format e2m1")
+    assert causes(reading, "illegal") == ["gpu_lacks_format"]
+
+
 def test_ranks_alone_fill_nodes_of_eight():
     reading = read(asked=Asked(), ranks=word("32"))
     assert reading.job.cluster.name == "4x8:h100-sxm"
