@@ -8,10 +8,12 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Precision
+from trainplan.planner.readers.megatron_lm.arguments import shown
 from trainplan.planner.readers.reading import Asked, Field, Launch, Problem, Word
 
-ASSUMED_GPU = "h100-sxm"
-"""Where no one says. Source: assumed."""
+ASSUMED_GPUS = ("h100-sxm", "b200")
+"""The first that has the format, where no one says. Source: assumed."""
 ONE_RANK = ("torchrun", "python")
 """Starters of one rank where nothing is said. Source: torchrun --help."""
 USUAL_NODE = 8
@@ -36,7 +38,13 @@ class Place:
         return not groups or any(catalog.device(g).architecture != "blackwell" for g in groups)
 
 
-def place_of(launch: Launch, asked: Asked) -> Place:
+def lacks_format(cluster: ClusterSpec, precision: Precision) -> str | None:
+    """A GPU without matrix units of a format; null: all have some."""
+    lacking = (g for g in cluster.groups if precision not in catalog.device(g).peak_tflops)
+    return next((group.gpu for group in lacking), None)
+
+
+def place_of(launch: Launch, asked: Asked, precision: Precision) -> Place:
     """The cluster of a launch, or the user's where the launch leaves counts open."""
     counts = _counts(launch)
     if asked.cluster is not None:
@@ -47,12 +55,13 @@ def place_of(launch: Launch, asked: Asked) -> Place:
     if counts is None:
         words = (launch.ranks, launch.nodes, launch.gpus_per_node)
         unknown = next((word for word in words if word and _count(word) is None), None)
-        what = f" ({unknown.text[:40]})" if unknown else ""
+        what = f" ({shown(unknown.text)})" if unknown else ""
         says = f"the number of ranks is known to a run alone{what}: say --cluster NODESxGPUS:GPU"
         problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
         return Place(None, (), (problem,))
     try:
-        cluster = parse_cluster(f"{counts[0]}x{counts[1]}:{ASSUMED_GPU}")
+        gpu = next(name for name in ASSUMED_GPUS if precision in catalog.gpu(name).peak_tflops)
+        cluster = parse_cluster(f"{counts[0]}x{counts[1]}:{gpu}")
     except PlanError as error:
         return Place(None, (), (Problem("world_size", "unread", str(error)),))
     return Place(cluster, _fields(cluster, launch, "assumed"), ())

@@ -39,10 +39,8 @@ IGNORED: tuple[tuple[str, str], ...] = (
     ("q_lora_rank", "multi_latent_attention"),
     ("fp8_recipe", "fp8"),
     ("fp4_recipe", "fp4"),
-    ("rotary_base", "!position_embedding_type=learned_absolute"),
     ("window_attn_skip_freq", "window_size"),
     ("cross_entropy_fusion_impl", "cross_entropy_loss_fusion"),
-    ("num_distributed_optimizer_instances", "use_distributed_optimizer"),
 )
 """An option, and without what it does nothing."""
 NO_EFFECT = {

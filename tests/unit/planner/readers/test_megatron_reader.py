@@ -5,7 +5,7 @@ import pytest
 from tests import megatron_jobs as models
 from tests.launches import launch, launch_of, word
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec import Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.planner.readers import READERS, Asked
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM
@@ -98,6 +98,16 @@ def test_without_a_word_on_it_the_gpu_is_assumed_and_the_world_read():
     assert field(reading, "cluster.num_nodes").origin == "stated"
 
 
+def test_the_assumed_gpu_has_the_format():
+    reading = read("--fp4-format e2m1", asked=Asked(), nodes=word("2"), gpus_per_node=word("8"))
+    assert reading.job.cluster.name == "2x8:b200"
+
+
+def test_a_gpu_without_the_format_stops_the_launch():
+    reading = read("--fp4-format e2m1")
+    assert causes(reading, "illegal") == ["gpu_lacks_format"]
+
+
 def test_ranks_alone_fill_nodes_of_eight():
     reading = read(asked=Asked(), ranks=word("32"))
     assert reading.job.cluster.name == "4x8:h100-sxm"
@@ -174,13 +184,15 @@ def test_a_shape_that_makes_no_model_is_said_by_its_field():
     ("more", "stages"),
     [
         ("--pipeline-model-parallel-layout Et*6|(t*9|)*2t*8L", (6, 9, 9, 8)),
-        ("--decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 7", (5, 10, 10, 7)),
-        ("--num-layers 30 --account-for-embedding-in-pipeline-split --account-for-loss-in-"
-         "pipeline-split", (7, 8, 8, 7)),
+        (
+            "--decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 7",
+            (5, 10, 10, 7),
+        ),
+        ("--num-layers 31 --account-for-embedding-in-pipeline-split", (7, 8, 8, 8)),
         ("--num-layers-per-virtual-pipeline-stage 2", None),
         ("--pipeline-model-parallel-layout Et*8|(t*8|)*2t*8L", None),
     ],
-)  # fmt: skip
+)
 def test_uneven_stages_are_read_from_each_way_to_say_them(more, stages):
     layout = read("--pipeline-model-parallel-size 4 " + more).layout
     assert (layout.stages and tuple(s.layers for s in layout.stages)) == stages
@@ -265,6 +277,14 @@ def test_an_exported_launch_has_nothing_ignored_and_nothing_unread(name):
     reading = MEGATRON_LM.read(launch_of(config), Asked(cluster=parse_cluster("1x8:h100-sxm")))
     assert reading.job.model == preset(name)
     assert causes(reading, "ignored") == causes(reading, "unread") == []
+
+
+def test_every_field_of_a_layout_and_of_a_run_says_where_it_comes_from():
+    names = {one.name for one in read().fields}
+    specs = {"layout": Layout, "options": RuntimeOptions, "training": TrainingSpec}
+    wanted = {f"{part}.{name}" for part, spec in specs.items() for name in spec.model_fields}
+    assert wanted - names == {"options.compile"}  # kernels are fused by no compiler
+    assert {f"cluster.{name}" for name in ("num_nodes", "gpus_per_node", "gpu")} <= names
 
 
 def test_every_option_that_is_looked_at_is_one_of_the_release():
