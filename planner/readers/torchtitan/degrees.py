@@ -90,6 +90,10 @@ def cluster_of(config: Config, launch: Launch, asked: Asked, ranks: int) -> Clus
             return None
         return asked.cluster
     nodes, each = _whole(launch.nodes), _whole(launch.gpus_per_node)
+    told = {"cluster.num_nodes": launch.nodes, "cluster.gpus_per_node": launch.gpus_per_node}
+    for name, word in told.items():
+        if word is not None and (number := _whole(word)) is not None:
+            config.fields.append(Field(name, number, "stated", word.text, word.place))
     if nodes is None or each is None or nodes * each != ranks:
         nodes, each = (ranks // 8, 8) if ranks % 8 == 0 else (1, ranks)
     config.fields.append(Field("cluster.gpu", ASSUMED_GPU, "assumed"))
