@@ -202,8 +202,8 @@ def test_an_excluded_schedule_is_not_chosen(job):
 def test_a_plan_without_exporter_says_so(job):
     without = search(on(job, "nemo")).notes
     assert any(note.startswith("no launch files") for note in without)
-    for runtime in ("megatron-lm", "torchtitan"):
-        assert not any("launch files" in note for note in search(on(job, runtime)).notes)
+    for other in ("megatron-lm", "torchtitan"):
+        assert not any("launch files" in note for note in search(on(job, other)).notes)
 
 
 def test_other_schedules_are_those_the_runtime_lacks(make_job):
