@@ -88,7 +88,10 @@ KNOBS = (
     "precision",
     "memory_gib",
 )
-EXPORTERS = ("megatron-lm",)
+EXPORTERS = (
+    "megatron-lm",
+    "torchtitan",
+)
 LAUNCHERS = (
     "torchrun",
     "torchrun-c10d",

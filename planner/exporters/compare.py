@@ -6,9 +6,9 @@ Source is read with `ast`, never run. Two ways to define options are understood:
 switch that is on by default becomes `--no-some-name` and `--disable-some-name`, and `arg_names` in
 the field's metadata take precedence. Source: Megatron-LM `megatron/training/argument_utils.py`.
 
-A third way are sections: a field `training: TrainingConfig` of a class `Config` gives `--training`
-and `--training.steps` for each field of that class, and a parser by hand compares an argument with
-`"--module"`. Source: torchtitan `torchtitan/config/manager.py`.
+A third way are sections: a field `training: TrainingConfig` of a `Config` inside a class gives
+`--training` and `--training.steps` for each field of that class, and a parser by hand compares an
+argument with `"--module"`. Source: torchtitan `torchtitan/config/manager.py`.
 """
 
 from __future__ import annotations
@@ -68,11 +68,13 @@ def _section_flags(tree: ast.Module, classes: Mapping[str, ast.ClassDef]) -> Ite
         if isinstance(node, ast.Compare):
             compared = (text for one in node.comparators for text in _strings(one))
             yield from (text for text in compared if text.startswith("--"))
-        elif isinstance(node, ast.ClassDef) and node.name == "Config":
-            for section in (item for item in node.body if isinstance(item, ast.AnnAssign)):
-                yield f"--{_name(section)}"
-                inner = _fields(_last_name(section.annotation), classes)
-                yield from (f"--{_name(section)}.{_name(field)}" for field in inner)
+        elif isinstance(node, ast.ClassDef):
+            inner = (item for item in node.body if isinstance(item, ast.ClassDef))
+            for section in (s for item in inner if item.name == "Config" for s in item.body):
+                if isinstance(section, ast.AnnAssign):
+                    yield f"--{_name(section)}"
+                    fields = _fields(_last_name(section.annotation), classes)
+                    yield from (f"--{_name(section)}.{_name(field)}" for field in fields)
 
 
 def _written_flags(tree: ast.Module) -> Iterator[str]:

@@ -45,7 +45,8 @@ COMMIT = "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a"
 MODULE = "trainplan_config"
 CHECKED = (
     "Checked: configs of this exporter were taken by that commit's own ConfigManager, ParallelDims "
-    "and Trainer, up to the allocation of weights (torch 2.13, no GPU)."
+    "and Trainer, up to the allocation of weights (torch 2.13, no GPU, spmd_backend "
+    "partial_dtensor)."
 )
 REQUIRED = (
     RequiredVariable(

@@ -8,7 +8,7 @@ from trainplan.planner.readers.reading import Asked, Launch, Place, Reader, Read
 from trainplan.planner.readers.torchtitan.command import override, selected
 from trainplan.planner.readers.torchtitan.job import job_of
 from trainplan.planner.readers.torchtitan.model import ReadModel, read_model
-from trainplan.planner.readers.torchtitan.older import read_toml
+from trainplan.planner.readers.torchtitan.older import RELEASE, read_toml
 from trainplan.planner.readers.torchtitan.source import Made, Unread, module_of, returned
 from trainplan.planner.readers.torchtitan.told import SECTIONS, Config, Told, flattened, shown
 
@@ -37,7 +37,9 @@ def read(launch: Launch, asked: Asked) -> Reading:
     job, layout = (None, None) if made is None else job_of(config, launch, asked, made)
     if made is not None:
         config.note("model.name", made.model.name, "model_spec")
-    return Reading("torchtitan", COMMIT, job, layout, tuple(config.fields), tuple(config.problems))
+    release = COMMIT if toml is None else RELEASE
+    fields, problems = tuple(config.fields), tuple(config.problems)
+    return Reading("torchtitan", release, job, layout, fields, problems)
 
 
 def _older(config: Config, path: Word, asked: Asked, launch: Launch) -> ReadModel | str:

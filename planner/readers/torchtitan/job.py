@@ -1,7 +1,6 @@
 """Keys of a config to a job and a layout, under the rules of the runtime.
 
-Sources of the rules: torchtitan/config/configs.py, trainer.py, distributed/parallel_dims.py,
-distributed/fsdp.py, distributed/pipeline_parallel.py and models/common/decoder.py.
+Sources of the rules: torchtitan/config/configs.py, trainer.py and distributed/fsdp.py.
 """
 
 from __future__ import annotations
@@ -12,17 +11,33 @@ import numpy as np
 
 from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import (
-    ClusterSpec,
-    Job,
-    Layout,
-    ModelSpec,
-    RuntimeOptions,
-    TrainingSpec,
-)
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
-from trainplan.planner.readers.reading import Asked, Field, Launch, Word
+from trainplan.costmodel.spec.layout import Schedule
+from trainplan.planner.readers.reading import Asked, Launch
+from trainplan.planner.readers.torchtitan.checks import check_beside, check_ranks
+from trainplan.planner.readers.torchtitan.degrees import (
+    CHECKPOINT,
+    CP,
+    EP,
+    GRAPHS,
+    IN_PIPE,
+    LENGTH,
+    PARALLEL,
+    POLICY,
+    PP,
+    REPLICATE,
+    SEQUENCE,
+    SHARD,
+    STEP,
+    TOKENS,
+    TP,
+    Degrees,
+    cluster_of,
+    filled,
+    told_degrees,
+    world_size,
+)
 from trainplan.planner.readers.torchtitan.model import DISPATCHERS, ReadModel
 from trainplan.planner.readers.torchtitan.pipeline import (
     by_table,
@@ -32,85 +47,6 @@ from trainplan.planner.readers.torchtitan.pipeline import (
 )
 from trainplan.planner.readers.torchtitan.source import Made
 from trainplan.planner.readers.torchtitan.told import Config
-
-ASSUMED_GPU = "h100-sxm"
-PARALLEL = "parallelism"
-TP, PP = f"{PARALLEL}.tensor_parallel_degree", f"{PARALLEL}.pipeline_parallel_degree"
-CP, EP = f"{PARALLEL}.context_parallel_degree", f"{PARALLEL}.expert_parallel_degree"
-REPLICATE = f"{PARALLEL}.data_parallel_replicate_degree"
-SHARD = f"{PARALLEL}.data_parallel_shard_degree"
-SEQUENCE = f"{PARALLEL}.enable_sequence_parallel"
-POLICY = f"{PARALLEL}.fsdp_reshard_after_forward"
-TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
-STEP, LENGTH = "training.num_tokens_per_train_step", "training.max_context_length"
-IN_PIPE = f"{PARALLEL}.num_pp_microbatches"
-GRAPHS = "training.disable_cuda_graphs"
-CHECKPOINT = "activation_checkpoint"
-
-
-class Degrees(NamedTuple):
-    """Ranks along every dimension."""
-
-    tp: int
-    pp: int
-    cp: int
-    ep: int
-    replicate: int
-    shard: int
-
-    @property
-    def dp(self) -> int:
-        """Replicas."""
-        return self.replicate * self.shard
-
-
-def world_size(config: Config, launch: Launch, asked: Asked) -> int | None:
-    """Ranks the launch starts, where it says so."""
-    told = [_whole(word) for word in (launch.nodes, launch.gpus_per_node)]
-    if told[0] and told[1]:
-        return told[0] * told[1]
-    return asked.cluster.num_gpus if asked.cluster else None
-
-
-def _whole(word: Word | None) -> int | None:
-    plain = word is not None and not word.unresolved and word.text.isdecimal()
-    return int(word.text) if word is not None and plain and len(word.text) < 10 else None
-
-
-def degrees_of(config: Config, world: int | None) -> Degrees | None:
-    """Degrees that fill the world; null: the runtime stops, or it cannot be known."""
-    tp, pp, cp, ep = (config.count(key) for key in (TP, PP, CP, EP))
-    replicate, shard = config.count(REPLICATE), config.count(SHARD)
-    rest = tp * pp * cp * replicate
-    if shard == -1 and world is None:
-        says = "the number of ranks is not told, and the shard degree is what they leave: give it"
-        config.problem("world_size", "unread", says)
-        return None
-    if shard == -1:
-        shard = (world or 0) // rest
-    if shard < 1 or (world is not None and rest * shard != world):
-        product = f"dp_replicate {replicate} * dp_shard {shard} * cp {cp} * tp {tp} * pp {pp}"
-        says = f"{product} is not the {world} ranks: change a degree or the number of ranks"
-        config.problem("world_size", "illegal", says, SHARD)
-        return None
-    return Degrees(tp, pp, cp, ep, replicate, shard)
-
-
-def cluster_of(config: Config, launch: Launch, asked: Asked, ranks: int) -> ClusterSpec | None:
-    """The cluster asked about, or so many GPUs of a common kind."""
-    if asked.cluster is not None:
-        if asked.cluster.num_gpus != ranks:
-            says = (
-                f"the launch runs {ranks} ranks and the cluster has {asked.cluster.num_gpus} GPUs"
-            )
-            config.problem("world_size", "illegal", f"{says}: make them equal")
-            return None
-        return asked.cluster
-    nodes, each = _whole(launch.nodes), _whole(launch.gpus_per_node)
-    if nodes is None or each is None or nodes * each != ranks:
-        nodes, each = (ranks // 8, 8) if ranks % 8 == 0 else (1, ranks)
-    config.fields.append(Field("cluster.gpu", ASSUMED_GPU, "assumed"))
-    return parse_cluster(f"{nodes}x{each}:{ASSUMED_GPU}")
 
 
 class Batch(NamedTuple):
@@ -217,90 +153,19 @@ def recompute_of(config: Config, layers_of_stage: int | None) -> dict[str, objec
     return {}
 
 
-def check_degrees(config: Config, degrees: Degrees, batch: Batch, model: ModelSpec) -> None:
-    """What stops the runtime before it builds a model."""
-    heads = model.num_attention_heads if model.mla else model.num_key_value_heads
-    if model.num_attention_heads % degrees.tp or heads % degrees.tp:
-        says = (
-            f"tp = {degrees.tp} must divide the {model.num_attention_heads} heads and the {heads}"
-        )
-        config.problem("tp_divides_heads", "illegal", f"{says} of keys and values: lower it", TP)
-    if model.moe and model.moe.num_experts % degrees.ep:
-        says = f"ep = {degrees.ep} must divide the {model.moe.num_experts} experts: lower it"
-        config.problem("ep_divides_experts", "illegal", says, EP)
-    if degrees.shard * degrees.cp * degrees.tp % degrees.ep:
-        says = f"ep = {degrees.ep} must divide dp_shard * cp * tp: lower it"
-        config.problem("experts_fold_into_ranks", "illegal", says, EP)
-    if batch.seq_length > model.max_position_embeddings:
-        says = f"{LENGTH} exceeds the {model.max_position_embeddings} positions: lower it"
-        config.problem("positions_hold_sequence", "illegal", says, LENGTH)
-    pieces = degrees.tp if config.of(SEQUENCE, bool) else 1
-    pieces *= 2 * degrees.cp if degrees.cp > 1 else 1
-    if batch.micro * batch.seq_length % pieces:
-        says = f"the tokens of a micro batch must be a multiple of {pieces}, tp * 2 cp: change one"
-        config.problem("sequence_parallel_divides_sequence", "illegal", says, TOKENS)
-    _check_beside(config, degrees, model)
-
-
-def _check_beside(config: Config, degrees: Degrees, model: ModelSpec) -> None:
-    """Features that exclude one another."""
-    graphs = not config.of(GRAPHS, bool)
-    spmd = config.of(f"{PARALLEL}.spmd_backend", str)
-    pairs = {
-        "tied_pipeline": (
-            model.tie_word_embeddings and degrees.pp > 1,
-            "a tied embedding does not run with a pipeline: set the degree to 1",
-            PP,
-        ),
-        "predictions_pipeline": (
-            model.num_nextn_predict_layers > 0 and max(degrees.pp, degrees.cp) > 1,
-            "multi-token prediction runs with neither pipeline nor context parallelism: set both "
-            "to 1",
-            PP,
-        ),
-        "graphs_pipeline": (
-            graphs and degrees.pp > 1,
-            "CUDA graphs, which are on by default, do not run with a pipeline: set "
-            "training.disable_cuda_graphs",
-            GRAPHS,
-        ),
-        "graphs_experts": (
-            graphs and degrees.ep > 1 and model.moe is not None,
-            "CUDA graphs, which are on by default, do not run with this dispatcher of experts: set "
-            "training.disable_cuda_graphs",
-            GRAPHS,
-        ),
-        "context_backend": (
-            degrees.cp > 1 and spmd != "spmd_types",
-            "context parallelism needs parallelism.spmd_backend = spmd_types: set it",
-            f"{PARALLEL}.spmd_backend",
-        ),
-        "async_tp_compile": (
-            config.of("compile.enable_async_tensor_parallel", bool)
-            and not config.of("compile.enable", bool),
-            "compile.enable_async_tensor_parallel needs compile.enable: set it",
-            "compile.enable_async_tensor_parallel",
-        ),
-    }
-    for cause, (wrong, says, key) in pairs.items():
-        if wrong:
-            config.problem(cause, "illegal", says, key)
-    if degrees.ep > 1 and model.moe is None:
-        config.problem("ep_needs_experts", "ignored", "a dense model has no experts: delete it", EP)
-    if config.of("training.enable_cpu_offload", bool):
-        says = "weights and their states on the host are not priced: the price is without"
-        config.problem("cpu_offload", "unmodelled", says, "training.enable_cpu_offload")
-
-
 def job_of(
     config: Config, launch: Launch, asked: Asked, read: ReadModel
 ) -> tuple[Job | None, Layout | None]:
     """The question and the answer that the launch is."""
-    degrees = degrees_of(config, world_size(config, launch, asked))
-    batch = batch_of(config, degrees) if degrees else None
-    if degrees is None or batch is None:
+    told = told_degrees(config)
+    check_beside(config, told, read.model)
+    degrees = filled(config, told, world_size(launch, asked))
+    if degrees is None:
         return None, None
-    check_degrees(config, degrees, batch, read.model)
+    check_ranks(config, degrees, read.model)
+    batch = batch_of(config, degrees)
+    if batch is None:
+        return None, None
     ranks = degrees.dp * degrees.tp * degrees.cp * degrees.pp
     cluster = cluster_of(config, launch, asked, ranks)
     if cluster is None:
@@ -331,11 +196,12 @@ def _precision(config: Config, read: ReadModel) -> Precision:
 def _layout(
     config: Config, asked: Asked, job: Job, degrees: Degrees, batch: Batch
 ) -> Layout | None:
-    layers, schedule = job.model.num_hidden_layers, "1f1b"
+    layers = job.model.num_hidden_layers
+    schedule: Schedule = "1f1b"
     stages = None
     if degrees.pp > 1:
         schedule = schedule_of(config)
-        stages = stages_of(config, schedule_of(config), degrees.pp, layers)
+        stages = stages_of(config, schedule, degrees.pp, layers)
         if stages is None:
             return None
     each = {stage.layers for stage in stages or ()} or {layers}
@@ -388,6 +254,3 @@ def _note_layout(config: Config, layout: Layout) -> None:
     }  # fmt: skip
     for name, value in layout.model_dump(mode="json").items():
         config.note(f"layout.{name}", value, *keys.get(name, ()))
-
-
-__all__ = ["job_of"]

@@ -113,7 +113,8 @@ def _of_sizes(spec: Made) -> ReadModel | str:
 def _sizes(spec: Made, builder: Made, *, bare: bool) -> Iterator[tuple[str, object]]:
     told, size = spec.named, builder.named
     rope = size["rope"]
-    assert isinstance(rope, Made)
+    if not isinstance(rope, Made):
+        raise TypeError("rope")
     yield "name", told["flavor"]
     yield "num_hidden_layers", size["n_layers"]
     yield "hidden_size", told["dim"]
@@ -144,18 +145,10 @@ def _latent(size: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
     yield "mla", {"q_lora_rank": size["q_lora_rank"] or None, **{n: size[n] for n in names}}
     yield "num_key_value_heads", size["n_heads"]
-    nope, rotated = size["qk_nope_head_dim"], size["qk_rope_head_dim"]
-    assert isinstance(nope, int)
-    assert isinstance(rotated, int)
-    yield "head_dim", nope + rotated
+    yield "head_dim", _whole(size["qk_nope_head_dim"]) + _whole(size["qk_rope_head_dim"])
     yield "intermediate_size", size["dense_hidden_dim"]
-    dense, width, shared = (
-        size["n_dense_layers"],
-        size["moe_hidden_dim"],
-        size["num_shared_experts"],
-    )
-    assert isinstance(width, int)
-    assert isinstance(shared, int)
+    dense, width = size["n_dense_layers"], _whole(size["moe_hidden_dim"])
+    shared = _whole(size["num_shared_experts"])
     if dense == size["n_layers"]:
         return
     scale = size["router_route_scale"]
@@ -197,3 +190,9 @@ def _scaling(rope: Mapping[str, object], size: Mapping[str, object]) -> dict[str
         "truncate": rope.get("truncate"),
         "mscale_all_dim": size.get("mscale") or None,
     }
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, int):
+        return value
+    raise TypeError(f"{value!r} is no size")

@@ -46,9 +46,10 @@ BATCHES = (f"{T}.local_batch_size", f"{T}.batch_size")
 WHOLE, MICRO = f"{T}.global_batch_size", f"{P}.pipeline_parallel_microbatch_size"
 DEFAULT_BATCH = 8
 CONVERTERS: Mapping[str, Precision] = {"float8": "fp8", "mx": "mxfp8"}
+RELEASE = "2025, with TOML"
 DROPPED = (
-    "torchtitan no longer reads TOML: the keys are read as those of the release that did; today's "
-    "form is a Python module (--module, --config)"
+    "torchtitan of today no longer reads TOML: keys and rules are those of a release that did; "
+    "`plan export` writes today's form, a Python module"
 )
 
 
@@ -57,7 +58,7 @@ def read_toml(
 ) -> ReadModel | str:
     """Keys of a TOML file and of the command over it, as keys of today; and the model."""
     place = Place(path.text, None)
-    config.problem("old_format", "illegal", DROPPED, place)
+    config.problem("old_format", "unmodelled", DROPPED, place)
     text = asked.text_of(path.text)
     if text is None:
         config.problem(

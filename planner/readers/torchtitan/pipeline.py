@@ -11,7 +11,7 @@ from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.layout import Schedule, StageSpec, stage_specs
 from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
-from trainplan.planner.exporters.torchtitan.schedule import NAMES, PLACED, priced_program
+from trainplan.planner.exporters.torchtitan.schedule import NAMES, priced_program
 from trainplan.planner.readers.torchtitan.told import Config
 
 SINGLE = ("1f1b", "gpipe")
@@ -142,6 +142,3 @@ def by_table(config: Config, job: Job, layout: Layout, text: str | None) -> Layo
         key,
     )
     return None
-
-
-__all__ = ["PLACED", "by_table", "evenly_or", "schedule_of", "stages_of"]

@@ -200,8 +200,10 @@ def test_an_excluded_schedule_is_not_chosen(job):
 
 
 def test_a_plan_without_exporter_says_so(job):
-    assert any(note.startswith("no launch files") for note in search(job).notes)
-    assert not any("launch files" in note for note in search(on(job, "megatron-lm")).notes)
+    without = search(on(job, "nemo")).notes
+    assert any(note.startswith("no launch files") for note in without)
+    for other in ("megatron-lm", "torchtitan"):
+        assert not any("launch files" in note for note in search(on(job, other)).notes)
 
 
 def test_other_schedules_are_those_the_runtime_lacks(make_job):

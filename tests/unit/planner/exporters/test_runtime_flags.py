@@ -99,3 +99,38 @@ def test_options_are_generated_from_the_fields_of_configuration_classes():
         "--no-on-field",
         "--disable-on-field",
     }
+
+
+def test_keys_of_sections_are_options_and_so_are_words_compared_with():
+    trainer = textwrap.dedent(
+        """
+        class Trainer:
+            class Config(Base.Config):
+                training: TrainingConfig = field(default_factory=TrainingConfig)
+                seed: int = 1
+        class TrainingConfig:
+            steps: int = 10
+        """
+    )
+    manager = textwrap.dedent(
+        """
+        def load(arg):
+            if arg == "--module":
+                return "--not-this"
+        """
+    )
+    assert flags_in_sources((trainer, manager)) == {
+        "--training",
+        "--training.steps",
+        "--seed",
+        "--module",
+    }
+
+
+def test_keys_that_files_set_are_compared_too():
+    config = cases.export()
+    keys = (("no.such_key", "1"),)
+    changed = LaunchConfig(
+        **{name: getattr(config, name) for name in config.__slots__ if name != "keys"}, keys=keys
+    )
+    assert missing_flags(changed, recorded_flags(config.runtime)) == ("--no.such_key",)

@@ -114,6 +114,7 @@ def test_a_module_of_ones_own_is_read_with_its_lines():
 
 
 def test_the_gpu_is_assumed_and_said():
+    assert field(changed(), "cluster.num_nodes").origin == "stated"
     assert field(changed(), "cluster.gpu").origin == "assumed"
     reading = changed(cluster="1x8:a100-sxm-80gb")
     assert reading.job.cluster.name == "1x8:a100-sxm-80gb"
@@ -307,7 +308,9 @@ def test_an_old_config_in_toml_is_read_and_said_to_be_old():
     reading = read(
         "--job.config_file", "llama.toml", nodes=2, files={"llama.toml": OLD}, program="train.py"
     )
-    assert causes(reading) == ["old_format", "accumulates_pipelines"]
+    assert causes(reading, "unmodelled") == ["old_format", "accumulates_pipelines"]
+    assert reading.legal
+    assert "TOML" in reading.runtime_version
     layout = reading.layout
     assert (layout.tp, layout.pp, layout.dp, layout.micro_batch_size) == (2, 2, 4, 2)
     assert reading.job.training.global_batch_size == 128
