@@ -57,6 +57,22 @@ def flags_in_sources(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(written | generated)
 
 
+def fields_in_sources(texts: Iterable[str]) -> frozenset[str]:
+    """Names of the fields of all classes in these files.
+
+    Raises:
+        SyntaxError: A text is not Python.
+    """
+    return frozenset(
+        _name(field)
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign)
+    )
+
+
 def _written_flags(tree: ast.Module) -> Iterator[str]:
     """Options named in a call of `add_argument`."""
     for node in ast.walk(tree):
