@@ -66,8 +66,12 @@ class Launch:
     environment: Mapping[str, Word]
     """Variables that the script exports or sets before the command."""
     nodes: Word | None = None
+    """Null: not stated; torchrun and python then take 1."""
     gpus_per_node: Word | None = None
-    """Ranks on each node."""
+    """Ranks on each node; null: not stated; torchrun and python then take 1, the others all GPUs."""
+    ranks: Word | None = None
+    """All ranks, of starters that count them so: `mpirun -np`, `srun -n`, `--num_processes` of
+    Accelerate."""
     starter_arguments: tuple[Word, ...] = ()
     """Other words for the starter, such as `--config_file x.yaml` of Accelerate."""
     problems: tuple[Problem, ...] = ()

@@ -34,6 +34,8 @@ class KeyTable:
     """Instead of those in `keys`, beside latent attention."""
     absent: Templates
     """Where an option is not there and the project's default is not that of Megatron-LM."""
+    latent_absent: Templates
+    """As above, beside latent attention alone."""
     elsewhere: frozenset[str]
     """Options that are not written as keys, but by other means."""
 
@@ -41,18 +43,22 @@ class KeyTable:
         """Templates beside these options."""
         return {**self.keys, **self.latent} if LATENT in flags else self.keys
 
+    def without(self, flags: Iterable[str]) -> Templates:
+        """Templates of what is absent, beside these options."""
+        return {**self.absent, **self.latent_absent} if LATENT in flags else self.absent
+
 
 @cache
 def key_table(name: str) -> KeyTable:
     """The table in `name.json`."""
     text = resources.files(__name__).joinpath(f"{name}.json").read_text("utf-8")
     read = json.loads(text)
-    keys, latent, absent = (
+    parts = (
         {flag: tuple(templates) for flag, templates in read.get(part, {}).items()}
-        for part in ("keys", "latent", "absent")
+        for part in ("keys", "latent", "absent", "latent_absent")
     )
     elsewhere = frozenset(read.get("elsewhere", ()))
-    return KeyTable(read["target"], read["commit"], keys, latent, absent, elsewhere)
+    return KeyTable(read["target"], read["commit"], *parts, elsewhere=elsewhere)
 
 
 def translated(table: KeyTable, arguments: Iterable[Argument]) -> Iterator[Argument]:
@@ -72,7 +78,7 @@ def translated(table: KeyTable, arguments: Iterable[Argument]) -> Iterator[Argum
                 "Megatron-LM says: leave it out of the plan, or export to megatron-lm"
             )
         yield from _filled(argument, templates[flag])
-    for flag, others in table.absent.items():
+    for flag, others in table.without(given).items():
         if flag not in given:
             yield from _filled(Argument(flag, (), "layout"), others)
 

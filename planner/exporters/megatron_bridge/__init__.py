@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
-from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.planner.exporters.config import (
     Argument,
@@ -101,11 +101,23 @@ def _own_defaults(job: Job) -> Iterator[Argument]:
         yield switch("model", "--cross-entropy-loss-fusion")
         kernel = "te" if head == HEAD_BYTES["fused"] else "native"
         yield option("model", "--cross-entropy-fusion-impl", kernel)
+    if _scaled_positions(job.model):
+        yield switch("model", "--no-rope-fusion")
     if precision in LOW_PRECISION and traits.footprint.low_precision == "primary":
         bits = "fp4" if precision == "nvfp4" else "fp8"
         yield switch("precision", f"--{bits}-param-gather")
         if precision == "mxfp8":
             yield switch("precision", "--reuse-grad-buf-for-mxfp8-param-ag")
+
+
+def _scaled_positions(model: ModelSpec) -> bool:
+    """Positions whose rotation Megatron-LM does not fuse, by itself.
+
+    Source: Megatron-LM `training/arguments.py`, `validate_args`, of other positions than `rope`.
+    """
+    scaling = model.rope_scaling
+    yarn = scaling is not None and scaling.rope_type == "yarn"
+    return model.position_embedding != "rope" or (yarn and model.mla is None)
 
 
 def _spelled_out(argument: Argument, job: Job) -> Argument:

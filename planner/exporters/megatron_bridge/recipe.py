@@ -35,6 +35,7 @@ def config(overrides):
     # layers of a mixture of experts may differ, which the default of the provider does not know
     layers = partial(get_gpt_decoder_block_spec, use_transformer_engine=True)
     recipe.model = {provider}({layers})
+    recipe.model.deallocate_pipeline_outputs = True
     # objects rather than names, so that their fields are keys
     recipe.mixed_precision = bf16_mixed()
     recipe.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)

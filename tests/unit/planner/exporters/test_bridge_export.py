@@ -88,7 +88,7 @@ def test_every_preset_of_the_runtime_is_written_in_recorded_keys(name, precision
 
 def test_keys_of_the_table_are_recorded():
     table = key_table("megatron_bridge")
-    parts = (table.keys, table.latent, table.absent)
+    parts = (table.keys, table.latent, table.absent, table.latent_absent)
     templates = (t for part in parts for texts in part.values() for t in texts)
     assert {t.partition("=")[0] for t in templates} <= recorded_flags("megatron-bridge")
 
@@ -136,3 +136,17 @@ def test_yarn_has_other_keys_beside_latent_attention():
 def test_what_the_runtime_ignores_is_refused():
     with pytest.raises(UnsupportedError, match="attention=unfused"):
         exported(options={"attention": "unfused"})
+
+
+def test_defaults_of_latent_attention_are_said():
+    lite = keys(exported(preset("deepseek-v2-lite")))
+    assert lite["model.q_lora_rank"] == "null"
+    assert lite["model.gradient_accumulation_fusion"] == "true"
+    assert keys(exported(models.DEEPSEEK))["model.q_lora_rank"] == "1536"
+
+
+def test_rotations_are_fused_where_megatron_lm_fuses_them():
+    assert keys(exported(preset("gpt-oss-20b")))["model.apply_rope_fusion"] == "false"
+    assert (
+        keys(exported(preset("deepseek-v3"), "16x8:h100-sxm"))["model.apply_rope_fusion"] == "true"
+    )
