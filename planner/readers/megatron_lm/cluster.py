@@ -14,6 +14,8 @@ ASSUMED_GPU = "h100-sxm"
 """Where no one says. Source: assumed."""
 ONE_RANK = ("torchrun", "python")
 """Starters of one rank where nothing is said. Source: torchrun --help."""
+USUAL_NODE = 8
+"""GPUs of a node where nothing says any. Source: assumed, DGX and HGX nodes."""
 LONGEST = 9
 """Digits of a count that are read."""
 
@@ -36,21 +38,21 @@ class Place:
 
 def place_of(launch: Launch, asked: Asked) -> Place:
     """The cluster of a launch, or the user's where the launch leaves counts open."""
-    nodes, gpus = _count(launch, launch.nodes), _count(launch, launch.gpus_per_node)
+    counts = _counts(launch)
     if asked.cluster is not None:
-        silent = launch.nodes is None and launch.gpus_per_node is None
-        if silent or nodes is None or gpus is None or nodes * gpus == asked.cluster.num_gpus:
+        silent = not any((launch.nodes, launch.gpus_per_node, launch.ranks))
+        if silent or counts is None or counts[0] * counts[1] == asked.cluster.num_gpus:
             return Place(asked.cluster, _fields(asked.cluster, launch, "stated"), ())
-        return _resized(asked.cluster, launch, nodes, gpus)
-    if nodes is None or gpus is None:
-        words = (launch.nodes, launch.gpus_per_node)
-        open_words = [word for word in words if word and _count(launch, word) is None]
-        what = f" ({open_words[0].text[:40]})" if open_words else ""
+        return _resized(asked.cluster, launch, *counts)
+    if counts is None:
+        words = (launch.ranks, launch.nodes, launch.gpus_per_node)
+        unknown = next((word for word in words if word and _count(word) is None), None)
+        what = f" ({unknown.text[:40]})" if unknown else ""
         says = f"the number of ranks is known to a run alone{what}: say --cluster NODESxGPUS:GPU"
-        problem = Problem("world_size", "unread", says, open_words[0].place if open_words else None)
+        problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
         return Place(None, (), (problem,))
     try:
-        cluster = parse_cluster(f"{nodes}x{gpus}:{ASSUMED_GPU}")
+        cluster = parse_cluster(f"{counts[0]}x{counts[1]}:{ASSUMED_GPU}")
     except PlanError as error:
         return Place(None, (), (Problem("world_size", "unread", str(error)),))
     return Place(cluster, _fields(cluster, launch, "assumed"), ())
@@ -70,10 +72,21 @@ def _resized(asked: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Place
     return Place(cluster, _fields(cluster, launch, "stated"), (problem,))
 
 
-def _count(launch: Launch, word: Word | None) -> int | None:
-    """A count; where nothing is said, one of starters that take one, and unknown of others."""
-    if word is None:
-        return 1 if launch.starter in ONE_RANK else None
+def _counts(launch: Launch) -> tuple[int, int] | None:
+    """Nodes and ranks of each; null: a run alone tells. Ranks fill usual nodes by default."""
+    one = 1 if launch.starter in ONE_RANK and launch.ranks is None else None
+    nodes = one if launch.nodes is None else _count(launch.nodes)
+    gpus = one if launch.gpus_per_node is None else _count(launch.gpus_per_node)
+    ranks = None if launch.ranks is None else _count(launch.ranks)
+    if ranks is not None:
+        known = gpus or (ranks // nodes if nodes else None)
+        each = known or (USUAL_NODE if ranks % USUAL_NODE == 0 else ranks)
+        return (ranks // each, each) if ranks and ranks % each == 0 else None
+    return None if nodes is None or gpus is None else (nodes, gpus)
+
+
+def _count(word: Word) -> int | None:
+    """A count; null: none, or one that only a run tells."""
     known = not word.unresolved and word.text.isascii() and word.text.isdigit()
     return int(word.text[:LONGEST]) if known else None
 

@@ -38,6 +38,11 @@ RENAMED: Mapping[str, str] = MappingProxyType(
 
 Source: history of `megatron/training/arguments.py`, releases core 0.5 to 0.20.
 """
+OF_PACKAGE = ("--export-", "--modelopt-enabled", "--enable-gpt-oss", "--finetune-")
+"""Beginnings of options that only the package nvidia-modelopt adds.
+
+Source: `megatron/post_training/arguments.py`; `pretrain_gpt.py:526`.
+"""
 ActionKind = Literal["store", "store_true", "store_false", "boolean"]
 
 
@@ -76,8 +81,9 @@ def parse(words: Sequence[Word]) -> tuple[Arguments, tuple[Problem, ...]]:
     while place < len(words):
         word = words[place]
         if not word.text.startswith("--"):
-            problems.append(_stray(word))
-            place += 1
+            strays = tuple(takewhile(lambda w: not w.text.startswith("--"), words[place:]))
+            problems += _strays(strays, words[place - 1] if place else None)
+            place += len(strays)
             continue
         flag, equals, attached = word.text.partition("=")
         option = options().get(flag)
@@ -182,24 +188,35 @@ def _value(option: Option, taken: Sequence[Word]) -> object:
     return values[0] if option.nargs is None else values
 
 
-def _stray(word: Word) -> Problem:
-    if word.unresolved:
-        says = (
-            f"{word.text[:40]} is known to a run alone and taken for nothing: "
-            f"say what it holds (--set {word.unresolved[0].strip('$')}=...)"
-        )
-        return Problem("unread_words", "unread", says, word.place)
-    says = f"{word.text[:40]!r} belongs to no option: remove it, or quote it with its option"
-    return Problem("unknown_flag", "illegal", says, word.place)
+def _strays(words: Sequence[Word], before: Word | None) -> Iterator[Problem]:
+    """Words of no option: each that only a run tells, and one problem of all others."""
+    yield from (_unread(word) for word in words if word.unresolved)
+    known = [word for word in words if not word.unresolved]
+    if known:
+        behind = f" behind {before.text[:40]!r}" if before else ""
+        texts = ", ".join(repr(word.text[:40]) for word in known[:3]) + ", ..." * (len(known) > 3)
+        says = f"{texts}{behind} belongs to no option: take it out, or quote it as one value"
+        yield Problem("unknown_flag", "illegal", says, known[0].place)
+
+
+def _unread(word: Word) -> Problem:
+    says = (
+        f"{word.text[:40]} is known to a run alone and taken for nothing: say what it holds with "
+        f"--set {word.unresolved[0].strip('${}')}=VALUE"
+    )
+    return Problem("unread_words", "unread", says, word.place)
 
 
 def _unknown(flag: str, word: Word) -> Problem:
     if word.unresolved:
-        return _stray(word)
+        return _unread(word)
+    if flag.startswith(OF_PACKAGE):
+        says = f"{flag[:60]} is an option where nvidia-modelopt is installed, and nowhere else"
+        return Problem("package_flag", "unread", says, word.place)
     if flag in RENAMED:
         now = RENAMED[flag]
     else:
-        near = get_close_matches(flag, options(), n=1, cutoff=0.7)
-        now = f"{near[0]} is the nearest" if near else "none has a name like it: remove it"
+        near = get_close_matches(flag, options(), n=1, cutoff=0.8)
+        now = f"{near[0]} is the nearest" if near else "none has a name like it, take it out"
     says = f"{flag[:60]} is no option of this release; now: {now}"
     return Problem("unknown_flag", "illegal", says, word.place)

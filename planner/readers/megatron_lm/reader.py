@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
@@ -11,12 +11,12 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, TrainingSpec
 from trainplan.planner.exporters.megatron_lm import COMMIT
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
+from trainplan.planner.readers.megatron_lm.checks import CHECKS
 from trainplan.planner.readers.megatron_lm.cluster import Place, place_of
 from trainplan.planner.readers.megatron_lm.facts import Check, Facts
 from trainplan.planner.readers.megatron_lm.fields import READ, fields
 from trainplan.planner.readers.megatron_lm.layout import inner_ranks, read_layout
 from trainplan.planner.readers.megatron_lm.model import num_layers, read_model
-from trainplan.planner.readers.megatron_lm.network import MODEL_CHECKS
 from trainplan.planner.readers.megatron_lm.options import (
     precision,
     read_options,
@@ -24,8 +24,6 @@ from trainplan.planner.readers.megatron_lm.options import (
 )
 from trainplan.planner.readers.megatron_lm.parser import parse
 from trainplan.planner.readers.megatron_lm.pipeline import virtual_stages
-from trainplan.planner.readers.megatron_lm.run import RUN_CHECKS
-from trainplan.planner.readers.megatron_lm.validator import VALIDATOR
 from trainplan.planner.readers.megatron_lm.vocabulary import ASSUMED, like, named, vocabulary
 from trainplan.planner.readers.megatron_lm.without_price import unpriced
 from trainplan.planner.readers.reading import Asked, Field, Launch, Problem, Reading, Verdict
@@ -51,6 +49,13 @@ VERDICTS: dict[str, Verdict] = {
     "interleaved_needs_whole_groups": "unmodelled",
 }
 """Rules of the cost model that stop no launch; where the runtime stops, a check says so."""
+OF_ALL_WORDS = ("missing_flag",)
+OF_VARIABLES = (
+    "device_max_connections",
+    "fsdp_needs_queues",
+    "offload_needs_environment",
+    "graph_needs_environment",
+)
 SAID_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_experts"})
 """Rules whose case a check of the runtime names."""
 
@@ -62,15 +67,26 @@ def read(launch: Launch, asked: Asked) -> Reading:
     unread = (*_unread(arguments), *place.problems)
     facts = _facts(launch, arguments, place)
     job, layout, assumed, wrong = _question(arguments, place.cluster, asked)
-    checked = [] if any(dest in arguments for dest in OTHER_FILES) else _checked(facts, job, layout)
+    open_values = any(one.cause == "unread_value" for one in unread)
+    elsewhere = any(dest in arguments for dest in OTHER_FILES)
+    checked = () if open_values or elsewhere else tuple(_checked(facts, job, layout))
+    silent = _unknowable(launch, unparsed)
+    checked = tuple(one for one in checked if one.cause not in silent)
     found: tuple[Field, ...] = ()
-    if any(one.cause == "unread_value" for one in unread):
+    if open_values:
         job = layout = None
     if job is not None:
         found = (*fields(arguments, job, layout, assumed), *place.fields)
     notes = unpriced(facts, job.model if job else None)
     problems = (*launch.problems, *unparsed, *unread, *checked, *wrong, *notes)
     return Reading("megatron-lm", COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
+
+
+def _unknowable(launch: Launch, unparsed: Sequence[Problem]) -> frozenset[str]:
+    """Causes that nothing can be said of where words or variables are known to a run alone."""
+    words = any(one.cause == "unread_words" for one in unparsed)
+    variables = any(word.unresolved for word in launch.environment.values())
+    return frozenset({*(OF_ALL_WORDS if words else ()), *(OF_VARIABLES if variables else ())})
 
 
 def _unread(arguments: Arguments) -> Iterator[Problem]:
@@ -171,7 +187,7 @@ def _checked(facts: Facts, job: Job | None, layout: Layout | None) -> Iterator[P
     if job is not None and layout is not None:
         rules = {rule.name: rule for rule in broken_rules(job, LayoutTable.of([layout]))[0]}
     said: set[str] = set()
-    for check in (*VALIDATOR, *MODEL_CHECKS, *RUN_CHECKS, *rules):
+    for check in (*CHECKS, *rules):
         if isinstance(check, Check):
             if check.cause not in said and (numbers := check.broken(facts)):
                 said.add(check.cause)

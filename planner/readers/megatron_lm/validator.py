@@ -5,7 +5,6 @@ Source: Megatron-LM `megatron/training/arguments.py`, validate_args.
 
 from __future__ import annotations
 
-from trainplan.planner.readers.megatron_lm.degrees import DEGREE_CHECKS
 from trainplan.planner.readers.megatron_lm.facts import Check, Facts, excludes, needs
 from trainplan.planner.readers.megatron_lm.model import positions
 
@@ -268,5 +267,3 @@ LAST: tuple[Check | str, ...] = (
     ),
     excludes("groups_or_latent_attention", "multi_latent_attention", "group_query_attention"),
 )
-
-VALIDATOR = (*FIRST, *DEGREE_CHECKS, *SHARDING, *SHAPE, *LAST)
