@@ -53,12 +53,12 @@ def key_table(name: str) -> KeyTable:
     """The table in `name.json`."""
     text = resources.files(__name__).joinpath(f"{name}.json").read_text("utf-8")
     read = json.loads(text)
-    parts = (
+    keys, latent, absent, latent_absent = (
         {flag: tuple(templates) for flag, templates in read.get(part, {}).items()}
         for part in ("keys", "latent", "absent", "latent_absent")
     )
     elsewhere = frozenset(read.get("elsewhere", ()))
-    return KeyTable(read["target"], read["commit"], *parts, elsewhere=elsewhere)
+    return KeyTable(read["target"], read["commit"], keys, latent, absent, latent_absent, elsewhere)
 
 
 def translated(table: KeyTable, arguments: Iterable[Argument]) -> Iterator[Argument]:

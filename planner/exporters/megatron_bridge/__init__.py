@@ -38,12 +38,8 @@ def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
         SpecError: The layout does not fill the cluster.
         UnsupportedError: The model or the layout has something no key expresses.
     """
-    if job.options.attention == "unfused":
-        raise UnsupportedError(
-            "megatron-bridge reads attention=unfused as text, not as its own type, and ignores it: "
-            "leave the option out, or export to megatron-lm"
-        )
-    base = export_megatron_lm(_without_own_defaults(job), layout)
+    _refuse(job, layout)
+    base = export_megatron_lm(_without_own_defaults(job, layout), layout)
     flags = (
         *(_spelled_out(argument, job) for argument in base.arguments),
         *_virtual_stages(layout),
@@ -63,6 +59,31 @@ def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
     )
 
 
+def _refuse(job: Job, layout: Layout) -> None:
+    if job.options.attention == "unfused":
+        raise UnsupportedError(
+            "megatron-bridge reads attention=unfused as text, not as its own type, and ignores it: "
+            "leave the option out, or export to megatron-lm"
+        )
+    if layout.offload.optimizer and _few_bits_alone(job):
+        raise UnsupportedError(
+            f"megatron-bridge keeps weights of {job.training.precision} in that format alone, "
+            "which an offloaded optimizer does not take (Megatron-LM arguments.py:1884): do not "
+            "offload, or use bf16"
+        )
+    if layout.zero_stage == 0 and _few_bits_alone(job):
+        raise UnsupportedError(
+            f"megatron-bridge keeps weights of {job.training.precision} in that format alone, "
+            "which needs a sharded optimizer (Megatron-LM arguments.py:1096): use zero_stage = 1"
+        )
+
+
+def _few_bits_alone(job: Job) -> bool:
+    """Do the layers have no weights of 16 bits?"""
+    low = traits_of(job).footprint.low_precision == "primary"
+    return low and job.training.precision in LOW_PRECISION
+
+
 def _notes(job: Job) -> Iterator[str]:
     if job.model.position_embedding == "learned":
         yield "seq_length positions are learned, which is what the runtime takes for their number"
@@ -76,7 +97,7 @@ NOTES = (
 )
 
 
-def _without_own_defaults(job: Job) -> Job:
+def _without_own_defaults(job: Job, layout: Layout) -> Job:
     """The job in terms of Megatron-LM's defaults, where those of the runtime differ.
 
     Source: `costmodel.runtimes.megatron_bridge`. The loss is written apart: Megatron-LM refuses the
@@ -88,8 +109,9 @@ def _without_own_defaults(job: Job) -> Job:
         "gradient_dtype": "bf16" if narrow else None,
         "cross_entropy": None,
     }
-    if job.options.overlap_tp_comm is None and job.model.mla is None:
-        options["overlap_tp_comm"] = traits.communication.overlaps_tensor_parallel or None
+    if job.model.mla is None:
+        overlaps = traits.communication.overlaps_tensor_parallel and layout.sequence_parallel
+        options["overlap_tp_comm"] = overlaps or None
     return job.model_copy(update={"options": job.options.model_copy(update=options)})
 
 
@@ -103,7 +125,7 @@ def _own_defaults(job: Job) -> Iterator[Argument]:
         yield option("model", "--cross-entropy-fusion-impl", kernel)
     if _scaled_positions(job.model):
         yield switch("model", "--no-rope-fusion")
-    if precision in LOW_PRECISION and traits.footprint.low_precision == "primary":
+    if _few_bits_alone(job):
         bits = "fp4" if precision == "nvfp4" else "fp8"
         yield switch("precision", f"--{bits}-param-gather")
         if precision == "mxfp8":
