@@ -18,6 +18,7 @@ from trainplan.planner.exporters.config import (
 )
 from trainplan.planner.exporters.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
+from trainplan.planner.exporters.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
 from trainplan.planner.exporters.torchtitan import TORCHTITAN
 
 __all__ = [
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
-    {exporter.runtime: exporter for exporter in (MEGATRON_LM, MEGATRON_BRIDGE, TORCHTITAN)}
+    {
+        exporter.runtime: exporter
+        for exporter in (MEGATRON_LM, MEGATRON_BRIDGE, MEGATRON_ZERO_BUBBLE, TORCHTITAN)
+    }
 )
 """Exporter of every runtime a plan can be written for, by runtime id."""

@@ -10,13 +10,12 @@ the field's metadata take precedence. Source: Megatron-LM `megatron/training/arg
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.config import LaunchConfig
+from trainplan.planner.exporters.recorded import recorded
 
 FACTORY = "ArgumentGroupFactory"
 
@@ -196,7 +195,4 @@ def missing_flags(config: LaunchConfig, known: Collection[str]) -> tuple[str, ..
 
 def recorded_flags(runtime: str) -> frozenset[str]:
     """Options of the release a runtime's exporter is written for."""
-    recorded = resources.files("trainplan.planner.exporters").joinpath(
-        EXPORTERS[runtime].recorded_flags
-    )
-    return frozenset(json.loads(recorded.read_text("utf-8"))["flags"])
+    return recorded(EXPORTERS[runtime].recorded_flags)
