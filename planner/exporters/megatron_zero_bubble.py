@@ -161,7 +161,12 @@ def _layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
 
 
 def _schedule(layout: Layout) -> Iterator[Argument]:
-    """The plain ones run as in Megatron-LM, without the runtime of the others."""
+    """The plain ones run as in Megatron-LM, without the runtime of the others.
+
+    That is said besides: messages are else taken to wait before the schedule is looked at (A:297).
+    """
+    if layout.schedule in (*V_SHAPED, *PENDING):
+        yield switch("layout", "--enable-zb-runtime")
     if layout.schedule in V_SHAPED:
         yield switch("layout", "--zero-bubble-v-schedule")
         yield option("layout", "--zero-bubble-v-schedule-mem-setup", V_SHAPED[layout.schedule])

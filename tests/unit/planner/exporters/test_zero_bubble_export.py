@@ -41,6 +41,8 @@ def exported(model=PLAIN, precision="bf16", options=None, **layout):
 def test_every_schedule_of_the_fork_is_written(schedule, vpp, expected):
     config = exported(pp=4, vpp=vpp, schedule=schedule)
     assert {flag: values(config, flag) for flag in expected} == expected
+    own_runtime = schedule not in ("1f1b", "interleaved")
+    assert ("--enable-zb-runtime" in flags(config)) == own_runtime
     assert missing_flags(config, recorded_flags("megatron-zero-bubble")) == ()
 
 
