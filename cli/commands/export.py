@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from click import UsageError, echo
 from rich.console import RenderableType
 
 from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_folder
@@ -16,6 +17,7 @@ from trainplan.costmodel.base import UnsupportedError, unknown_name
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
+from trainplan.planner.exporters.key_tables.lines import KeyLines, key_lines
 from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import with_candidate
@@ -30,11 +32,18 @@ def command(
     candidate: int | None,
     runtime: str | None,
     launcher: str,
-    output_dir: Path,
+    output_dir: Path | None,
     *,
+    keys: str | None,
     force: bool,
 ) -> None:
-    """Write the launch script and say what to set."""
+    """Write the launch script and say what to set, or print keys."""
+    if keys is not None:
+        _, job, layout, _ = _read(plan, candidate)
+        _show_keys(key_lines(keys, job, layout))
+        return
+    if output_dir is None:
+        raise UsageError("give --output-dir FOLDER for a launch script, or --keys PROJECT")
     refuse_folder(output_dir, force=force)
     text, job, layout, order = _read(plan, candidate)
     config = _exporter(runtime or job.runtime)(job, layout)
@@ -50,6 +59,13 @@ def command(
     for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
         remark(f"removed {gone}")
     show(*_page(output_dir, files[:-1], config))
+
+
+def _show_keys(told: KeyLines) -> None:
+    """Lines to paste, whole, then what to know of them."""
+    echo("\n".join((f"# {told.target} @{told.commit[:8]}", *told.lines)))
+    lacking = (section(f"{told.target} has no key for", *told.lacking),) if told.lacking else ()
+    show("", *lacking, notes_part(told.notes))
 
 
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:

@@ -88,7 +88,20 @@ KNOBS = (
     "precision",
     "memory_gib",
 )
-EXPORTERS = ("megatron-lm",)
+EXPORTERS = (
+    "megatron-lm",
+    "megatron-bridge",
+    "megatron-zero-bubble",
+    "torchtitan",
+)
+KEY_TABLES = (
+    "ms-swift",
+    "verl",
+    "nemo-rl",
+    "llama-factory",
+    "primus",
+    "flagscale",
+)
 LAUNCHERS = (
     "torchrun",
     "slurm",

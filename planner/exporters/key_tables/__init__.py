@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
+from typing import Literal
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.planner.exporters.config import Argument, UserVariable, assigned
@@ -18,6 +20,19 @@ from trainplan.planner.exporters.config import Argument, UserVariable, assigned
 LATENT = "--multi-latent-attention"
 """Under which some options have other keys."""
 
+Form = Literal["options", "hydra", "yaml"]
+"""How keys are handed over: `--key value`, `key=value`, or in a file."""
+OTHERS: Mapping[str, str] = MappingProxyType(
+    {
+        "ms-swift": "ms_swift",
+        "verl": "verl",
+        "nemo-rl": "nemo_rl",
+        "llama-factory": "llama_factory",
+        "primus": "primus",
+        "flagscale": "flagscale",
+    }
+)
+"""Projects over Megatron whose keys are told, and the file of each."""
 Templates = Mapping[str, tuple[str, ...]]
 """Templates of every option."""
 
@@ -38,6 +53,10 @@ class KeyTable:
     """As above, beside latent attention alone."""
     elsewhere: frozenset[str]
     """Options that are not written as keys, but by other means."""
+    form: Form = "hydra"
+    shape: bool = True
+    """Is the shape of the model a matter of keys? Else it comes from a checkpoint."""
+    notes: tuple[str, ...] = ()
 
     def of(self, flags: Iterable[str]) -> Templates:
         """Templates beside these options."""
@@ -58,7 +77,18 @@ def key_table(name: str) -> KeyTable:
         for part in ("keys", "latent", "absent", "latent_absent")
     )
     elsewhere = frozenset(read.get("elsewhere", ()))
-    return KeyTable(read["target"], read["commit"], keys, latent, absent, latent_absent, elsewhere)
+    return KeyTable(
+        target=read["target"],
+        commit=read["commit"],
+        keys=keys,
+        latent=latent,
+        absent=absent,
+        latent_absent=latent_absent,
+        elsewhere=elsewhere,
+        form=read.get("form", "hydra"),
+        shape=read.get("shape", True),
+        notes=tuple(read.get("notes", ())),
+    )
 
 
 def translated(table: KeyTable, arguments: Iterable[Argument]) -> Iterator[Argument]:
