@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
+from trainplan.planner.exporters.megatron_lm import MEGATRON_LM as EXPORTER
 from trainplan.planner.readers.megatron_lm.reader import read
 from trainplan.planner.readers.reading import Launch, Reader
 
@@ -34,4 +35,4 @@ def recognises(launch: Launch) -> bool:
     return not launch.is_module and PurePosixPath(launch.program.text).name in PROGRAMS
 
 
-MEGATRON_LM = Reader("megatron-lm", recognises, read)
+MEGATRON_LM = Reader(EXPORTER.runtime, recognises, read)

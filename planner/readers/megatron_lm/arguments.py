@@ -9,6 +9,11 @@ from typing import Literal
 from trainplan.planner.readers.reading import Place
 
 
+def shown(text: str, most: int = 60) -> str:
+    """Someone's words in a sentence of ours: the first of them, and nothing that is not printed."""
+    return text[:most] if text.isprintable() else repr(text[:most])
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option of the runtime's parser."""

@@ -8,6 +8,8 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import Precision
+from trainplan.planner.readers.megatron_lm.arguments import shown
 from trainplan.planner.readers.reading import Asked, Field, Launch, Problem, Word
 
 ASSUMED_GPU = "h100-sxm"
@@ -36,6 +38,12 @@ class Place:
         return not groups or any(catalog.device(g).architecture != "blackwell" for g in groups)
 
 
+def lacks_format(cluster: ClusterSpec, precision: Precision) -> str | None:
+    """A GPU without matrix units of a format; null: all have some."""
+    lacking = (g for g in cluster.groups if precision not in catalog.device(g).peak_tflops)
+    return next((group.gpu for group in lacking), None)
+
+
 def place_of(launch: Launch, asked: Asked) -> Place:
     """The cluster of a launch, or the user's where the launch leaves counts open."""
     counts = _counts(launch)
@@ -47,7 +55,7 @@ def place_of(launch: Launch, asked: Asked) -> Place:
     if counts is None:
         words = (launch.ranks, launch.nodes, launch.gpus_per_node)
         unknown = next((word for word in words if word and _count(word) is None), None)
-        what = f" ({unknown.text[:40]})" if unknown else ""
+        what = f" ({shown(unknown.text)})" if unknown else ""
         says = f"the number of ranks is known to a run alone{what}: say --cluster NODESxGPUS:GPU"
         problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
         return Place(None, (), (problem,))

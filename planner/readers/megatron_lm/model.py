@@ -14,9 +14,14 @@ POSITIONS = {"rope": "rope", "yarn": "rope", "mrope": "rope", "none": "none"}
 NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
 
 
+MOST_LAYERS = 1 << 16
+"""More would fill the memory, and no run has them."""
+
+
 def num_layers(arguments: Arguments) -> int | None:
-    """Decoder layers."""
-    return arguments.whole("num_layers") or arguments.whole("encoder_num_layers")
+    """Decoder layers; null: none are said, or too many."""
+    stated = arguments.whole("num_layers") or arguments.whole("encoder_num_layers")
+    return stated if stated and 0 < stated <= MOST_LAYERS else None
 
 
 def head_dim(arguments: Arguments) -> int:

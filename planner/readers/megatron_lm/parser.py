@@ -16,28 +16,38 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
-from trainplan.planner.readers.megatron_lm.arguments import Arguments, Given, Option
+from trainplan.planner.readers.megatron_lm.arguments import Arguments, Given, Option, shown
 from trainplan.planner.readers.megatron_lm.patterns import integers, pattern
 from trainplan.planner.readers.reading import Problem, Word
 
 RENAMED: Mapping[str, str] = MappingProxyType(
     {
-        "--num-layers-in-first-pipeline-stage": "--decoder-first-pipeline-num-layers",
-        "--num-layers-in-last-pipeline-stage": "--decoder-last-pipeline-num-layers",
         "--use-custom-fsdp": "--use-megatron-fsdp",
         "--moe-extended-tp": "--expert-tensor-parallel-size",
-        "--use-legacy-models": "no option: there is one kind of model",
-        "--no-async-tensor-model-parallel-allreduce": "no option: it is always asynchronous",
-        "--DDP-impl": "no option: there is one kind",
+        "--moe-expert-parallel-size": "--expert-model-parallel-size",
+        "--layernorm-epsilon": "--norm-epsilon",
+        "--num-key-value-heads": "--group-query-attention --num-query-groups",
+        "--rotary-position-embeddings-theta": "--rotary-base",
+        "--distribute-checkpointed-activations": "--distribute-saved-activations",
+        "--checkpoint-num-layers": "--recompute-num-layers",
         "--pipeline-model-parallel-split-rank": "--pipeline-model-parallel-layout",
         "--standalone-embedding-stage": "--account-for-embedding-in-pipeline-split",
-        "--optimizer-cpu-offload-fraction": "--optimizer-offload-fraction",
+        "--cpu-optimizer": "--optimizer-cpu-offload",
+        "--overlap-p2p-communication": "nothing, it is the default with virtual stages",
+        "--use-legacy-models": "nothing, there is one kind of model",
+        "--DDP-impl": "nothing, there is one kind",
+        "--no-async-tensor-model-parallel-allreduce": "nothing, it always is",
+        "--no-query-key-layer-scaling": "nothing, it is the default",
+        "--zero-stage": "--use-distributed-optimizer, or --use-megatron-fsdp",
     }
 )
-"""Options of older releases and what stands for them now.
+"""Options of older releases and of Megatron-DeepSpeed, and what stands for them now.
 
-Source: history of `megatron/training/arguments.py`, releases core 0.5 to 0.20.
+Source: `megatron/training/arguments.py` of sail-sg/zero-bubble-pipeline-parallelism @39f2c186 and
+`megatron/arguments.py` of deepspeedai/Megatron-DeepSpeed @4efb479d, compared with this release.
 """
+LARGEST = 10**12
+"""Of a whole number; no option means more, and lists of so many entries would fill the memory."""
 OF_PACKAGE = ("--export-", "--modelopt-enabled", "--enable-gpt-oss", "--finetune-")
 """Beginnings of options that only the package nvidia-modelopt adds.
 
@@ -140,7 +150,7 @@ def _wrong(
         yield Problem("missing_value", "illegal", says, word.place)
     for value in taken:
         if not value.unresolved and (wanted := _refused(option, value.text)):
-            says = f"{option.flag} {value.text[:40]}: expected {wanted}"
+            says = f"{option.flag} {shown(value.text)}: expected {wanted}"
             yield Problem("bad_value", "illegal", says, value.place)
 
 
@@ -163,7 +173,10 @@ def convert(option: Option, text: str) -> object:
         ValueError: It cannot be one.
     """
     if option.type == "int":
-        return int(text)
+        number = int(text)
+        if abs(number) > LARGEST:
+            raise ValueError("too large")
+        return number
     if option.type == "float":
         return float(text)
     if option.type == "pattern":
@@ -201,7 +214,7 @@ def _strays(words: Sequence[Word], before: Word | None) -> Iterator[Problem]:
 
 def _unread(word: Word) -> Problem:
     says = (
-        f"{word.text[:40]} is known to a run alone and taken for nothing: say what it holds with "
+        f"{shown(word.text)} is known to a run alone and taken for nothing: say what it holds with "
         f"--set {word.unresolved[0].strip('${}')}=VALUE"
     )
     return Problem("unread_words", "unread", says, word.place)
@@ -211,12 +224,12 @@ def _unknown(flag: str, word: Word) -> Problem:
     if word.unresolved:
         return _unread(word)
     if flag.startswith(OF_PACKAGE):
-        says = f"{flag[:60]} is an option where nvidia-modelopt is installed, and nowhere else"
+        says = f"{shown(flag)} is an option where nvidia-modelopt is installed, and nowhere else"
         return Problem("package_flag", "unread", says, word.place)
     if flag in RENAMED:
         now = RENAMED[flag]
     else:
         near = get_close_matches(flag, options(), n=1, cutoff=0.8)
         now = f"{near[0]} is the nearest" if near else "none has a name like it, take it out"
-    says = f"{flag[:60]} is no option of this release; now: {now}"
+    says = f"{shown(flag)} is no option of this release; now: {now}"
     return Problem("unknown_flag", "illegal", says, word.place)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
 
 LONGEST = 1 << 16
-"""Characters of a written-out pipeline; no run has so many layers and stages."""
+"""Characters of a written-out pipeline, and stages; no run has so many."""
+DIGITS = 6
+"""Of how often something is repeated."""
 REPEATED_GROUP, REPEATED = re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)")
 
 
@@ -52,12 +54,13 @@ def layout_stages(text: str) -> Stages:
     Raises:
         ValueError: It has a letter that means nothing, or is too long.
     """
-    plain = text.replace(",", "")
+    plain = text.replace(",", "") if len(text) <= LONGEST else "long"
     for repeated in (REPEATED_GROUP, REPEATED):
-        length = sum(len(some) * int(times[:6]) for some, times in repeated.findall(plain))
-        if length > LONGEST:
+        found = repeated.findall(plain)
+        long = any(len(times) > DIGITS for _, times in found)
+        if long or sum(len(some) * int(times) for some, times in found) > LONGEST:
             raise ValueError(f"it writes out to more than {LONGEST:,} letters")
-        plain = repeated.sub(lambda found: found[1] * int(found[2]), plain)
+        plain = repeated.sub(lambda one: one[1] * int(one[2]), plain)
     if unknown := sorted(set(plain) - set("EtmL|")):
         raise ValueError(f"{unknown[0]!r} is none of E, t, m, L and |")
     return Stages(tuple(plain.split("|")))
@@ -65,7 +68,7 @@ def layout_stages(text: str) -> Stages:
 
 def virtual_stages(arguments: Arguments, layers: int) -> int:
     """Virtual stages of a rank; the even part of layers that do not divide is the rules' matter."""
-    pp = arguments.count("pipeline_model_parallel_size", 1)
+    pp = max(1, arguments.count("pipeline_model_parallel_size", 1))
     each = arguments.whole("num_layers_per_virtual_pipeline_stage")
     if text := arguments.text("pipeline_model_parallel_layout"):
         try:
@@ -74,12 +77,12 @@ def virtual_stages(arguments: Arguments, layers: int) -> int:
             return 1
     if each:
         return max(1, (layers + _accounted(arguments)) // pp // each)
-    return arguments.count("num_virtual_stages_per_pipeline_rank", 1)
+    return max(1, arguments.count("num_virtual_stages_per_pipeline_rank", 1))
 
 
 def stage_layers(arguments: Arguments, layers: int) -> tuple[int, ...] | None:
     """Decoder layers of every virtual stage; null: they cannot be dealt out so."""
-    pp = arguments.count("pipeline_model_parallel_size", 1)
+    pp = max(1, arguments.count("pipeline_model_parallel_size", 1))
     if text := arguments.text("pipeline_model_parallel_layout"):
         try:
             counts = layout_stages(text).layers
@@ -87,6 +90,8 @@ def stage_layers(arguments: Arguments, layers: int) -> tuple[int, ...] | None:
             return None
         return counts if len(counts) % pp == 0 and sum(counts) == layers else None
     vpp = virtual_stages(arguments, layers)
+    if pp * vpp > LONGEST:
+        return None
     ranks = _rank_layers(arguments, layers, pp)
     if ranks is None or any(count % vpp for count in ranks):
         return None

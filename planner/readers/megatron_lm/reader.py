@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, TrainingSpec
-from trainplan.planner.exporters.megatron_lm import COMMIT
-from trainplan.planner.readers.megatron_lm.arguments import Arguments
+from trainplan.planner.exporters.megatron_lm import COMMIT, MEGATRON_LM
+from trainplan.planner.readers.megatron_lm.arguments import Arguments, shown
 from trainplan.planner.readers.megatron_lm.checks import CHECKS
-from trainplan.planner.readers.megatron_lm.cluster import Place, place_of
+from trainplan.planner.readers.megatron_lm.cluster import Place, lacks_format, place_of
 from trainplan.planner.readers.megatron_lm.facts import Check, Facts
 from trainplan.planner.readers.megatron_lm.fields import READ, fields
 from trainplan.planner.readers.megatron_lm.layout import inner_ranks, read_layout
@@ -79,7 +79,7 @@ def read(launch: Launch, asked: Asked) -> Reading:
         found = (*fields(arguments, job, layout, assumed), *place.fields)
     notes = unpriced(facts, job.model if job else None)
     problems = (*launch.problems, *unparsed, *unread, *checked, *wrong, *notes)
-    return Reading("megatron-lm", COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
+    return Reading(MEGATRON_LM.runtime, COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
 
 
 def _unknowable(launch: Launch, unparsed: Sequence[Problem]) -> frozenset[str]:
@@ -94,7 +94,7 @@ def _unread(arguments: Arguments) -> Iterator[Problem]:
     for dest, given in arguments.given.items():
         if given.unresolved and dest in READ:
             says = (
-                f"{given.written[:80]} is known to a run alone: say it with "
+                f"{shown(given.written)} is known to a run alone: say it with "
                 f"--set {given.unresolved[0].strip('${}')}=VALUE"
             )
             yield Problem("unread_value", "unread", says, given.place)
@@ -124,12 +124,21 @@ def _question(
         options = read_options(
             arguments, model, virtual_stages(arguments, num_layers(arguments) or 0)
         )
-        job = Job(model=model, training=training, cluster=cluster, options=options)
+        job = Job(
+            model=model,
+            training=training,
+            cluster=cluster,
+            runtime=MEGATRON_LM.runtime,
+            options=options,
+        )
         layout = read_layout(arguments, model, cluster.num_gpus)
     except ValidationError as error:
         says = f"{first_complaint(error).text}: correct the option that says it"
         return None, None, frozenset(), (Problem("bad_value", "illegal", says),)
     job = named(job, asked.model)
+    if gpu := lacks_format(cluster, job.training.precision):
+        says = f"{gpu} has no {job.training.precision} matrix units: choose another format"
+        problems = (*problems, Problem("gpu_lacks_format", "illegal", says))
     if layout is not None:
         job = with_exchange(arguments, job, layout)
     return job, layout, assumed, problems

@@ -174,13 +174,15 @@ def test_a_shape_that_makes_no_model_is_said_by_its_field():
     ("more", "stages"),
     [
         ("--pipeline-model-parallel-layout Et*6|(t*9|)*2t*8L", (6, 9, 9, 8)),
-        ("--decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 7", (5, 10, 10, 7)),
-        ("--num-layers 30 --account-for-embedding-in-pipeline-split --account-for-loss-in-"
-         "pipeline-split", (7, 8, 8, 7)),
+        (
+            "--decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 7",
+            (5, 10, 10, 7),
+        ),
+        ("--num-layers 31 --account-for-embedding-in-pipeline-split", (7, 8, 8, 8)),
         ("--num-layers-per-virtual-pipeline-stage 2", None),
         ("--pipeline-model-parallel-layout Et*8|(t*8|)*2t*8L", None),
     ],
-)  # fmt: skip
+)
 def test_uneven_stages_are_read_from_each_way_to_say_them(more, stages):
     layout = read("--pipeline-model-parallel-size 4 " + more).layout
     assert (layout.stages and tuple(s.layers for s in layout.stages)) == stages
