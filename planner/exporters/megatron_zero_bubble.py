@@ -99,6 +99,9 @@ def _refuse(job: Job, layout: Layout) -> None:
         "overlap_tp_comm=true: it has no user buffers without Transformer Engine": (
             options.overlap_tp_comm is True
         ),
+        f"{layout.schedule} without a pipeline (Z, validate_arguments)": (
+            layout.pp == 1 and layout.schedule in (*V_SHAPED, *PENDING)
+        ),
         "recompute_modules other than core_attn": (
             layout.recompute == "selective" and layout.recompute_modules != ("core_attn",)
         ),
@@ -124,20 +127,14 @@ def _one_stage_a_rank(layout: Layout) -> Layout:
 
 
 def _pipeline(job: Job, layout: Layout) -> Iterator[Argument]:
-    """Stages: evenly filled, or one layer less at the ends.
-
-    Source: A:259 and `megatron/legacy/model/transformer.py:1745`, get_offset.
-    """
+    """Stages: evenly filled, or one layer less at the ends."""
     yield option("layout", "--pipeline-model-parallel-size", layout.pp)
     if layout.pp == 1:
         return
     layers = _layers(job.model, layout)
+    padded = padded_layers(sum(layers), layout.pp, layout.vpp)
     missing = -sum(layers) % layout.pp
-    full = (sum(layers) + missing) // (layout.pp * layout.vpp)
-    padded = [full] * len(layers)
-    for stage in range(-1, missing - 1):
-        padded[stage] -= 1
-    if tuple(padded) != layers:
+    if padded != layers:
         raise UnsupportedError(
             f"megatron-zero-bubble fills stages evenly, or with one layer less at the last and at "
             f"the first {max(1, missing - 1)}: {'+'.join(map(str, layers))} has no option; use "
@@ -146,7 +143,19 @@ def _pipeline(job: Job, layout: Layout) -> Iterator[Argument]:
     if missing:
         yield switch("layout", "--allow-padding-num-layers")
     if layout.schedule == "interleaved":
-        yield option("layout", "--num-layers-per-virtual-pipeline-stage", full)
+        yield option("layout", "--num-layers-per-virtual-pipeline-stage", max(padded))
+
+
+def padded_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
+    """Layers of every virtual stage where those that lack are taken from the ends.
+
+    Source: A:259 and `megatron/legacy/model/transformer.py:1745`, get_offset.
+    """
+    missing = -num_layers % pp
+    stages = [(num_layers + missing) // (pp * vpp)] * (pp * vpp)
+    for stage in range(-1, missing - 1):
+        stages[stage] -= 1
+    return tuple(stages)
 
 
 def _layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
