@@ -109,10 +109,32 @@ def _without_own_defaults(job: Job, layout: Layout) -> Job:
         "gradient_dtype": "bf16" if narrow else None,
         "cross_entropy": None,
     }
+    if _whole_step_of_experts(job):
+        options["cuda_graph"] = None
     if job.model.mla is None:
         overlaps = traits.communication.overlaps_tensor_parallel and layout.sequence_parallel
         options["overlap_tp_comm"] = overlaps or None
     return job.model_copy(update={"options": job.options.model_copy(update=options)})
+
+
+def _whole_step_of_experts(job: Job) -> bool:
+    """One graph of a step with experts, which Megatron-LM's exporter does not write."""
+    return job.model.moe is not None and job.options.cuda_graph == "full_iteration"
+
+
+def _stash() -> Iterator[Argument]:
+    """What lets a graph hold a step whose experts get other numbers of tokens each time.
+
+    Source: Megatron-Bridge `perf_recipes/deepseek/common.py`,
+    `_enable_deepseek_full_iteration_mxfp8`, with its sizes.
+    """
+    yield option("model", "--cuda-graph-impl", "full_iteration")
+    yield switch("model", "--no-check-for-nan-in-loss-and-grad")
+    yield option("model", "--moe-expert-rank-capacity-factor", 1.5)
+    yield switch("model", "--moe-paged-stash")
+    yield option("model", "--moe-paged-stash-buffer-size-factor-cuda", 1.2)
+    yield option("model", "--moe-paged-stash-buffer-size-factor-cpu", 1.0)
+    yield switch("model", "--use-transformer-engine-op-fuser")
 
 
 def _own_defaults(job: Job) -> Iterator[Argument]:
@@ -123,6 +145,8 @@ def _own_defaults(job: Job) -> Iterator[Argument]:
         yield switch("model", "--cross-entropy-loss-fusion")
         kernel = "te" if head == HEAD_BYTES["fused"] else "native"
         yield option("model", "--cross-entropy-fusion-impl", kernel)
+    if _whole_step_of_experts(job):
+        yield from _stash()
     if _scaled_positions(job.model):
         yield switch("model", "--no-rope-fusion")
     if _few_bits_alone(job):

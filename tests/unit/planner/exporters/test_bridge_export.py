@@ -150,3 +150,17 @@ def test_rotations_are_fused_where_megatron_lm_fuses_them():
     assert (
         keys(exported(preset("deepseek-v3"), "16x8:h100-sxm"))["model.apply_rope_fusion"] == "true"
     )
+
+
+def test_a_graph_of_a_step_with_experts_has_its_stash():
+    written = keys(
+        exported(
+            preset("qwen3-30b-a3b"),
+            options={"cuda_graph": "full_iteration", "moe_dispatcher": "hybridep"},
+            ep=8,
+        )
+    )
+    assert written["model.cuda_graph_impl"] == "full_iteration"
+    assert written["model.moe_paged_stash"] == "true"
+    assert written["model.moe_flex_dispatcher_backend"] == "hybridep"
+    assert written["rerun_state_machine.check_for_nan_in_loss"] == "false"
