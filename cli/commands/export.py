@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from click import UsageError, echo
 from rich.console import RenderableType
 
 from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_folder
@@ -16,6 +17,7 @@ from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
+from trainplan.planner.exporters.key_tables.lines import KeyLines, key_lines
 from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.launchers.script import HOSTFILE
 from trainplan.planner.launchers.trials import FOLDER as TRIAL
@@ -33,28 +35,42 @@ def command(
     candidate: int | None,
     runtime: str | None,
     launcher: str,
-    output_dir: Path,
+    output_dir: Path | None,
     *,
+    keys: str | None,
     trials: int | None,
     force: bool,
 ) -> None:
-    """Write the launch script and say what to set; of several layouts, a folder each."""
+    """Write the launch script and say what to set, or print keys."""
+    if keys is not None:
+        _, job, layout, _ = _read(plan, candidate)
+        _show_keys(key_lines(keys, job, layout))
+        return
+    if output_dir is None:
+        raise UsageError("give --output-dir FOLDER for a launch script, or --keys PROJECT")
     refuse_folder(output_dir, force=force)
     if trials is None:
         show(*_written(plan, candidate, runtime, launcher, output_dir, force=force))
         return
     if candidate is not None or launcher != "slurm":
         raise SpecError("--trials is for --launcher slurm, and takes no --candidate")
+    _write_trials(plan, runtime, output_dir, trials, force=force)
+
+
+def _write_trials(
+    plan: Path, runtime: str | None, output_dir: Path, trials: int, *, force: bool
+) -> None:
+    """Write an array job, and a folder for each of the best layouts."""
     text, job, _, _ = _read(plan, None)
     ranks = tuple(range(1, min(trials, len(written(text).candidates)) + 1))
     for rank in ranks:  # what cannot be exported is said before anything is written
         _, own, layout, _ = _read(plan, rank)
         _exporter(runtime or own.runtime)(own, layout)
-    array = array_job(job.cluster, ranks, LAUNCHERS[launcher].file)
+    array = array_job(job.cluster, ranks, LAUNCHERS["slurm"].file)
     files = [NewFile(array.name, array.text), NewFile(PLAN_FILE, text)]
     write_folder(output_dir, files, force=force)
     pages = [
-        _written(plan, rank, runtime, launcher, output_dir / TRIAL.format(rank), force=force)
+        _written(plan, rank, runtime, "slurm", output_dir / TRIAL.format(rank), force=force)
         for rank in ranks
     ]
     start = f"sbatch {shlex.quote(str(output_dir / array.name))}"
@@ -86,6 +102,13 @@ def _written(
     for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
         remark(f"removed {gone}")
     return _page(output_dir, files[:-1], config, LAUNCHERS[launcher].starts)
+
+
+def _show_keys(told: KeyLines) -> None:
+    """Lines to paste, whole, then what to know of them."""
+    echo("\n".join((f"# {told.target} @{told.commit[:8]}", *told.lines)))
+    lacking = (section(f"{told.target} has no key for", *told.lacking),) if told.lacking else ()
+    show("", *lacking, notes_part(told.notes))
 
 
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:

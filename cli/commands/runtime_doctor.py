@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from trainplan.cli.files.disk import read_text
 from trainplan.cli.render.findings import Finding
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.compare import emitted_flags, flags_in_sources
+from trainplan.planner.exporters.compare import (
+    emitted_flags,
+    fields_in_sources,
+    flags_in_sources,
+)
 
 
 def runtime_finding(folder: Path) -> Finding:
@@ -25,7 +29,7 @@ def runtime_finding(folder: Path) -> Finding:
         detail = f"{folder}: {files} in it; give a checkout of {' or '.join(first)}"
         return Finding("runtime", good=False, detail=detail)
     try:
-        known = flags_in_sources(read_text(path) for path in _sources(name, folder))
+        known = _known(name, folder)
     except (PlanError, SyntaxError) as error:
         return Finding(name, good=False, detail=f"{error}")
     flags = _emitted_flags(name)
@@ -35,9 +39,27 @@ def runtime_finding(folder: Path) -> Finding:
     return Finding(name, good=True, detail=f"knows all {len(flags)} options we write")
 
 
+def _known(runtime: str, folder: Path) -> Collection[str]:
+    """Those of all we write that the checkout defines.
+
+    A key is known where its last name is a field of any class.
+    """
+    texts = (read_text(path) for path in _sources(runtime, folder))
+    if not EXPORTERS[runtime].keys:
+        return flags_in_sources(texts)
+    fields = fields_in_sources(texts)
+    return [key for key in _emitted_flags(runtime) if key.rpartition(".")[2] in fields]
+
+
 def _sources(runtime: str, folder: Path) -> Iterator[Path]:
     for pattern in EXPORTERS[runtime].source_patterns:
-        yield from sorted(folder.glob(pattern))
+        found = sorted(folder.glob(pattern))
+        if not found:
+            raise SpecError(
+                f"{folder}: no {pattern} in it; `git submodule update --init` fetches what is "
+                "pinned there"
+            )
+        yield from found
 
 
 def _emitted_flags(runtime: str) -> frozenset[str]:

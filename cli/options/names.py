@@ -90,7 +90,17 @@ KNOBS = (
 )
 EXPORTERS = (
     "megatron-lm",
+    "megatron-bridge",
+    "megatron-zero-bubble",
     "torchtitan",
+)
+KEY_TABLES = (
+    "ms-swift",
+    "verl",
+    "nemo-rl",
+    "llama-factory",
+    "primus",
+    "flagscale",
 )
 LAUNCHERS = (
     "torchrun",

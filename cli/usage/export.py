@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
-from trainplan.cli.options.names import EXPORTERS, LAUNCHERS
+from trainplan.cli.options.names import EXPORTERS, KEY_TABLES, LAUNCHERS
 from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
 
 
@@ -34,9 +34,13 @@ from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
 )
 @click.option(
     "--output-dir",
-    required=True,
     type=PATH,
     help="New folder for the script, what it reads, and a copy of the plan.",
+)
+@click.option(
+    "--keys",
+    type=click.Choice(KEY_TABLES),
+    help="Print the plan as settings of this project over Megatron instead, and write nothing.",
 )
 @FORCE
 def command() -> None:

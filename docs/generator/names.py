@@ -14,6 +14,7 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, LARGEST_SIZE, Precision
 from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters.key_tables import OTHERS
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
@@ -39,6 +40,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "LEVELS": get_args(Level),
     "KNOBS": KNOBS,
     "EXPORTERS": EXPORTERS,
+    "KEY_TABLES": OTHERS,
     "LAUNCHERS": LAUNCHERS,
     "MEASUREMENTS": ITEMS,
     "LAUNCH_KINDS": get_args(LauncherKind),

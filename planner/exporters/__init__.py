@@ -16,7 +16,9 @@ from trainplan.planner.exporters.config import (
     RequiredVariable,
     UserVariable,
 )
+from trainplan.planner.exporters.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
+from trainplan.planner.exporters.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
 from trainplan.planner.exporters.torchtitan import TORCHTITAN
 
 __all__ = [
@@ -33,6 +35,9 @@ __all__ = [
 ]
 
 EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
-    {exporter.runtime: exporter for exporter in (MEGATRON_LM, TORCHTITAN)}
+    {
+        exporter.runtime: exporter
+        for exporter in (MEGATRON_LM, MEGATRON_BRIDGE, MEGATRON_ZERO_BUBBLE, TORCHTITAN)
+    }
 )
 """Exporter of every runtime a plan can be written for, by runtime id."""

@@ -14,13 +14,12 @@ argument with `"--module"`. Source: torchtitan `torchtitan/config/manager.py`.
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.config import LaunchConfig
+from trainplan.planner.exporters.recorded import recorded
 
 FACTORY = "ArgumentGroupFactory"
 
@@ -75,6 +74,22 @@ def _section_flags(tree: ast.Module, classes: Mapping[str, ast.ClassDef]) -> Ite
                     yield f"--{_name(section)}"
                     fields = _fields(_last_name(section.annotation), classes)
                     yield from (f"--{_name(section)}.{_name(field)}" for field in fields)
+
+
+def fields_in_sources(texts: Iterable[str]) -> frozenset[str]:
+    """Names of the fields of all classes in these files.
+
+    Raises:
+        SyntaxError: A text is not Python.
+    """
+    return frozenset(
+        _name(field)
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign)
+    )
 
 
 def _written_flags(tree: ast.Module) -> Iterator[str]:
@@ -206,7 +221,4 @@ def emitted_flags(config: LaunchConfig) -> tuple[str, ...]:
 
 def recorded_flags(runtime: str) -> frozenset[str]:
     """Options of the release a runtime's exporter is written for."""
-    recorded = resources.files("trainplan.planner.exporters").joinpath(
-        EXPORTERS[runtime].recorded_flags
-    )
-    return frozenset(json.loads(recorded.read_text("utf-8"))["flags"])
+    return recorded(EXPORTERS[runtime].recorded_flags)

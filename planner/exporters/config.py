@@ -42,6 +42,8 @@ class Argument:
     values: tuple[Value, ...]
     """Empty for a switch."""
     group: Group
+    assigned: bool = False
+    """Written `flag=value` in one word, as keys of a configuration are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,11 @@ def option(group: Group, flag: str, *values: Value | float) -> Argument:
     return Argument(flag, tuple(_text(value) for value in values), group)
 
 
+def assigned(group: Group, key: str, value: str) -> Argument:
+    """A key of a configuration with its value, in one word."""
+    return Argument(key, (value,), group, assigned=True)
+
+
 def _text(value: Value | float) -> Value:
     return repr(value) if isinstance(value, (int, float)) else value
 
@@ -149,6 +156,8 @@ class Exporter:
     file, which must be there."""
     recorded_flags: str
     """File beside this one with the options of the release `export` is written for."""
+    keys: bool = False
+    """Are its options keys, named after fields of classes in these files?"""
 
     def __call__(self, job: Job, layout: Layout) -> LaunchConfig:
         """The launch of one layout.

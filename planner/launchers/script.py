@@ -220,6 +220,9 @@ def _array(group: str) -> str:
 
 
 def _argument(argument: Argument) -> str:
+    if argument.assigned:
+        words = (value for value in argument.values if isinstance(value, str))
+        return shlex.quote(f"{argument.flag}={' '.join(words)}")
     return " ".join((shlex.quote(argument.flag), *(_word(value) for value in argument.values)))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from trainplan.planner.readers.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM
+from trainplan.planner.readers.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
 from trainplan.planner.readers.reading import (
     COMMAND_LINE,
     Asked,
@@ -29,5 +31,10 @@ __all__ = [
     "Word",
 ]
 
-READERS: tuple[Reader, ...] = (MEGATRON_LM, TORCHTITAN)
+READERS: tuple[Reader, ...] = (
+    MEGATRON_ZERO_BUBBLE,
+    MEGATRON_LM,
+    MEGATRON_BRIDGE,
+    TORCHTITAN,
+)
 """Reader of every runtime whose launches are read; the first that recognises one reads it."""

@@ -67,6 +67,8 @@ SAMPLES = {
 SELECTED = {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
 BLOCK = {"recompute": "full", "recompute_method": "block"}
 SAMPLES_OF = {
+    ("megatron-zero-bubble", "recompute_modules"): Sample(on=SELECTIVE),
+    ("megatron-zero-bubble", "stages"): Sample(on={"stages": stage_specs((1, 2, 2, 1)), "pp": 4}),
     ("torchtitan", "ep"): Sample(on={"ep": 2}, same={"dp": 4}, model="small-moe"),
     ("torchtitan", "etp"): Sample(
         on={"etp": 2},

@@ -73,9 +73,11 @@ def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
             "run says how well their copies hide: compare some steps with and without them"
         )
     if job.training.precision not in {"bf16", "fp16"}:
+        primary = traits_of(job).footprint.low_precision == "primary"
+        kept = "in that format alone" if primary else "and gathered in 16 bits"
         yield (
             f"{job.training.precision} is used in the matrix products of the layers; weights are "
-            "kept and gathered in 16 bits"
+            f"kept {kept}"
         )
 
 

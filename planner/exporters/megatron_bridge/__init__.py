@@ -1,0 +1,199 @@
+"""Megatron-Bridge: a small recipe and the arguments of Megatron-LM as keys of its configuration.
+
+Source of every key: NVIDIA-NeMo/Megatron-Bridge, commit `COMMIT`, `ConfigContainer` of
+`src/megatron/bridge/training/config.py` and what it holds; the table of keys is
+`planner/exporters/key_tables/megatron_bridge.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.costmodel.spec.job import LOW_PRECISION
+from trainplan.planner.exporters.config import (
+    Argument,
+    Exporter,
+    LaunchConfig,
+    ModuleEntry,
+    option,
+    switch,
+)
+from trainplan.planner.exporters.key_tables import key_table, translated
+from trainplan.planner.exporters.megatron_bridge.recipe import MODULE, recipe_file
+from trainplan.planner.exporters.megatron_lm import MEGATRON_LM, REQUIRED, export_megatron_lm
+
+COMMIT = "067f987d"
+"""Megatron-Bridge commit whose keys are written."""
+LAYER_FREQUENCY = "--moe-layer-freq"
+
+
+def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
+    """Recipe and keys of one layout.
+
+    Raises:
+        SpecError: The layout does not fill the cluster.
+        UnsupportedError: The model or the layout has something no key expresses.
+    """
+    _refuse(job, layout)
+    base = export_megatron_lm(_without_own_defaults(job, layout), layout)
+    flags = (
+        *(_spelled_out(argument, job) for argument in base.arguments),
+        *_virtual_stages(layout),
+        *_own_defaults(job),
+    )
+    recipe = recipe_file(job.model, COMMIT)
+    return LaunchConfig(
+        runtime="megatron-bridge",
+        runtime_version=COMMIT,
+        summary=base.summary,
+        environment=base.environment,
+        required_environment=REQUIRED[1:],
+        entry_point=ModuleEntry(MODULE),
+        arguments=tuple(translated(key_table("megatron_bridge"), flags)),
+        notes=(*base.notes, *_notes(job)),
+        files=(recipe,),
+    )
+
+
+def _refuse(job: Job, layout: Layout) -> None:
+    if job.options.attention == "unfused":
+        raise UnsupportedError(
+            "megatron-bridge reads attention=unfused as text, not as its own type, and ignores it: "
+            "leave the option out, or export to megatron-lm"
+        )
+    if layout.offload.optimizer and _few_bits_alone(job):
+        raise UnsupportedError(
+            f"megatron-bridge keeps weights of {job.training.precision} in that format alone, "
+            "which an offloaded optimizer does not take (Megatron-LM arguments.py:1884): do not "
+            "offload, or use bf16"
+        )
+    if layout.zero_stage == 0 and _few_bits_alone(job):
+        raise UnsupportedError(
+            f"megatron-bridge keeps weights of {job.training.precision} in that format alone, "
+            "which needs a sharded optimizer (Megatron-LM arguments.py:1096): use zero_stage = 1"
+        )
+
+
+def _few_bits_alone(job: Job) -> bool:
+    """Do the layers have no weights of 16 bits?"""
+    low = traits_of(job).footprint.low_precision == "primary"
+    return low and job.training.precision in LOW_PRECISION
+
+
+def _notes(job: Job) -> Iterator[str]:
+    if job.model.position_embedding == "learned":
+        yield "seq_length positions are learned, which is what the runtime takes for their number"
+    yield from NOTES
+
+
+NOTES = (
+    "megatron.bridge and megatron.core must be installed on every node",
+    "a recipe of your own takes the same keys; where its model is a `BridgeGPTModelConfig`, as of "
+    "Llama, those of `model.` stand under `model.transformer.`",
+)
+
+
+def _without_own_defaults(job: Job, layout: Layout) -> Job:
+    """The job in terms of Megatron-LM's defaults, where those of the runtime differ.
+
+    Source: `costmodel.runtimes.megatron_bridge`. The loss is written apart: Megatron-LM refuses the
+    kernel of Transformer Engine.
+    """
+    traits = traits_of(job)
+    narrow = traits.gradients.message_bytes == 2 and job.training.precision != "fp16"
+    options: dict[str, object] = {
+        "gradient_dtype": "bf16" if narrow else None,
+        "cross_entropy": None,
+    }
+    if _whole_step_of_experts(job):
+        options["cuda_graph"] = None
+    if job.model.mla is None:
+        overlaps = traits.communication.overlaps_tensor_parallel and layout.sequence_parallel
+        options["overlap_tp_comm"] = overlaps or None
+    return job.model_copy(update={"options": job.options.model_copy(update=options)})
+
+
+def _whole_step_of_experts(job: Job) -> bool:
+    """One graph of a step with experts, which Megatron-LM's exporter does not write."""
+    return job.model.moe is not None and job.options.cuda_graph == "full_iteration"
+
+
+def _stash() -> Iterator[Argument]:
+    """What lets a graph hold a step whose experts get other numbers of tokens each time.
+
+    Source: Megatron-Bridge `perf_recipes/deepseek/common.py`,
+    `_enable_deepseek_full_iteration_mxfp8`, with its sizes.
+    """
+    yield option("model", "--cuda-graph-impl", "full_iteration")
+    yield switch("model", "--no-check-for-nan-in-loss-and-grad")
+    yield option("model", "--moe-expert-rank-capacity-factor", 1.5)
+    yield switch("model", "--moe-paged-stash")
+    yield option("model", "--moe-paged-stash-buffer-size-factor-cuda", 1.2)
+    yield option("model", "--moe-paged-stash-buffer-size-factor-cpu", 1.0)
+    yield switch("model", "--use-transformer-engine-op-fuser")
+
+
+def _own_defaults(job: Job) -> Iterator[Argument]:
+    """What Megatron-LM does only where asked, or not at all."""
+    traits, precision = traits_of(job), job.training.precision
+    head = traits.kernels.head_bytes_per_logit
+    if head != HEAD_BYTES["unfused"]:
+        yield switch("model", "--cross-entropy-loss-fusion")
+        kernel = "te" if head == HEAD_BYTES["fused"] else "native"
+        yield option("model", "--cross-entropy-fusion-impl", kernel)
+    if _whole_step_of_experts(job):
+        yield from _stash()
+    if _scaled_positions(job.model):
+        yield switch("model", "--no-rope-fusion")
+    if _few_bits_alone(job):
+        bits = "fp4" if precision == "nvfp4" else "fp8"
+        yield switch("precision", f"--{bits}-param-gather")
+        if precision == "mxfp8":
+            yield switch("precision", "--reuse-grad-buf-for-mxfp8-param-ag")
+
+
+def _scaled_positions(model: ModelSpec) -> bool:
+    """Positions whose rotation Megatron-LM does not fuse, by itself.
+
+    Source: Megatron-LM `training/arguments.py`, `validate_args`, of other positions than `rope`.
+    """
+    scaling = model.rope_scaling
+    yarn = scaling is not None and scaling.rope_type == "yarn"
+    return model.position_embedding != "rope" or (yarn and model.mla is None)
+
+
+def _spelled_out(argument: Argument, job: Job) -> Argument:
+    """An expression that Megatron-LM evaluates, as the list it stands for."""
+    if argument.flag != LAYER_FREQUENCY:
+        return argument
+    kinds = (str(int(kind)) for kind in job.model.moe_layers)
+    return option(argument.group, LAYER_FREQUENCY, *kinds)
+
+
+def _virtual_stages(layout: Layout) -> Iterator[Argument]:
+    """Megatron-LM takes their number from the stages; here both are keys.
+
+    Source: Megatron-LM `training/arguments.py`, `validate_args`; transformer_config.py.
+    """
+    if layout.vpp > 1:
+        yield option("layout", "--num-virtual-stages-per-pipeline-rank", layout.vpp)
+
+
+MEGATRON_BRIDGE = Exporter(
+    runtime="megatron-bridge",
+    export=export_megatron_bridge,
+    writes=MEGATRON_LM.writes,
+    source_patterns=(
+        "src/megatron/bridge/training/config.py",
+        "src/megatron/bridge/training/*.py",
+        "src/megatron/bridge/models/*.py",
+        "3rdparty/Megatron-LM/megatron/core/**/*config*.py",
+        "3rdparty/Megatron-LM/megatron/training/config/*.py",
+    ),
+    keys=True,
+    recorded_flags="bridge_keys.json",
+)
