@@ -7,7 +7,7 @@ to an exact solver, and long ones repeat the best steady state of one micro batc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 import numpy as np
@@ -205,7 +205,10 @@ def _exactly(best: Incumbent, deadline: Deadline) -> None:
 
 
 def _named(name: str, of: Instance, relative: RelativeSeconds) -> Program | None:
-    """A schedule of the registry, if it has the shape and the passes of the problem."""
+    """A schedule of the registry, if it has the shape and the passes of the problem.
+
+    What a pass makes is sent at once, even where the schedule has actions of several ops.
+    """
     schedule = SCHEDULES[name]
     if schedule.placement != of.placement and of.problem.vpp > 1:
         return None
@@ -217,4 +220,5 @@ def _named(name: str, of: Instance, relative: RelativeSeconds) -> Program | None
     except SpecError:
         return None
     ordinary = program.copies == 1 and not program.barriers and not program.copy_lanes
-    return program if ordinary and program.num_stages == of.num_stages else None
+    fits = ordinary and program.num_stages == of.num_stages
+    return replace(program, joint=None) if fits else None
