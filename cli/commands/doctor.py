@@ -19,6 +19,14 @@ from trainplan.cli.terminal.output import show
 
 DISTRIBUTION = "trainplan"
 LIBRARIES = ("click", "numpy", "pydantic", "pyyaml", "rich")
+WANTED = {
+    "torch": ("measurements are possible", "only measuring needs it"),
+    "ortools": (
+        "--synthesise and orders of nodes are proved",
+        "only proofs of --synthesise and of orders of nodes need it",
+    ),
+}
+"""What it is good for where it is there, and where it is not."""
 MISSING = 2
 
 
@@ -27,7 +35,7 @@ def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
     if profiles:
         call("trainplan.cli.commands.profile_doctor:show_findings", paths=profiles)
         return
-    findings = [*_installation(), _torch()]
+    findings = [*_installation(), *map(_wanted, WANTED)]
     if runtime_path is not None:
         runtime = call("trainplan.cli.commands.runtime_doctor:runtime_finding", folder=runtime_path)
         assert isinstance(runtime, Finding)
@@ -63,9 +71,8 @@ def _version(library: str) -> str | None:
         return None
 
 
-def _torch() -> Finding:
-    there = importlib.util.find_spec("torch") is not None
-    detail = (
-        "found: measurements are possible" if there else "not installed: only measuring needs it"
-    )
-    return Finding("torch", good=True, detail=detail)
+def _wanted(library: str) -> Finding:
+    there, not_there = WANTED[library]
+    found = importlib.util.find_spec(library) is not None
+    detail = f"found: {there}" if found else f"not installed: {not_there}"
+    return Finding(library, good=True, detail=detail)

@@ -22,6 +22,7 @@ from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, what_
 from trainplan.planner.schedules.compare import Ranking, imported, ranked, scheduled, synthesised
 from trainplan.planner.schedules.pipelines import Pipeline
 from trainplan.planner.schedules.scored import HoldsTooMuchError, Scored, vpp_of
+from trainplan.planner.solvers.constraint_solver import MISSING, constraint_solver_is_there
 
 
 def command(
@@ -45,6 +46,8 @@ def command(
     else:
         with Clock(time_limit) as clock:
             found = synthesised(pipeline, sizes.placement, clock)
+        if not (found.optimal or constraint_solver_is_there()):
+            remark(f"the best of rules of thumb, no solver looked for a better order: {MISSING}")
         _answer(found, pipeline, outputs)
 
 

@@ -15,6 +15,7 @@ from trainplan.cli.options.layout_text import parse_layout, spelled_out
 from trainplan.cli.options.stated import Destination, Question
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from trainplan.cli.render.pareto import pareto_page
+from trainplan.cli.render.parts.headline import refusals
 from trainplan.cli.render.plan import baseline_text, next_part, plan_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import json_text, remark, show, show_json, write
@@ -192,9 +193,9 @@ def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
 
 def _next(plan: Plan, destination: Destination) -> str:
     """The export, or why the runtime cannot have it."""
-    for note in plan.notes:
-        if note.startswith((f"{plan.job.runtime} cannot express", answer.NO_FILES)):
-            return note
+    without = (note for note in plan.notes if note.startswith(answer.NO_FILES))
+    for note in (*refusals(plan.job, plan.notes), *without):
+        return note
     path = str(destination.output or "plan.json")
     export = f"plan export {shlex.quote(path)} --launcher torchrun --output-dir launch"
     return export if destination.output else f"add `--output plan.json`, then: {export}"

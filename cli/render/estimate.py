@@ -10,7 +10,7 @@ from rich.text import Text
 from trainplan.cli.render.parts.breakdown import memory_table, terms_table
 from trainplan.cli.render.parts.differences import remedies_json, remedies_part
 from trainplan.cli.render.parts.evidence import evidence_lines
-from trainplan.cli.render.parts.headline import fit_line, headline, job_line
+from trainplan.cli.render.parts.headline import fit_line, headline, job_line, refusals
 from trainplan.cli.render.parts.placement import groups_part
 from trainplan.cli.render.plan import notes_part
 from trainplan.costmodel.spec import Job, Layout
@@ -30,7 +30,8 @@ def estimate_page(
     remedies: tuple[Remedy, ...] | None,
 ) -> Iterator[RenderableType]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
-    yield headline(job, layout, estimate)
+    cannot = refusals(job, notes)
+    yield headline(job, layout, estimate, cannot=cannot)
     fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
     told = map(Text, evidence_lines(evidence_of(job, layout)))
     yield Group(job_line(job), *fit, *told)
@@ -39,8 +40,8 @@ def estimate_page(
     yield Group("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
     if remedies is not None:
         yield remedies_part(remedies, layout, Side(job, layout, estimate))
-    if notes:
-        yield notes_part(notes)
+    if others := tuple(note for note in notes if note not in cannot):
+        yield notes_part(others)
 
 
 def estimate_document(

@@ -13,7 +13,7 @@ from trainplan.cli.render.parts.alternatives import alternatives_table, legend
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
 from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.headline import headline, job_line
+from trainplan.cli.render.parts.headline import headline, job_line, refusals
 from trainplan.cli.render.parts.objective import (
     WORDS,
     amount,
@@ -44,7 +44,8 @@ SHOWN_OTHERS = 2
 def plan_page(plan: Plan) -> Iterator[RenderableType]:
     """The answer first, then why, then the rest."""
     best = plan.best
-    yield headline(plan.job, best.layout, best.estimate, *objective_lines(plan))
+    cannot = refusals(plan.job, plan.notes)
+    yield headline(plan.job, best.layout, best.estimate, *objective_lines(plan), cannot=cannot)
     settings = settings_text(plan)
     lines = (*((settings,) if settings else ()), *map(Text, plan_evidence_lines(plan)))
     yield Group(job_line(plan.job), certificate_text(plan), *lines)
@@ -57,8 +58,8 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     yield from others_part(plan)
     yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
     yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
-    if plan.notes:
-        yield notes_part(plan.notes)
+    if others := tuple(note for note in plan.notes if note not in cannot):
+        yield notes_part(others)
 
 
 def certificate_text(plan: Plan) -> str:

@@ -69,7 +69,8 @@ def sources(program: Program) -> IntMatrix:
 
     Forward passes need the stage before, backward passes the stage after; the last stage turns
     around by itself. A weight gradient follows its B. A chunk of a sequence needs the keys and
-    values of the chunk before it, and their gradients the chunk behind it.
+    values of the chunk before it, and their gradients the chunk behind it. What an action of
+    several ops sends to another rank comes from its last op.
 
     Raises:
         SpecError: An op needs an output that no rank makes.
@@ -90,7 +91,11 @@ def sources(program: Program) -> IntMatrix:
             f"{op_text(program, row, position)} of rank {row % program.pp} needs the output of a "
             "neighbouring stage that no rank computes: complete the schedule"
         )
-    return found
+    if program.joint is None:
+        return found
+    rank = np.arange(len(program.kind))[:, None] % program.pp
+    crosses = (found != NOTHING) & (found // program.kind.shape[1] % program.pp != rank)
+    return np.where(crosses, program.action_ends[found], found)
 
 
 MISSING = NOTHING - 1

@@ -162,7 +162,12 @@ def with_copies(program: Program, copied: BoolColumn) -> Program:
         for row, lane in enumerate(lanes, start=program.pp):
             matrix[row, : len(lane[column])] = lane[column]
     kind, stage, microbatch = fresh
-    return replace(program, kind=kind, stage=stage, microbatch=microbatch, copy_lanes=True)
+    joint = None
+    if program.joint is not None:
+        joint = np.zeros(kind.shape, dtype=bool)
+        joint[: program.pp, : program.joint.shape[1]] = program.joint
+    copies = replace(program, kind=kind, stage=stage, microbatch=microbatch, joint=joint)
+    return replace(copies, copy_lanes=True)
 
 
 def _lane(program: Program, row: int, copied: BoolColumn) -> tuple[IntColumn, IntColumn, IntColumn]:

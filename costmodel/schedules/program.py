@@ -95,6 +95,9 @@ class Program:
     """Barriers between the output layer's shares and the backward pass: 0 where one rank holds it
     whole, 1 or 2 where each rank holds a share."""
     copy_lanes: bool = False
+    joint: BoolColumn | None = None
+    """Is the op one action with the op behind it on its row? What either sends to other ranks
+    leaves when the last op of the action ends; null: every op is its own action."""
 
     @property
     def pp(self) -> int:
@@ -130,6 +133,17 @@ class Program:
     def computes(self) -> BoolColumn:
         """Is the op a pass through a virtual stage?"""
         return np.asarray((self.kind >= Op.FORWARD) & (self.kind <= Op.WHOLE))
+
+    @property
+    def action_ends(self) -> IntColumn:
+        """Flat index of the last op of the action of every op.
+
+        Source: torch.distributed.pipelining `schedules.py`, `_add_send_recv`, which puts what all
+        `sub_actions` of an action send behind the last of them.
+        """
+        flat = np.arange(self.kind.size).reshape(self.kind.shape)
+        ends = flat if self.joint is None else np.where(self.joint, flat.size, flat)
+        return np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1].ravel()
 
     @property
     def rank_of_stage(self) -> IntColumn:

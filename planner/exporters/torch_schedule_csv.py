@@ -1,7 +1,8 @@
 """A pipeline schedule as the file torch's pipeline runtime loads, and back.
 
 One row for each rank, one cell for each op in issue order: `3F7` is the forward pass of virtual
-stage 3 on micro batch 7, `I` its input gradient, `W` its weight gradient, `B` both in one op.
+stage 3 on micro batch 7, `I` its input gradient, `W` its weight gradient, `B` both in one op. Ops
+of one action share a cell, `(0F5;7B2)OVERLAP_F_B`: torch sends what they make behind the last.
 Source: torch.distributed.pipelining `schedules.py`, `_PipelineScheduleRuntime._load_csv` with the
 format "compute_only", and `_Action.from_str`; both run in tests/e2e/test_schedules_for_real.py.
 """
@@ -10,7 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.schedules.dependencies import LETTERS, checked, op_text, waves_of
@@ -18,7 +22,7 @@ from trainplan.costmodel.schedules.program import LARGEST_PROGRAM, Op, Pass, Pro
 
 CELL = re.compile(r"([0-9]{1,9})([FIWB])([0-9]{1,9})")
 TOGETHER = re.compile(r"\((.*)\)OVERLAP_F_B")
-"""Ops the runtime may overlap, `(0F5;7B2)OVERLAP_F_B`."""
+"""Ops of one action."""
 LOWERED = re.compile(r"SEND|RECV|SHARD|REDUCE")
 """Occurs in every cell that the format "compute_comms" has beyond "compute_only"."""
 _KINDS = {LETTERS[kind]: kind for kind in (Op.FORWARD, Op.BACKWARD, Op.WEIGHT, Op.WHOLE)}
@@ -30,6 +34,8 @@ class _Read(NamedTuple):
     op: Pass
     rank: int
     place: str
+    joint: bool
+    """As in `Program`."""
 
 
 def schedule_csv(program: Program) -> str:
@@ -42,8 +48,18 @@ def schedule_csv(program: Program) -> str:
     refuse_what_torch_lacks(program)
     waves_of(checked(program))
     lengths = program.lengths.tolist()
-    rows = [[op_text(program, row, i) for i in range(n)] for row, n in enumerate(lengths)]
+    rows = (_cells(program, row, length) for row, length in enumerate(lengths))
     return "".join(",".join(row) + "\n" for row in rows)
+
+
+def _cells(program: Program, row: int, length: int) -> Iterator[str]:
+    """The actions of a rank."""
+    action: list[str] = []
+    for position in range(length):
+        action.append(op_text(program, row, position))
+        if program.joint is None or not program.joint[row, position]:
+            yield action[0] if len(action) == 1 else f"({';'.join(action)})OVERLAP_F_B"
+            action = []
 
 
 def refuse_what_torch_lacks(program: Program) -> None:
@@ -76,7 +92,7 @@ def what_torch_lacks(program: Program) -> str:
 def program_of_csv(text: str) -> Program:
     """Program of a file in torch's format "compute_only".
 
-    Empty cells are dropped; ops that may overlap follow one another in the order they are written.
+    Empty cells are dropped; ops of one action follow one another in the order they are written.
 
     Raises:
         SpecError: A cell is malformed, an op is missing or double, a stage is on two ranks, or the
@@ -93,6 +109,11 @@ def program_of_csv(text: str) -> Program:
     _refuse_missing({read.op for read in everything}, num_stages, num_microbatches)
     ops = [[read.op for read in row] for row in rows]
     program = checked(program_of(ops, num_stages, num_microbatches))
+    if any(read.joint for read in everything):
+        joint = np.zeros(program.kind.shape, dtype=bool)
+        for rank, row in enumerate(rows):
+            joint[rank, : len(row)] = [read.joint for read in row]
+        program = replace(program, joint=joint)
     waves_of(program)
     return program
 
@@ -101,9 +122,9 @@ def _row(rank: int, line: str) -> Iterator[_Read]:
     for number, cell in enumerate(line.split(","), start=1):
         place = f"rank {rank} (line {rank + 1}), cell {number}"
         together = TOGETHER.fullmatch(cell.strip())
-        for written in together[1].split(";") if together else [cell]:
-            if written.strip():
-                yield _Read(_op(written.strip(), place), rank, place)
+        ops = [one for one in (together[1].split(";") if together else [cell]) if one.strip()]
+        for left, written in zip(reversed(range(len(ops))), ops, strict=True):
+            yield _Read(_op(written.strip(), place), rank, place, left > 0)
 
 
 def _op(written: str, place: str) -> Pass:
@@ -140,7 +161,7 @@ def _refuse_size(rows: Sequence[Sequence[_Read]]) -> None:
 
 def _refuse_doubles(everything: Sequence[_Read]) -> None:
     first: dict[Pass, str] = {}
-    for op, _, place in everything:
+    for op, _, place, _ in everything:
         if op in first:
             raise SpecError(f"{place}: {_text(op)} is also at {first[op]}: delete one of them")
         first[op] = place
@@ -159,7 +180,7 @@ def _refuse_two_ranks(everything: Sequence[_Read]) -> None:
 
 def _refuse_weight_beside_whole(everything: Sequence[_Read]) -> None:
     ops = {read.op for read in everything}
-    for op, _, place in everything:
+    for op, _, place, _ in everything:
         alone = op._replace(kind=Op.BACKWARD) not in ops
         if op.kind == Op.WEIGHT and alone and op._replace(kind=Op.WHOLE) in ops:
             raise SpecError(

@@ -26,6 +26,7 @@ from trainplan.costmodel.step.placement_costs import (
     placement_costs,
 )
 from trainplan.planner.plan import Candidate, Plan
+from trainplan.planner.solvers.constraint_solver import MISSING, constraint_solver_is_there
 from trainplan.planner.solvers.nodes.order_bound import least_seconds
 from trainplan.planner.solvers.nodes.orders import CLOSE, good_order
 from trainplan.planner.solvers.nodes.placement import MOST_NODES, UNITS, proved_order
@@ -70,6 +71,15 @@ def not_placed(cluster: ClusterSpec, machine: Machine) -> str | None:
     return None
 
 
+def unproved(placement: Placement | None) -> str | None:
+    """Why the order of few nodes may not be the best; null: it is, or more time would prove it."""
+    if placement is None or not placement.gap_fraction or len(placement.nodes) > MOST_NODES:
+        return None
+    if constraint_solver_is_there():
+        return None
+    return f"the order of the nodes is found without a proof: {MISSING}"
+
+
 def _leaves_nodes_out(cluster: ClusterSpec) -> bool:
     """Is it a part of the cluster whose links were measured?"""
     count = sum(group.num_nodes for group in cluster.groups)
@@ -85,7 +95,7 @@ def place(
 ) -> Placement | None:
     """The order of the nodes in which a layout's step is shortest; null: none is below `beat`.
 
-    It is proved best where there are few nodes and the budget is not spent.
+    It is proved best where there are few nodes, the solver is there and the budget is not spent.
     """
     links = job.cluster.links
     assert links is not None
@@ -96,7 +106,8 @@ def place(
         return None
     order = good_order(costs, nodes, least)
     reached = _seconds(costs, nodes, order)
-    if len(order) <= MOST_NODES and least < reached * (1 - CLOSE) and not budget.spent():
+    open_gap = len(order) <= MOST_NODES and least < reached * (1 - CLOSE)
+    if open_gap and constraint_solver_is_there() and not budget.spent():
         left = budget.seconds_left()
         proved = proved_order(costs, nodes, order, least, seconds=left)
         order, least = proved.order, proved.bound_seconds

@@ -30,7 +30,7 @@ from trainplan.planner.questions.changes.feasibility import Relaxations, relaxat
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.estimates import check, check_model, estimate
 from trainplan.planner.questions.launch_bound import launch_bound_note
-from trainplan.planner.questions.placement import not_placed, placed
+from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import setting_notes
 from trainplan.planner.questions.trust import price_of_trust, time_for_answer
 from trainplan.planner.schedules.other_schedules import other_schedules
@@ -83,8 +83,10 @@ def search(
         certificate = plan.certificate.model_copy(update={"trusted": trusted})
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})
-    note_texts = (*_without_files(job, plan.best.layout), *notes(job, measured))
-    return plan.model_copy(update={"notes": note_texts})
+    texts = [*_without_files(job, plan.best.layout), *notes(job, measured)]
+    if reason := unproved(plan.placement):
+        texts.append(reason)
+    return plan.model_copy(update={"notes": tuple(texts)})
 
 
 def _check_deadline(context: SearchContext, reached: Reached) -> None:

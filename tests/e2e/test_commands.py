@@ -173,6 +173,14 @@ def test_the_doctor_finds_this_installation_whole():
     assert "MISSING" not in outcome.out
 
 
+@pytest.mark.parametrize("library", ["torch", "ortools"])
+def test_the_doctor_says_what_an_extra_would_bring(library: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    outcome = plan("doctor")
+    assert outcome.code == 0
+    assert re.search(rf"ok +{library} +not installed: only ", outcome.out)
+
+
 def test_the_doctor_compares_a_checkout(tmp_path: Path):
     outcome = plan("doctor", "--runtime-path", tmp_path)
     assert outcome.code == 2

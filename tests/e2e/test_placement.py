@@ -1,6 +1,7 @@
 """Measured links in the cluster file: the order of the nodes, from search to launch files."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,19 @@ def test_the_answer_says_where_the_nodes_go_and_what_that_gains(tmp_path: Path):
         [["fast-1", "fast-2"]],
     )
     assert max(len(line) for line in outcome.out.splitlines()) <= 100
+
+
+def test_without_the_solver_the_order_is_the_same_and_said_to_be_unproved(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "ortools", None)
+    monkeypatch.setattr("trainplan.planner.questions.placement.least_seconds", lambda *_: 1e-3)
+    document = searched(tmp_path, "--json").json
+    proved, found = json.loads(text)["placement"], document["placement"]
+    assert found["nodes"] == proved["nodes"]
+    assert found["lower_bound_s"] == 1e-3 < proved["lower_bound_s"]
+    (note,) = (one for one in document["provenance"]["notes"] if "without a proof" in one)
+    assert "pip install 'trainplan[schedules]'" in note
 
 
 def test_the_plan_carries_order_bound_and_gap(made: Path):

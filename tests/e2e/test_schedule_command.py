@@ -1,7 +1,10 @@
 """`plan schedule`: answers and JSON keys."""
 
 import json
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.command import Outcome, plan, refused
 
@@ -124,6 +127,21 @@ def test_a_synthesised_schedule_keeps_the_memory_limit(tmp_path: Path):
     assert max(document["peak_activations"]) <= 4
     again = schedule("--from-csv", path, *UNEVEN, "--json").json
     assert again["makespan"] == 87
+
+
+def test_without_the_solver_rules_of_thumb_answer_and_say_so_where_more_may_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "ortools", None)
+    asked = ("--synthesise", *SIZES, *UNEVEN, "--json")
+    found = schedule(*asked, "--vpp", "2", "--placement", "v", "--memory-limit", "6")
+    assert found.json["makespan"] > found.json["lower_bound"]
+    assert found.json["optimal"] is False
+    (line,) = found.err.splitlines()
+    assert "no solver looked for a better order" in line
+    assert "pip install 'trainplan[schedules]'" in line
+    proved = schedule(*asked, "--memory-limit", "4")
+    assert (proved.json["optimal"], proved.err) == (True, "")
 
 
 def test_a_file_is_scored_like_the_schedule_it_holds(tmp_path: Path):

@@ -220,6 +220,17 @@ def test_a_layout_the_runtime_cannot_express_is_not_sent_to_export(
     assert following == f"  {note}\n"
 
 
+def test_a_model_the_runtime_cannot_run_is_told_under_the_answer_and_nowhere_else():
+    feature = "unused rows in front of the learned positions"
+    note = f"megatron-lm cannot express {feature}: `plan export` will refuse"
+    job = with_value(TINY, "--model", "opt-125m")
+    for asked in (("search",), ("estimate", "--layout", "tp=1")):
+        shown, written = (plan(*asked, *job, *more) for more in ((), ("--json",)))
+        assert shown.out.splitlines()[2] == note
+        assert note not in shown.out.partition("Good to know")[2].partition("Next")[0]
+        assert note in written.json["provenance"]["notes"]
+
+
 def test_an_estimate_tells_what_it_assumes_as_a_search_does():
     job = (*with_value(TINY, "--cluster", "1x8:l4"), "--runtime-version", "v1")
     searched = plan("search", *job, "--json").json["provenance"]["notes"]

@@ -2,12 +2,15 @@
 
 import re
 
+import numpy as np
 import pytest
 
+from tests.actions import actions_makespan
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import program_for
-from trainplan.costmodel.schedules.dependencies import checked, op_text
-from trainplan.costmodel.schedules.program import Op, Shape
+from trainplan.costmodel.schedules.program import Shape
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
+from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
@@ -60,18 +63,12 @@ def torch_order(kind, pp, vpp, num_microbatches):
 
 
 def written(action):
-    """A pair that may overlap is two ops; what is no pass is nothing."""
-    if action.sub_actions:
-        return [str(one) for one in action.sub_actions]
-    return [str(action)] if PASS.fullmatch(str(action)) else []
+    """What is no pass is nothing."""
+    return [str(action)] if action.sub_actions or PASS.fullmatch(str(action)) else []
 
 
 def our_order(name, shape):
-    program = checked(program_for(name, shape))
-    return [
-        [op_text(program, rank, at) for at, op in enumerate(row) if op != Op.NONE]
-        for rank, row in enumerate(program.kind.tolist())
-    ]
+    return [row.split(",") for row in schedule_csv(program_for(name, shape)).splitlines()]
 
 
 def from_zero(ops):
@@ -109,6 +106,19 @@ def test_looped_stages_run_in_the_order_of_torch(name, pp):
 def test_stages_on_a_v_run_in_the_order_of_torch(name, pp):
     for m in sizes(pp) - ({pp, 2 * pp - 1} if name == "dualpipe-v" else set()):
         assert our_order(name, Shape(pp, 2, m)) == torch_order(V_SHAPED[name], pp, 2, m), m
+
+
+@pytest.mark.parametrize("pp", [2, 4, 5])
+@pytest.mark.parametrize("name", LOOPED | V_SHAPED)
+def test_steps_take_as_long_as_the_actions_of_torch(name, pp):
+    kind, shape = (LOOPED | V_SHAPED)[name], Shape(pp, 2, 4 * pp)
+    random = np.random.default_rng(pp)
+    forward, backward, weight = random.integers(1, 9, (3, 1, 2 * pp)).astype(float)
+    for p2p in (0.0, 3.0):
+        seconds = StageSeconds(forward, backward + weight, weight)
+        found = run(program_for(name, shape), seconds, p2p).makespan
+        rows = torch_order(kind, *shape[:3])
+        assert found == actions_makespan(rows, (forward[0], backward[0], weight[0]), p2p)
 
 
 @pytest.mark.parametrize(

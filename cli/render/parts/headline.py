@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
@@ -24,8 +25,13 @@ from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory
 
 
-def headline(job: Job, layout: Layout, estimate: Estimate, *after: str) -> Text:
-    """Layout, then `after`, speed and memory; with `tokens` also days, GPU-hours and money."""
+def headline(
+    job: Job, layout: Layout, estimate: Estimate, *after: str, cannot: Sequence[str] = ()
+) -> Text:
+    """Layout, then `after`, speed and memory; with `tokens` also days, GPU-hours and money.
+
+    At last what the runtime `cannot` run.
+    """
     text = Text(layout_line(layout, job.model), style="bold green")
     for line in after:
         text.append("\n" + line, style="bold default")
@@ -34,7 +40,14 @@ def headline(job: Job, layout: Layout, estimate: Estimate, *after: str) -> Text:
         text.append("\n" + fit_line(estimate.memory), style="bold red")
     if job.training.tokens:
         text.append("\n" + run_line(job, estimate, job.training.tokens), style="not bold default")
+    for line in cannot:
+        text.append("\n" + line, style="bold red")
     return text
+
+
+def refusals(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
+    """Those of the notes that say that the runtime cannot run this model, whatever the layout."""
+    return tuple(note for note in notes if note.startswith(f"{job.runtime} cannot express"))
 
 
 def estimate_line(estimate: Estimate) -> str:

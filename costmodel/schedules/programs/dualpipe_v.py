@@ -1,13 +1,16 @@
 """DualPipeV: F of one virtual stage beside the backward pass of the other, on a V.
 
 A rank pairs a pass down the V with one up it, so that messages of either hide behind the work of
-the other. Here the two run one after the other, F first, as a runtime without a joint kernel does.
+the other. Here the two run one after the other, F first, as a runtime without a joint kernel does;
+the pair is one action, so that F, too, is sent when the backward pass ends.
 Weight gradients run apart only where ranks would wait: before the steady phase and after it.
 Source: DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv:2412.19437, section 3.2.1, halved to a V;
 the order as torch.distributed.pipelining `schedules.py`, `ScheduleDualPipeV`.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +29,7 @@ from trainplan.costmodel.schedules.patterns.frames import (
     Turn,
     walked,
 )
-from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.program import Op, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
 
 
@@ -58,7 +61,20 @@ def _drain(rank: int, behind: int) -> list[Turn]:
 def program(shape: Shape, relative: RelativeSeconds) -> Program:
     """Ops of every rank."""
     pp, m = shape.pp, shape.num_microbatches
-    return walked([turns(pp, rank, m) for rank in range(pp)], shape)
+    apart = walked([turns(pp, rank, m) for rank in range(pp)], shape)
+    return replace(apart, joint=_pairs(apart))
+
+
+def _pairs(apart: Program) -> BoolColumn:
+    """Every F with the whole backward pass behind it; on the last rank the first two stay apart.
+
+    Source: that of the module, steps 4 and 5.
+    """
+    pairs = np.zeros(apart.kind.shape, dtype=bool)
+    forward, behind = apart.kind[:, :-1] == Op.FORWARD, apart.kind[:, 1:] == Op.WHOLE
+    pairs[:, :-1] = forward & behind
+    pairs[-1, pairs[-1].argmax()] = False
+    return pairs
 
 
 def _too_short(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:

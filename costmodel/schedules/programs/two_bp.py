@@ -18,7 +18,8 @@ def split_backward(program: Program, *, defer: bool = True) -> Program:
 
     Weight gradients follow their input gradients at once, or, `defer`red, the forward passes of
     their rank: then one behind each input gradient, while the rank waits for the next, and the
-    rest at the end. Source: Rae et al., 2BP, arXiv:2405.18047, section 3.
+    rest at the end. Every op is its own action.
+    Source: Rae et al., 2BP, arXiv:2405.18047, section 3.
     """
     columns = program.kind, program.stage, program.microbatch
     longest = int((program.lengths + (program.kind == Op.WHOLE).sum(axis=1)).max())
@@ -29,7 +30,7 @@ def split_backward(program: Program, *, defer: bool = True) -> Program:
         kind[row, : len(pick)] = kinds
         stage[row, : len(pick)] = stages[pick]
         microbatch[row, : len(pick)] = microbatches[pick]
-    return replace(program, kind=kind, stage=stage, microbatch=microbatch)
+    return replace(program, kind=kind, stage=stage, microbatch=microbatch, joint=None)
 
 
 def _split(ops: IntColumn, *, defer: bool) -> tuple[IntColumn, IntColumn]:

@@ -188,6 +188,9 @@ def _steady(
             for matrix in (ops.kind, ops.stage, ops.microbatch)
         )
         same = (kind == kind[:, :1]).all() and (stage == stage[:, :1]).all()
+        if ops.joint is not None:
+            joint = ops.joint[rank, at].reshape(pp, 3, length)
+            same &= (joint == joint[:, :1]).all()
         if same and (np.diff(microbatch, axis=1) == pp).all():
             flat = (rank * positions + at).reshape(pp, 3, length)
             return np.asarray(flat.swapaxes(0, 1).reshape(3, -1))

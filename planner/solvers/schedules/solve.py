@@ -1,13 +1,14 @@
 """Synthesis of pipeline schedules: the best order of ops under a memory limit, and a bound.
 
 Rules of thumb and known schedules come first; they often reach the bound. Then small pipelines go
-to an exact solver, and long ones repeat the best steady state of one micro batch.
+to an exact solver, and long ones repeat the best steady state of one micro batch. Without the
+constraint solver the best of the rules is the answer; the bound is the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 import numpy as np
@@ -20,6 +21,7 @@ from trainplan.costmodel.schedules.program import Placement, Program, RelativeSe
 from trainplan.costmodel.schedules.timeline.clock import Timeline
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS, gap_fraction, reaches
+from trainplan.planner.solvers.constraint_solver import constraint_solver_is_there
 from trainplan.planner.solvers.schedules.constraint_program import solved
 from trainplan.planner.solvers.schedules.cyclic import steady_states, unrolled
 from trainplan.planner.solvers.schedules.instance import Instance, Problem, instance, lower_bound
@@ -123,7 +125,8 @@ def synthesise(problem: Problem, deadline: Deadline) -> Synthesis:
     for number, best in enumerate(searches):
         _by_priority_rules(best, DeadlineShare(deadline, RULES_SHARE / (len(searches) - number)))
     ops = len(KINDS) * problem.pp * problem.vpp * problem.num_microbatches
-    for step, share in ((_by_period, min(0.95, ops / OPS_PER_SHARE)), (_exactly, ops <= MOST_OPS)):
+    solvers = ((_by_period, min(0.95, ops / OPS_PER_SHARE)), (_exactly, ops <= MOST_OPS))
+    for step, share in solvers if constraint_solver_is_there() else ():
         part = DeadlineShare(deadline, share)
         for number, best in enumerate(searches):
             if best.bound * EQUALS < min(one.makespan for one in searches):
@@ -205,7 +208,10 @@ def _exactly(best: Incumbent, deadline: Deadline) -> None:
 
 
 def _named(name: str, of: Instance, relative: RelativeSeconds) -> Program | None:
-    """A schedule of the registry, if it has the shape and the passes of the problem."""
+    """A schedule of the registry, if it has the shape and the passes of the problem.
+
+    What a pass makes is sent at once, even where the schedule has actions of several ops.
+    """
     schedule = SCHEDULES[name]
     if schedule.placement != of.placement and of.problem.vpp > 1:
         return None
@@ -217,4 +223,5 @@ def _named(name: str, of: Instance, relative: RelativeSeconds) -> Program | None
     except SpecError:
         return None
     ordinary = program.copies == 1 and not program.barriers and not program.copy_lanes
-    return program if ordinary and program.num_stages == of.num_stages else None
+    fits = ordinary and program.num_stages == of.num_stages
+    return replace(program, joint=None) if fits else None

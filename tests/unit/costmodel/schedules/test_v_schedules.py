@@ -1,20 +1,24 @@
 """Zero-bubble schedules and schedules on a V: published times, memory, and where they run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.actions import actions_makespan
 from tests.makespans import makespan_seconds
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, held_passes, program_for
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
 from trainplan.costmodel.schedules.dependencies import checked, waves_of
-from trainplan.costmodel.schedules.memory import held_along, peak_activations
+from trainplan.costmodel.schedules.memory import held_along, peak_activations, with_copies
 from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs.controllable_memory import half_limit, third_limit
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds
+from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
 
 NAMES = ("zb-h1", "zb-h2", "zb-auto", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo")
 V_LIMITS = {"v-half": half_limit, "v-min": third_limit}
@@ -61,13 +65,13 @@ def shapes(draw, names=NAMES):
         ("zb-v", 2, 51, 48, [8] * 4),
         ("v-half", 2, 53, 53, [6] * 4),
         ("v-min", 2, 59, 59, [4] * 4),
-        ("dualpipe-v", 2, 51, 51, [9] * 4),
+        ("dualpipe-v", 2, 54, 54, [9] * 4),
     ],
 )
 def test_equal_passes_take_the_published_time_and_memory(name, vpp, makespan, span, peaks):
     """Four ranks, eight micro batches. Sources: those of the schedules.
 
-    DualPipeV: with F and the backward pass as two ops, F is sent before the backward pass ends.
+    DualPipeV: F of a pair is sent when the backward pass ends; sent at once, 51 seconds.
     """
     timeline = timed(name, Shape(4, vpp, 8))
     assert (timeline.makespan, timeline.max_stage_span) == (makespan, span)
@@ -234,6 +238,34 @@ def test_waves_shorten_a_step_of_few_micro_batches(pp):
 def test_dualpipe_v_holds_one_pass_more_than_zb_v(pp):
     """2 p + 1. Source: DeepSeek-AI, DualPipe, its table of bubbles and memory."""
     assert timed("dualpipe-v", Shape(pp, 2, 3 * pp)).peak_activations.tolist() == [2 * pp + 1] * pp
+
+
+@settings(max_examples=60)
+@given(shapes(("dualpipe-v", "zb-v", "v-half")), st.integers(0, 2**32 - 1), st.integers(0, 5))
+def test_a_pair_sends_both_of_its_outputs_when_both_are_made(named, seed, p2p):
+    name, shape = named
+    random = np.random.default_rng(seed)
+    forward, backward, weight = random.integers(0, 9, (3, 1, shape.pp * shape.vpp)).astype(float)
+    program = program_for(name, shape)
+    rows = [row.split(",") for row in schedule_csv(program).splitlines()]
+    found = run(program, StageSeconds(forward, backward + weight, weight), p2p).makespan
+    assert found == actions_makespan(rows, (forward[0], backward[0], weight[0]), p2p)
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_pairs_of_dualpipe_v_cost_time_that_its_ops_alone_would_not(pp):
+    paired = program_for("dualpipe-v", Shape(pp, 2, 4 * pp))
+    seconds = passes(2 * pp, (2, 2, 2, 0.2))
+    apart = run(replace(paired, joint=None), seconds, 0.2).makespan
+    assert 1.02 < run(paired, seconds, 0.2).makespan / apart < 1.07
+
+
+def test_pairs_stay_pairs_beside_copies_to_the_host():
+    paired = program_for("dualpipe-v", Shape(4, 2, 8))
+    copied = with_copies(paired, np.arange(8) < 4)
+    seconds = StageSeconds(*(part * np.ones((1, 8)) for part in (2.0, 4.0, 2.0)))
+    free = StageSeconds(seconds.forward, seconds.backward, seconds.weight, (np.zeros((1, 8)),) * 4)
+    assert run(copied, free).makespan == run(paired, seconds).makespan
 
 
 @pytest.mark.parametrize(

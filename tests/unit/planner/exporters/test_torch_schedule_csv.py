@@ -19,6 +19,7 @@ from trainplan.costmodel.schedules.program import (
     placed,
     program_of,
 )
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, schedule_csv
 
 TWO_RANKS = "0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1I1,1W1\n"
@@ -96,16 +97,31 @@ def test_any_placement_of_stages_is_read_from_the_rows():
         TWO_RANKS.rstrip("\n"),
         TWO_RANKS + "\n\n",
         ",,0F0,,0F1,0I0,0W0,0B1,\n1F0, 1B0 ,1F1,1I1,1W1,,,\n",
-        "(0F0;0F1)OVERLAP_F_B,0I0,0W0,0B1\n1F0,( 1B0 ; 1F1 )OVERLAP_F_B,1I1,(1W1)OVERLAP_F_B\n",
+        "0F0,0F1,0I0,0W0,0B1\n1F0,( 1B0 ; )OVERLAP_F_B,1F1,1I1,(1W1)OVERLAP_F_B\n",
     ],
 )
-def test_bubbles_pairs_and_line_ends_do_not_change_the_program(text):
+def test_bubbles_single_ops_in_brackets_and_line_ends_do_not_change_the_program(text):
     assert schedule_csv(program_of_csv(text)) == TWO_RANKS
 
 
 def test_passes_written_as_a_pair_follow_one_another():
     text = "0F0,0F1,(0I0;0W0)OVERLAP_F_B,0B1\n1F0,(1B0;1F1)OVERLAP_F_B,1I1,1W1\n"
-    assert ops(program_of_csv(text)) == ops(program_of_csv(TWO_RANKS))
+    program = program_of_csv(text)
+    assert ops(program) == ops(program_of_csv(TWO_RANKS))
+    assert schedule_csv(program) == text
+
+
+def test_a_pair_sends_nothing_before_both_of_its_ops_have_ended():
+    text = "0F0,0F1,0I0,0W0,0B1\n1F0,(1B0;1F1)OVERLAP_F_B,1I1,1W1\n"
+    seconds = StageSeconds(*(part * np.ones((1, 2)) for part in (1.0, 2.0, 1.0)))
+    starts = [run(program_of_csv(one), seconds).start[0, 2] for one in (TWO_RANKS, text)]
+    assert starts == [4.0, 5.0]
+
+
+def test_pairs_that_wait_for_one_another_are_refused():
+    program_of_csv("0F0,0B0\n1F0,1B0\n")
+    with pytest.raises(SpecError, match="deadlocks"):
+        program_of_csv("(0F0;0B0)OVERLAP_F_B\n1F0,1B0\n")
 
 
 @given(st.sampled_from(["1f1b", "interleaved", "zb-1p"]), st.integers(1, 4), st.data())
