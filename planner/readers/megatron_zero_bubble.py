@@ -21,6 +21,7 @@ from trainplan.planner.exporters.megatron_zero_bubble import (
     V_SHAPED,
     padded_layers,
 )
+from trainplan.planner.exporters.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE as EXPORTER
 from trainplan.planner.exporters.recorded import recorded
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM, PROGRAMS
 from trainplan.planner.readers.megatron_lm.parser import options
@@ -101,13 +102,13 @@ def read(launch: Launch, asked: Asked) -> Reading:
     others = tuple(p for p in reading.problems if p.cause not in silent)
     job, layout = reading.job, reading.layout
     if job is not None:
-        told = {"runtime": "megatron-zero-bubble", "options": _options(job, split)}
+        told = {"runtime": EXPORTER.runtime, "options": _options(job, split)}
         job = job.model_copy(update=told)
     if job is not None and layout is not None:
         layout = _as_run(layout, schedule, job.model.num_hidden_layers)
     return replace(
         reading,
-        runtime="megatron-zero-bubble",
+        runtime=EXPORTER.runtime,
         runtime_version=COMMIT,
         job=job,
         layout=layout,
@@ -238,4 +239,4 @@ def _options(job: Job, split: Split) -> RuntimeOptions:
     )
 
 
-MEGATRON_ZERO_BUBBLE = Reader("megatron-zero-bubble", recognises, read)
+MEGATRON_ZERO_BUBBLE = Reader(EXPORTER.runtime, recognises, read)

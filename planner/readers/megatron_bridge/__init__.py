@@ -18,6 +18,7 @@ from trainplan.planner.exporters.compare import recorded_flags
 from trainplan.planner.exporters.config import Argument
 from trainplan.planner.exporters.key_tables import KeyTable, key_table
 from trainplan.planner.exporters.megatron_bridge import COMMIT
+from trainplan.planner.exporters.megatron_bridge import MEGATRON_BRIDGE as EXPORTER
 from trainplan.planner.exporters.megatron_bridge.recipe import MODULE
 from trainplan.planner.exporters.megatron_lm.attention import attention_arguments
 from trainplan.planner.exporters.megatron_lm.model import model_arguments
@@ -64,7 +65,7 @@ def read(launch: Launch, asked: Asked) -> Reading:
     said = _said(launch.arguments)
     recipe, problems = _recipe(launch, said)
     if problems:
-        return Reading("megatron-bridge", COMMIT, None, None, (), (*said.problems, *problems))
+        return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*said.problems, *problems))
     keys, wrong = _own_keys(said.keys, recipe)
     table = key_table("megatron_bridge")
     given = dict(options_of(table, _with_precision(_base(recipe) | keys)))
@@ -140,7 +141,7 @@ def _own_keys(
     keys: Mapping[str, Word], recipe: Recipe | None
 ) -> tuple[dict[str, Word], tuple[Problem, ...]]:
     """Keys as those of a flat model, and those that the configuration does not have."""
-    known = recorded_flags("megatron-bridge")
+    known = recorded_flags(EXPORTER.runtime)
     own: dict[str, Word] = {}
     problems: list[Problem] = []
     for key, word in keys.items():
@@ -282,9 +283,9 @@ def _as_bridge(
     job = None
     if reading.job is not None:
         options = _own_options(reading.job, reading.layout, given)
-        job = reading.job.model_copy(update={"runtime": "megatron-bridge", "options": options})
+        job = reading.job.model_copy(update={"runtime": EXPORTER.runtime, "options": options})
     found = tuple(dict.fromkeys((*problems, *others)))
-    return Reading("megatron-bridge", COMMIT, job, reading.layout, fields, found)
+    return Reading(EXPORTER.runtime, COMMIT, job, reading.layout, fields, found)
 
 
 def _renamed(field: Field, names: Mapping[str, str], keys: Mapping[str, Word]) -> Field:
@@ -328,4 +329,4 @@ def _own_options(
     )
 
 
-MEGATRON_BRIDGE = Reader("megatron-bridge", recognises, read)
+MEGATRON_BRIDGE = Reader(EXPORTER.runtime, recognises, read)
