@@ -188,7 +188,7 @@ def _schedule(layout: Layout) -> Iterator[Argument]:
 
 
 def _validates(job: Job) -> bool:
-    """Is the step of the optimizer checked afterwards? Source: Z, `assert args.fp16`."""
+    """Is the step of the optimizer checked afterwards? Source: Megatron-LM's fork, Z, fp16."""
     return job.training.precision == "fp16"
 
 

@@ -145,8 +145,7 @@ def beside(config: LaunchConfig, folder: str) -> Iterator[str]:
     if config.files:
         yield "# the files that were written beside this script"
         yield f"{FOLDER}={folder}"
-    if any(file.name.endswith(".py") for file in config.files):
-        yield f'export PYTHONPATH="${FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
+    yield from _importable(config)
     for file in config.files:
         yield f'if [[ ! -f "${FOLDER}/{file.name}" ]]; then'
         yield f"  echo \"There is no {file.name} in '${FOLDER}', the folder of this script.\" >&2"
@@ -159,8 +158,15 @@ def carried(config: LaunchConfig) -> Iterator[str]:
     if config.files:
         yield "# the files that the program reads"
         yield f'{FOLDER}="$(mktemp -d)"'
+    yield from _importable(config)
     for file in config.files:
         yield f"printf '%s' {shlex.quote(file.text)} > \"${FOLDER}/{file.name}\""
+
+
+def _importable(config: LaunchConfig) -> Iterator[str]:
+    """Modules among the files are found by their name."""
+    if any(file.name.endswith(".py") for file in config.files):
+        yield f'export PYTHONPATH="${FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
 
 
 def no_order(order: tuple[str, ...], who: str) -> None:

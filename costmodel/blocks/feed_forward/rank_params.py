@@ -30,6 +30,6 @@ def shared_experts_params(model: ModelSpec, moe: MoeSpec, table: LayoutTable) ->
 
 
 def _cut(model: ModelSpec, width: int, ranks: IntColumn, *, bias: bool) -> FloatColumn:
-    """Of an MLP over so many ranks."""
+    """Of an MLP over so many ranks. Source: as this module."""
     whole = model.hidden_size if bias else 0
     return (mlp_params(model, width, bias=bias) - whole) / ranks + whole

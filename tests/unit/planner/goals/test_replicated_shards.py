@@ -44,10 +44,10 @@ def test_groups_are_tried_where_weights_or_gradients_go_in_every_micro_batch(job
 
 @pytest.mark.parametrize("text", ["dp_replicate=free", "dp_replicate=2"])
 def test_groups_are_tried_under_zero_1_where_asked_for(job_on, text):
-    job = allowed(job_on("torchtitan"), fixed(text))
+    job = allowed(job_on("megatron-lm"), fixed(text))
     assert {n for stage, n in groups(job) if stage == 1} == {1, 2, 4, 8, 16}
     options = SearchOptions(fix=fixed(text, "zero_stage=1", "pp=1"), only_answer=True)
-    plan = search(job_on("torchtitan"), options)
+    plan = search(job_on("megatron-lm"), options)
     assert plan.best.layout.dp_replicate == 2 or text.endswith("free")
     assert plan.certificate.optimal
 

@@ -26,7 +26,9 @@ def test_a_written_script_reads_back(name, launcher):
     training = {"global_batch_size": 64}
     config = models.export(preset(name), CLUSTER, training, **layout)
     script = LAUNCHERS[launcher](config, cluster)
-    [launch] = launches_of_script(script.text, script.name, {})
+    launch, *others = launches_of_script(script.text, script.name, {})
+    words = [word.text for word in launch.arguments]
+    assert all([word.text for word in one.arguments] == words for one in others)  # of each replica
     assert MEGATRON_LM.recognises(launch)
     reading = MEGATRON_LM.read(launch, Asked())
     used = layout.get("tp", 1) * layout.get("pp", 1)
