@@ -234,6 +234,37 @@ def test_waves_shorten_a_step_of_few_micro_batches(pp):
     assert fractions[0] < plain
 
 
+def idle_units(name, pp, vpp, m):
+    """Units the mean rank idles, where backward takes twice forward; stages together take 3 vpp."""
+    size = vpp if name == "hanayo" else 1
+    makespan = timed(name, Shape(pp, size, m)).makespan * vpp / size
+    return makespan - 3 * m * vpp
+
+
+@pytest.mark.parametrize("pp", [2, 3, 4, 8, 12])
+@pytest.mark.parametrize("vpp", [2, 4, 8])
+def test_waves_that_follow_one_another_idle_about_as_long_as_one_wave(pp, vpp):
+    one = idle_units("hanayo", pp, vpp, pp)
+    for m in (2 * pp, 3 * pp, 6 * pp):
+        assert idle_units("hanayo", pp, vpp, m) <= (1 if vpp < 8 else 1.75) * one
+
+
+@pytest.mark.parametrize("pp", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("vpp", [2, 4, 6, 8])
+def test_waves_never_idle_longer_than_1f1b(pp, vpp):
+    for m in (1, pp, pp + 1, 2 * pp - 1, 2 * pp, 3 * pp + 1, 8 * pp):
+        waves, plain = (idle_units(name, pp, vpp, m) for name in ("hanayo", "1f1b"))
+        assert waves <= plain + 1e-9, m
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+@pytest.mark.parametrize("vpp", [2, 4, 8])
+def test_waves_that_follow_one_another_hold_up_to_two_thirds_more_than_one(pp, vpp):
+    for times in (1, 2, 3, 8):
+        most = timed("hanayo", Shape(pp, vpp, times * pp)).peak_activations.max()
+        assert most <= (pp if times == 1 else 1.7 * pp) * vpp
+
+
 @pytest.mark.parametrize("pp", [2, 4, 8])
 def test_dualpipe_v_holds_one_pass_more_than_zb_v(pp):
     """2 p + 1. Source: DeepSeek-AI, DualPipe, its table of bubbles and memory."""
