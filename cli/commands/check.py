@@ -18,7 +18,6 @@ from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions.launches.changed import Run, setting_changes
 from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
 from trainplan.planner.questions.launches.corrected import corrected_script
 from trainplan.planner.questions.search import notes
@@ -106,7 +105,7 @@ def _corrected(launch: Launch, found: LaunchCheck, words: tuple[str, ...]) -> st
     if not found.edits or found.reading.layout is None or found.reading.job is None:
         raise SpecError("--write: no edits were found, so there is nothing to write")
     edit = found.edits[0]
-    changes = setting_changes(Run(found.reading.job, found.reading.layout), edit.run)
+    changes = edit.settings
     config = EXPORTERS[found.reading.runtime](edit.run.job, edit.run.layout)
     if config.keys or not changes:
         if not config.files:

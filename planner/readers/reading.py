@@ -118,6 +118,9 @@ class Reading:
     layout: Layout | None
     fields: tuple[Field, ...]
     problems: tuple[Problem, ...]
+    own_name: Callable[[str], str] = str
+    """The launch's name of a setting, by that which our exporter writes: a recipe may have its keys
+    elsewhere."""
 
     @property
     def legal(self) -> bool:

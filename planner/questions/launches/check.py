@@ -12,7 +12,7 @@ from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions.estimates import check_model, estimate
-from trainplan.planner.questions.launches.changed import Run
+from trainplan.planner.questions.launches.changed import Run, SettingChange
 from trainplan.planner.questions.launches.edits import Edit, fewest_edits
 from trainplan.planner.questions.launches.lints import Lint, lints
 from trainplan.planner.questions.search import search
@@ -80,7 +80,8 @@ def check_launch(
     margin = options.memory_margin
     if layout is not None and not _breaks_rules(reading):
         priced = estimate(job, layout, measured, memory_margin=margin)
-        slips = lints(Run(job, layout), priced, measured, memory_margin=margin)
+        found_slips = lints(Run(job, layout), priced, measured, memory_margin=margin)
+        slips = tuple(replace(one, settings=_own(reading, one.settings)) for one in found_slips)
     found, untried = None, ""
     try:
         answer = search(free, options, budget, measured, workers)
@@ -92,8 +93,14 @@ def check_launch(
     if found and layout is not None:
         own = priced.step_time_s if priced and priced.memory.fits and judged.legal else None
         optimum = Run(_in_words_of(job, found.job), found.best.layout)
-        edits = fewest_edits(Run(job, layout), optimum, own, measured, memory_margin=margin)
+        few = fewest_edits(Run(job, layout), optimum, own, measured, memory_margin=margin)
+        edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)
     return LaunchCheck(judged, priced, slips, found, edits, untried)
+
+
+def _own(reading: Reading, settings: tuple[SettingChange, ...]) -> tuple[SettingChange, ...]:
+    """Changes under the names that the launch has for them."""
+    return tuple(replace(one, name=reading.own_name(one.name)) for one in settings)
 
 
 def _in_words_of(job: Job, other: Job) -> Job:

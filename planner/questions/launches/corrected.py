@@ -105,10 +105,10 @@ def _words(change: SettingChange, place: Word | None) -> Iterator[Word]:
 
 
 def _grouped(words: Sequence[Word]) -> Iterator[list[str]]:
-    """An option with its values on each line."""
+    """An option with its values, or a key with its value, on each line."""
     group: list[str] = []
     for word in words:
-        if group and (_is_option(word) or not group[0].startswith("--")):
+        if group and (_is_option(word) or "=" in word.text or not group[0].startswith("--")):
             yield group
             group = []
         group.append(_text(word))

@@ -41,6 +41,9 @@ PROGRAMS = frozenset({"run_recipe.py"})
 NESTED = "model.transformer."
 SWITCHES = frozenset({"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env"})
 NAMED = ("--recipe", "--model", "--mode")
+NOT_OURS = frozenset({"device_max_connections"})
+"""What Megatron-LM's own validator says, which Bridge does not run. Source: Megatron-Bridge
+@067f987d `src/megatron/bridge/training/config.py`, which asks for queues under FSDP alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ def read(launch: Launch, asked: Asked) -> Reading:
     arguments = [word for flag, words in flags.items() for word in _option(flag, words)]
     lone = replace(launch, arguments=tuple(arguments), is_module=False)
     reading = MEGATRON_LM.read(lone, replace(asked, model=model))
-    return _as_bridge(reading, table, keys, given, (*said.problems, *wrong))
+    found = _as_bridge(reading, table, keys, given, (*said.problems, *wrong))
+    return replace(found, own_name=_nested) if recipe and recipe.nested else found
 
 
 def _said(words: Sequence[Word]) -> Said:
@@ -158,6 +162,12 @@ def _own_keys(
             problems.append(Problem("unknown_key", "illegal", says, word.place))
         own[flat] = word
     return own, tuple(problems)
+
+
+def _nested(name: str) -> str:
+    """A key where a nested model has it."""
+    known = recorded_flags(EXPORTER.runtime)
+    return name.replace("model.", NESTED, 1) if name in _of_transformer(known) else name
 
 
 OF_BUILDER = frozenset(
@@ -278,7 +288,8 @@ def _as_bridge(
     others = tuple(
         replace(problem, says=_in_keys(problem.says, names))
         for problem in reading.problems
-        if problem.verdict == "illegal" or problem.place != RECIPE
+        if problem.cause not in NOT_OURS
+        and (problem.verdict == "illegal" or problem.place != RECIPE)
     )
     job = None
     if reading.job is not None:
