@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainplan.planner.readers.accelerate import ACCELERATE
 from trainplan.planner.readers.deepspeed import DEEPSPEED
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM
 from trainplan.planner.readers.reading import (
@@ -30,5 +31,5 @@ __all__ = [
     "Word",
 ]
 
-READERS: tuple[Reader, ...] = (MEGATRON_LM, TORCHTITAN, DEEPSPEED)
+READERS: tuple[Reader, ...] = (MEGATRON_LM, TORCHTITAN, DEEPSPEED, ACCELERATE)
 """Reader of every runtime whose launches are read; the first that recognises one reads it."""

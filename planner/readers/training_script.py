@@ -177,6 +177,9 @@ def batch_fits(notes: Notes, batch: int, length: int) -> bool:
 
 def note_layout(notes: Notes, layout: Layout, said: Mapping[str, Said]) -> None:
     """All fields of a layout; those that nothing says are the runtime's own."""
+    noted = {one.name for one in notes.fields}
     for name, value in layout.model_dump(mode="json").items():
+        if f"layout.{name}" in noted:
+            continue
         one = said.get(name, Said(value, "default"))
         notes.note(f"layout.{name}", one._replace(value=value))

@@ -35,7 +35,7 @@ def drawn(rng, runtime):
         tp=tp,
         cp=cp,
         dp=dp,
-        dp_replicate=rng.choice([1, 1, 2]),
+        dp_replicate=rng.choice([1, 1, 2]) if dp > 1 else 1,
         zero_stage=rng.choice([0, 1, 2, 3, 3]),
         micro_batch_size=rng.choice([1, 2, 4]),
         offload=OffloadSpec(optimizer=rng.choice([0.0, 0.0, 0.34, 1.0])),
@@ -58,7 +58,7 @@ def drawn(rng, runtime):
 
 
 def wanted(job, layout):
-    """Of equal options the one with the fewest words: what means nothing in a layout is not told."""
+    """Of equal jobs the one with the fewest words: an option that means nothing is not told."""
     without = {
         "overlap_tp_comm": layout.tp == 1,
         "cp_comm_type": layout.cp == 1,
