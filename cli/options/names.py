@@ -23,6 +23,8 @@ RUNTIMES = (
     "megatron-deepspeed",
     "megatron-zero-bubble",
     "torchtitan",
+    "accelerate",
+    "deepspeed",
     "llm-foundry-fsdp",
     "fms-fsdp",
     "maxtext",
@@ -88,7 +90,12 @@ KNOBS = (
     "precision",
     "memory_gib",
 )
-EXPORTERS = ("megatron-lm",)
+EXPORTERS = (
+    "megatron-lm",
+    "torchtitan",
+    "deepspeed",
+    "accelerate",
+)
 LAUNCHERS = (
     "torchrun",
     "torchrun-c10d",

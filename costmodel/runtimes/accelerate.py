@@ -13,7 +13,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
-from trainplan.costmodel.runtimes.hugging_face import AUTOGRAD, KERNELS, RECOMPUTE
+from trainplan.costmodel.runtimes.hugging_face import AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.traits import Communication
 from trainplan.costmodel.spec import Job
 
@@ -43,29 +43,6 @@ def mesh_has_shards(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(alone | ((shard == 1) & (table.dp_replicate > 1)))
 
 
-@rule(
-    "plan_cuts_whole_heads",
-    "tp sequence_parallel",
-    "tp_plan of transformers cuts whole heads of keys and values and no sequence: use a tp that "
-    "divides num_key_value_heads, and sequence_parallel=false",
-    "huggingface/transformers models/llama/configuration_llama.py, base_model_tp_plan",
-)
-def plan_cuts_whole_heads(job: Job, table: LayoutTable) -> BoolColumn:
-    """Projections are cut by columns and rows."""
-    return np.asarray((job.model.num_key_value_heads % table.tp != 0) | table.sequence_parallel)
-
-
-@rule(
-    "no_expert_ranks",
-    "ep etp",
-    "its mesh has no dimension for experts: use ep=1 and etp=1",
-    "huggingface/accelerate parallelism_config.py, mesh_order",
-)
-def no_expert_ranks(job: Job, table: LayoutTable) -> BoolColumn:
-    """Experts are sharded as every other weight is."""
-    return np.asarray((table.ep > 1) | (table.etp > 1))
-
-
 ACCELERATE = replace(
     FSDP2,
     name="accelerate",
@@ -77,5 +54,5 @@ ACCELERATE = replace(
     pipeline=ALONE,
     recompute=RECOMPUTE,
     autograd=AUTOGRAD,
-    rules=(fully_shard_alone, mesh_has_shards, plan_cuts_whole_heads, no_expert_ranks),
+    rules=(*RULES, fully_shard_alone, mesh_has_shards),
 )

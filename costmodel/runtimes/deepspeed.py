@@ -13,7 +13,7 @@ import numpy as np
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE
-from trainplan.costmodel.runtimes.hugging_face import AUTOGRAD, KERNELS, RECOMPUTE
+from trainplan.costmodel.runtimes.hugging_face import AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.megatron_deepspeed import (
     FETCHES,
     REDUCE_BUCKET_ELEMENTS,
@@ -44,29 +44,6 @@ def engine_offloads_shards(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(partial | ((share > 0) & (table.zero_stage == 0)))
 
 
-@rule(
-    "auto_tp_cuts_whole_heads",
-    "tp sequence_parallel",
-    "AutoTP cuts whole heads of keys and values and no sequence: use a tp that divides "
-    "num_key_value_heads, and sequence_parallel=false",
-    "deepspeedai/DeepSpeed runtime/engine.py, _apply_autotp_partitioning",
-)
-def auto_tp_cuts_whole_heads(job: Job, table: LayoutTable) -> BoolColumn:
-    """More ranks than heads leave some of them without attention, fewer an uneven split."""
-    return np.asarray((job.model.num_key_value_heads % table.tp != 0) | table.sequence_parallel)
-
-
-@rule(
-    "json_has_no_expert_ranks",
-    "ep etp",
-    "ZeRO shards experts as every other weight: use ep=1 and etp=1",
-    "deepspeedai/DeepSpeed runtime/engine.py: expert groups come from layers of the script",
-)
-def json_has_no_expert_ranks(job: Job, table: LayoutTable) -> BoolColumn:
-    """Expert parallelism is not priced under this engine."""
-    return np.asarray((table.ep > 1) | (table.etp > 1))
-
-
 DEEPSPEED = RuntimeTraits(
     name="deepspeed",
     version="0.19.6",
@@ -86,9 +63,8 @@ DEEPSPEED = RuntimeTraits(
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),
     rules=(
+        *RULES,
         engine_offloads_shards,
-        auto_tp_cuts_whole_heads,
-        json_has_no_expert_ranks,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
     ),

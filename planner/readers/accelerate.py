@@ -19,7 +19,7 @@ from trainplan.planner.exporters.accelerate import (
     SWITCHES,
 )
 from trainplan.planner.readers.accelerate_keys import RUNTIME, Keys, keys_of
-from trainplan.planner.readers.reading import Asked, Launch, Reader, Reading, Verdict
+from trainplan.planner.readers.reading import Asked, Launch, Origin, Reader, Reading, Verdict
 from trainplan.planner.readers.training_script import (
     ACCUMULATED,
     CHECKPOINTING,
@@ -226,7 +226,9 @@ def _batch(notes: Notes, script: Script, degrees: Degrees, asked: Asked) -> tupl
         notes.problem("micro_batch_divides_batch", "illegal", says, micro.place)
         return None
     notes.note("layout.micro_batch_size", micro)
-    notes.note("training.global_batch_size", Said(whole, "derived", f"--{ACCUMULATED}"))
+    known = asked.global_batch_size is None and steps is not None
+    origin: Origin = "derived" if known and micro.origin == "stated" else "assumed"
+    notes.note("training.global_batch_size", Said(whole, origin, f"--{ACCUMULATED}"))
     return micro.value, whole
 
 

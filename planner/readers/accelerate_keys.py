@@ -23,7 +23,14 @@ from trainplan.planner.exporters.accelerate import (
 )
 from trainplan.planner.exporters.compare import recorded_flags
 from trainplan.planner.readers.reading import Asked, Launch, Place, Verdict, Word
-from trainplan.planner.readers.training_script import LARGEST_WORLD, Notes, Said, script_of, whole
+from trainplan.planner.readers.training_script import (
+    LARGEST_WORLD,
+    Notes,
+    Said,
+    script_of,
+    text_of,
+    whole,
+)
 
 RUNTIME = "accelerate"
 SECTIONS = {FSDP: "fsdp_", PARALLEL: "parallelism_config_", DYNAMO: "dynamo_"}
@@ -101,10 +108,8 @@ def keys_of(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
 
 
 def _of_file(keys: Keys, path: Word, asked: Asked) -> bool:
-    text = None if path.unresolved else asked.text_of(path.text)
+    text = text_of(keys.notes, path, asked)
     if text is None:
-        says = f"there is no {path.text} to read: give that file alone, or run beside it"
-        keys.notes.problem("no_config", "unread", says, path.place)
         return False
     try:
         config = yaml.safe_load(text)

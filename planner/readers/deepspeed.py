@@ -31,6 +31,7 @@ from trainplan.planner.readers.training_script import (
     ranks_of,
     script_of,
     sequence_of,
+    text_of,
 )
 
 RUNTIME = "deepspeed"
@@ -109,12 +110,8 @@ def _keys(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
         says = "--deepspeed_config names no JSON: name one"
         notes.problem("no_config", "illegal", says, launch.program.place)
         return None
-    text = None if path.unresolved else asked.text_of(path.text)
-    if text is None:
-        says = f"there is no {path.text} to read: give that file alone, or run beside it"
-        notes.problem("no_config", "unread", says, path.place)
-        return None
-    return keys_of(notes, text, path.text)
+    text = text_of(notes, path, asked)
+    return None if text is None else keys_of(notes, text, path.text)
 
 
 def _named(launch: Launch) -> Word | None:

@@ -114,6 +114,19 @@ def whole(word: Word | None) -> int | None:
     return int(word.text) if word is not None and plain and len(word.text) < 10 else None
 
 
+def text_of(notes: Notes, path: Word, asked: Asked) -> str | None:
+    """Text of a file that a launch names; else a problem.
+
+    Where a run would tell the folder, as in exported scripts, it is sought beside the launch.
+    """
+    name = path.text.rpartition("/")[2] if path.unresolved else path.text
+    text = None if "$" in name or not name else asked.text_of(name)
+    if text is None:
+        says = f"there is no {path.text} to read: give that file alone, or run beside it"
+        notes.problem("no_config", "unread", says, path.place)
+    return text
+
+
 def ranks_of(launch: Launch, asked: Asked) -> int | None:
     """Ranks the launch starts, where it says so, or those of the cluster asked about."""
     nodes, each, ranks = map(whole, (launch.nodes, launch.gpus_per_node, launch.ranks))
