@@ -99,7 +99,7 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
 
 def _kind_is_read(keys: Keys) -> bool:
     """Is it FSDP, or close to it? Else a problem."""
-    kind = keys.text("distributed_type", "NO")
+    kind = keys.text("distributed_type", "NO").replace("False", "NO")  # YAML: NO is false
     if kind == "DEEPSPEED":
         says = "DeepSpeed under Accelerate is not read: give the JSON of the engine alone"
         keys.problem("distributed_type", "unread", says, "distributed_type")

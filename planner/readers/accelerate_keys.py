@@ -33,6 +33,7 @@ from trainplan.planner.readers.training_script import (
 )
 
 RUNTIME = "accelerate"
+LOCAL = "LOCAL_MACHINE"
 SECTIONS = {FSDP: "fsdp_", PARALLEL: "parallelism_config_", DYNAMO: "dynamo_"}
 """Sections and the first letters of their keys."""
 TRUE, FALSE = ("true", "yes", "y", "t", "on", "1"), ("false", "no", "n", "f", "off", "0")
@@ -120,6 +121,11 @@ def _of_file(keys: Keys, path: Word, asked: Asked) -> bool:
     if not isinstance(config, dict):
         says = f"{path.text} holds no keys: write `accelerate config` over it"
         keys.notes.problem("unread_config", "illegal", says, Place(path.text, None))
+        return False
+    place = config.get("compute_environment", LOCAL)
+    if place != LOCAL:
+        says = f"launches on {str(place)[:40]} are not read, only those on {LOCAL}"
+        keys.notes.problem("compute_environment", "unread", says, Place(path.text, None))
         return False
     _of_mapping(keys, config, path.text, text.splitlines())
     return True

@@ -145,10 +145,9 @@ def keys_of(notes: Notes, text: str, file: str) -> Keys | None:
         notes.problem("duplicate_key", "illegal", says, where)
         return None
     except (ValueError, RecursionError) as error:
-        reason = (
-            "is nested too deep" if isinstance(error, RecursionError) else f"is no JSON: {error}"
-        )
-        notes.problem("unread_config", "unread", f"{file} {reason}: correct it", where)
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else f"{error}"
+        says = f"{file} is no plain JSON ({reason}): write it without comments and placeholders"
+        notes.problem("unread_config", "unread", says, where)
         return None
     if not isinstance(config, dict):
         says = f"{file} holds no object of keys: write one"
