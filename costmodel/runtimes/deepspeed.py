@@ -53,6 +53,8 @@ DEEPSPEED = RuntimeTraits(
     sharding=Sharding(
         zero_stages=(1, 2, 3),  # 0 would be DDP, which reduces after the backward pass
         overlaps_gradients=True,  # overlap_comm, which the exporter always states
+        # runtime/zero/stage_1_and_2.py: use_multi_rank_bucket_allreduce
+        reduces_whole_gradients=True,
         # q, k, v, o, gate, up and down; runtime/zero/config.py has the defaults of the rest
         fetches=replace(FETCHES, weights=7),
     ),
