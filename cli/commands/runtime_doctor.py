@@ -13,7 +13,7 @@ from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.compare import emitted_flags, flags_in_sources
+from trainplan.planner.exporters.compare import emitted_flags, unknown_flags
 
 
 def runtime_finding(folder: Path) -> Finding:
@@ -24,12 +24,11 @@ def runtime_finding(folder: Path) -> Finding:
         files = " and ".join(f"no {file} ({runtime})" for runtime, file in first.items())
         detail = f"{folder}: {files} in it; give a checkout of {' or '.join(first)}"
         return Finding("runtime", good=False, detail=detail)
+    flags = _emitted_flags(name)
     try:
-        known = flags_in_sources(read_text(path) for path in _sources(name, folder))
+        absent = unknown_flags(name, flags, [read_text(path) for path in _sources(name, folder)])
     except (PlanError, SyntaxError) as error:
         return Finding(name, good=False, detail=f"{error}")
-    flags = _emitted_flags(name)
-    absent = sorted(flag for flag in flags if flag not in known)
     if absent:
         return Finding(name, good=False, detail=f"does not know {', '.join(absent)}")
     return Finding(name, good=True, detail=f"knows all {len(flags)} options we write")

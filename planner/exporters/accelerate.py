@@ -76,6 +76,8 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 """Variable of a key. Source: utils/launch.py, prepare_multi_gpu_env."""
+MICRO, ACCUMULATED = "--per_device_train_batch_size", "--gradient_accumulation_steps"
+LENGTH = "--block_size"
 SWITCHES = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_PARALLELISM_CONFIG")
 
 
@@ -166,9 +168,9 @@ def _environment(keys: tuple[tuple[str, str], ...]) -> Iterator[EnvironmentVaria
 
 
 def _arguments(job: Job, layout: Layout) -> Iterator[Argument]:
-    yield option("layout", "--per_device_train_batch_size", layout.micro_batch_size)
-    yield option("layout", "--gradient_accumulation_steps", accumulated(job, layout))
-    yield option("data", "--block_size", job.training.seq_length)
+    yield option("layout", MICRO, layout.micro_batch_size)
+    yield option("layout", ACCUMULATED, accumulated(job, layout))
+    yield option("data", LENGTH, job.training.seq_length)
     if layout.recompute == "full":
         yield switch("recompute", CHECKPOINTING)
 
@@ -213,4 +215,6 @@ ACCELERATE = Exporter(
         "src/accelerate/commands/launch.py",
     ),
     recorded_flags="accelerate_keys.json",
+    of_others=frozenset({MICRO, ACCUMULATED, LENGTH, CHECKPOINTING}),
+    by_words=True,
 )

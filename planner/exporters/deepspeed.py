@@ -184,4 +184,6 @@ DEEPSPEED = Exporter(
         "deepspeed/__init__.py",
     ),
     recorded_flags="deepspeed_keys.json",
+    of_others=frozenset({CHECKPOINTING, *(f"--optimizer.params.{name}" for name in OPTIMIZER)}),
+    by_words=True,
 )
