@@ -10,16 +10,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.planner.exporters.accelerate import (
-    COMMIT,
-    DYNAMO,
-    FSDP,
-    PARALLEL,
-    STRATEGIES,
-    SWITCHES,
+from trainplan.planner.exporters.accelerate import COMMIT, STRATEGIES, SWITCHES
+from trainplan.planner.readers.accelerate_checks import kind_is_read
+from trainplan.planner.readers.accelerate_keys import (
+    BACKEND,
+    CP,
+    EXCHANGE,
+    PARTS,
+    POLICY,
+    PRECISION,
+    REPLICATE,
+    RUNTIME,
+    SHARD,
+    SP,
+    STRATEGY,
+    TP,
+    VERSION,
+    Keys,
+    keys_of,
 )
-from trainplan.planner.readers.accelerate_keys import RUNTIME, Keys, keys_of
-from trainplan.planner.readers.reading import Asked, Launch, Origin, Reader, Reading, Verdict
+from trainplan.planner.readers.reading import Asked, Launch, Origin, Reader, Reading
 from trainplan.planner.readers.training_script import (
     ACCUMULATED,
     CHECKPOINTING,
@@ -37,16 +47,9 @@ from trainplan.planner.readers.training_script import (
     sequence_of,
 )
 
-VERSION, POLICY = f"{FSDP}.fsdp_version", f"{FSDP}.fsdp_reshard_after_forward"
-STRATEGY = f"{FSDP}.fsdp_sharding_strategy"
-PARTS = f"{FSDP}.fsdp_activation_checkpointing"
-REPLICATE, SHARD, TP, CP, SP = (
-    f"{PARALLEL}.parallelism_config_{name}_size"
-    for name in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
-)
-EXCHANGE = f"{PARALLEL}.parallelism_config_cp_comm_strategy"
-BACKEND = f"{DYNAMO}.dynamo_backend"
-PRECISION = "mixed_precision"
+SYNC = "GradientAccumulationPlugin(sync_each_batch=True)"
+"""Shards gradients after every micro batch, as priced; else they are accumulated whole. Source:
+`accelerator.py`, no_sync, set_requires_gradient_sync."""
 STAGES = {"FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 2, "2": 2, "HYBRID_SHARD": 3, "4": 3,
           "HYBRID_SHARD_ZERO2": 2, "5": 2}  # fmt: skip
 """Of FSDP1. Source: utils/constants.py, FSDP_SHARDING_STRATEGY."""
@@ -68,7 +71,7 @@ def read(launch: Launch, asked: Asked) -> Reading:
 
 def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layout | None]:
     keys, script = keys_of(notes, launch, asked), script_of(launch.arguments)
-    if keys is None or not _kind_is_read(keys):
+    if keys is None or not kind_is_read(keys):
         return None, None
     ranks = keys.count("num_processes", 1) if "num_processes" in keys.told else None
     degrees = _degrees(keys, ranks or ranks_of(launch, asked))
@@ -95,76 +98,6 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
         options=_options(keys, degrees),
     )
     return job, _layout(keys, script, degrees, batch[0])
-
-
-def _kind_is_read(keys: Keys) -> bool:
-    """Is it FSDP, or close to it? Else a problem."""
-    kind = keys.text("distributed_type", "NO").replace("False", "NO")  # YAML: NO is false
-    if kind == "DEEPSPEED":
-        says = "DeepSpeed under Accelerate is not read: give the JSON of the engine alone"
-        keys.problem("distributed_type", "unread", says, "distributed_type")
-        return False
-    if kind not in ("FSDP", "MULTI_GPU"):
-        says = f"distributed_type {kind[:40]!r} is not read: use FSDP"
-        keys.problem("distributed_type", "unread", says, "distributed_type")
-        return False
-    if kind == "MULTI_GPU":
-        says = "replicas of DistributedDataParallel are not priced: priced as FSDP2, weights kept"
-        keys.problem("distributed_type", "unmodelled", says, "distributed_type")
-    elif keys.count(VERSION, 1) == 1:
-        if keys.has(PARALLEL):
-            says = "parallelism_config needs fsdp_version 2: set it"
-            keys.problem("parallelism_needs_fsdp2", "illegal", says, VERSION)
-        says = "FSDP1 (fsdp_version 1, the default) is priced as FSDP2: set fsdp_version 2"
-        keys.problem("fsdp_version", "unmodelled", says, VERSION)
-    _check_fsdp(keys)
-    return True
-
-
-def _check_fsdp(keys: Keys) -> None:
-    new = keys.count(VERSION, 1) == 2
-    found: tuple[tuple[bool, str, Verdict, str, str], ...] = (
-        (
-            keys.flag(f"{FSDP}.fsdp_offload_params", default=False),
-            "offload_params",
-            "unmodelled",
-            "weights and their states on the host are not priced: the price is without",
-            f"{FSDP}.fsdp_offload_params",
-        ),
-        (
-            keys.flag(PARTS, default=False),
-            "activation_checkpointing_parts",
-            "unmodelled",
-            "fsdp_activation_checkpointing recomputes the parts of a layer one by one and keeps "
-            "the input of each, priced as whole layers: use gradient_checkpointing of the model",
-            PARTS,
-        ),
-        (
-            new and keys.text(f"{FSDP}.fsdp_state_dict_type", "") == "LOCAL_STATE_DICT",
-            "state_dict_type",
-            "illegal",
-            "FSDP2 has no LOCAL_STATE_DICT: use SHARDED_STATE_DICT",
-            f"{FSDP}.fsdp_state_dict_type",
-        ),
-        (
-            new and STRATEGY in keys.told,
-            "sharding_strategy",
-            "ignored",
-            "FSDP2 reads fsdp_reshard_after_forward instead of fsdp_sharding_strategy: delete it",
-            STRATEGY,
-        ),
-        (
-            new and keys.text(f"{FSDP}.fsdp_auto_wrap_policy", "NO_WRAP").upper() == "NO_WRAP",
-            "no_wrap",
-            "unmodelled",
-            "without fsdp_auto_wrap_policy layers are no units of their own and are gathered at "
-            "once, which is not priced: set TRANSFORMER_BASED_WRAP",
-            f"{FSDP}.fsdp_auto_wrap_policy",
-        ),
-    )
-    for wrong, cause, verdict, says, key in found:
-        if wrong:
-            keys.problem(cause, verdict, says, key)
 
 
 class Degrees(NamedTuple):
@@ -225,6 +158,8 @@ def _batch(notes: Notes, script: Script, degrees: Degrees, asked: Asked) -> tupl
         )
         notes.problem("micro_batch_divides_batch", "illegal", says, micro.place)
         return None
+    if whole > at_once:
+        notes.note("training.sync_each_batch", Said(value=True, origin="assumed", written=SYNC))
     notes.note("layout.micro_batch_size", micro)
     known = asked.global_batch_size is None and steps is not None
     origin: Origin = "derived" if known and micro.origin == "stated" else "assumed"

@@ -34,6 +34,16 @@ from trainplan.planner.readers.training_script import (
 
 RUNTIME = "accelerate"
 LOCAL = "LOCAL_MACHINE"
+VERSION, POLICY = f"{FSDP}.fsdp_version", f"{FSDP}.fsdp_reshard_after_forward"
+STRATEGY = f"{FSDP}.fsdp_sharding_strategy"
+PARTS = f"{FSDP}.fsdp_activation_checkpointing"
+REPLICATE, SHARD, TP, CP, SP = (
+    f"{PARALLEL}.parallelism_config_{name}_size"
+    for name in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+)
+EXCHANGE = f"{PARALLEL}.parallelism_config_cp_comm_strategy"
+BACKEND = f"{DYNAMO}.dynamo_backend"
+PRECISION = "mixed_precision"
 SECTIONS = {FSDP: "fsdp_", PARALLEL: "parallelism_config_", DYNAMO: "dynamo_"}
 """Sections and the first letters of their keys."""
 TRUE, FALSE = ("true", "yes", "y", "t", "on", "1"), ("false", "no", "n", "f", "off", "0")
@@ -146,9 +156,9 @@ def _of_mapping(keys: Keys, config: Mapping[object, object], file: str, lines: l
                 if key not in known:
                     says = f"{top} has no key {str(inner)[:60]}, never read: correct or delete it"
                     keys.notes.problem("unknown_key", "ignored", says, where)
-                keys.told[key] = Said(one, "stated", f"{key}: {_shown(one)}", where)
-        elif not isinstance(value, (dict, list)):
-            keys.told[top] = Said(value, "stated", f"{top}: {_shown(value)}", place)
+                keys.told[key] = _said(key, one, where)
+        elif top not in SECTIONS:
+            keys.told[top] = _said(top, value, place)
 
 
 def _full(section: str, name: str) -> str:
@@ -158,8 +168,10 @@ def _full(section: str, name: str) -> str:
     return f"{section}.{prefix if lacks else ''}{name}"
 
 
-def _shown(value: object) -> str:
-    return json.dumps(value, default=str)[:60]
+def _said(key: str, value: object, place: Place) -> Said:
+    """A plain value; lists and mappings, which may hold themselves, are never looked into."""
+    plain = value if isinstance(value, (str, int, float, bool)) or value is None else "..."
+    return Said(plain, "stated", f"{key}: {json.dumps(plain)[:60]}", place)
 
 
 def _line(lines: list[str], name: str) -> int | None:

@@ -143,3 +143,19 @@ def test_variables_that_a_script_sets_are_read_as_keys():
 @pytest.mark.parametrize("text", ["", "[", "- 1", "3", "a: *b", "!!python/object:os.system {}"])
 def test_text_that_is_no_configuration_is_a_problem(text):
     assert set(causes(read(text))) == {"unread_config"}
+
+
+BOMB = "".join(f"a{i}: &a{i} [{', '.join(f'*a{i - 1}' for _ in range(9))}]\n" for i in range(1, 30))
+
+
+@pytest.mark.parametrize("value", ["&x {b: *x}", "*a29", "[1, 2]", "2026-11-25"])
+def test_a_value_that_holds_itself_is_no_value(value):
+    text = f"a0: &a0 1\n{BOMB}" + yaml.safe_dump(BASE)
+    text = text.replace("fsdp_version: 2", f"fsdp_version: {value}")
+    assert causes(read(text))["wrong_kind"] == "illegal"
+
+
+def test_gradients_that_are_accumulated_are_assumed_to_be_sharded():
+    names = {field.name: field.origin for field in read(batch=64).fields}
+    assert names["training.sync_each_batch"] == "assumed"
+    assert "training.sync_each_batch" not in {field.name for field in read(batch=8).fields}
