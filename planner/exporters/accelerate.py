@@ -109,7 +109,7 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
     told: dict[str, object] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP",
-        "mixed_precision": {"fp32": "no"}.get(job.training.precision, job.training.precision),
+        "mixed_precision": {"tf32": "no"}.get(job.training.precision, job.training.precision),
         "num_machines": sum(group.num_nodes for group in job.cluster.groups),
         "num_processes": job.cluster.num_gpus,
         FSDP: {

@@ -83,7 +83,8 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
 
 def _refuse_types(job: Job, layout: Layout) -> None:
     """Source: runtime/engine.py, _do_optimizer_sanity_check and allreduce_gradients."""
-    options, stored = job.options, job.training.precision
+    options = job.options
+    stored = {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
     if layout.zero_stage == 0 and options.overlap_grad_reduce is not False:
         raise UnsupportedError(
             "deepspeed: zero_stage 0 reduces gradients after the backward pass: set the option "
@@ -115,7 +116,7 @@ def _batch(job: Job, layout: Layout) -> dict[str, object]:
 
 def _precision(job: Job) -> dict[str, object]:
     told: dict[str, object] = {}
-    if job.training.precision != "fp32":
+    if job.training.precision != "tf32":
         told[job.training.precision] = {"enabled": True}
     if job.options.gradient_dtype is not None:
         told["data_types"] = {"grad_accum_dtype": job.options.gradient_dtype}

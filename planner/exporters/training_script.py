@@ -19,7 +19,7 @@ from trainplan.planner.exporters.config import EntryPoint, RequiredVariable, Use
 FOLDER = "TRAIN_FOLDER"
 SCRIPT = RequiredVariable(FOLDER, "the folder that holds your training script, train.py")
 ENTRY = EntryPoint(UserVariable(FOLDER), "train.py")
-PRECISIONS = ("bf16", "fp16", "fp32")
+PRECISIONS = ("bf16", "fp16", "tf32")
 CHECKPOINTING = "--gradient_checkpointing"
 
 
@@ -83,6 +83,8 @@ def notes(job: Job, layout: Layout) -> Iterator[str]:
         f"train.py is yours: it builds {job.model.name}, and reads sequences of "
         f"{job.training.seq_length} tokens"
     )
+    if job.training.precision == "tf32":
+        yield 'train.py calls torch.set_float32_matmul_precision("high"): no file says it'
     if layout.recompute == "full":
         yield f"{CHECKPOINTING} has to reach model.gradient_checkpointing_enable()"
 

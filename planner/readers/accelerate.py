@@ -33,6 +33,7 @@ from trainplan.planner.readers.reading import Asked, Launch, Origin, Reader, Rea
 from trainplan.planner.readers.training_script import (
     ACCUMULATED,
     CHECKPOINTING,
+    FP32,
     FULL,
     MICRO,
     Notes,
@@ -169,12 +170,15 @@ def _batch(notes: Notes, script: Script, degrees: Degrees, asked: Asked) -> tupl
 
 def _precision(keys: Keys) -> str:
     told = keys.text(PRECISION, "no").lower()
-    precision = {"no": "fp32", "false": "fp32"}.get(told, told)
+    if told in ("no", "false", "fp32"):  # YAML: no is false
+        keys.notes.note("training.precision", FP32)
+        return str(FP32.value)
+    precision = told
     if precision == "fp8":
         says = "fp8 of Accelerate depends on a recipe of the script: priced as bf16"
         keys.problem("fp8", "unmodelled", says, PRECISION)
         precision = "bf16"
-    elif precision not in ("bf16", "fp16", "fp32"):
+    elif precision not in ("bf16", "fp16"):
         says = f"mixed_precision {told[:40]!r}: use no, bf16, fp16 or fp8"
         keys.problem("mixed_precision", "illegal", says, PRECISION)
         precision = "bf16"

@@ -7,17 +7,25 @@ Source of the rules: deepspeedai/DeepSpeed at the commit of `planner.exporters.d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters.deepspeed import COMMIT
-from trainplan.planner.readers.deepspeed_json import Keys, check_keys, keys_of
+from trainplan.planner.readers.deepspeed_json import (
+    OFFLOAD,
+    Keys,
+    check_keys,
+    keys_of,
+    offloaded,
+)
 from trainplan.planner.readers.reading import Asked, Launch, Reader, Reading, Word
 from trainplan.planner.readers.training_script import (
     ACCUMULATED,
     CHECKPOINTING,
+    FP32,
     FULL,
     HF_MICRO,
     MICRO,
@@ -35,7 +43,8 @@ from trainplan.planner.readers.training_script import (
 )
 
 RUNTIME = "deepspeed"
-OPTIONS = ("deepspeed_config", "deepspeed")
+OPTIONS = ("deepspeed_config", "deepspeed", "deepspeed_config_file")
+"""Of scripts, of the Trainer of transformers, and of `accelerate launch`."""
 MEGATRON = "pretrain_"
 """First letters of the programs of Megatron-DeepSpeed."""
 WHOLE, EACH, STEPS = (
@@ -43,7 +52,7 @@ WHOLE, EACH, STEPS = (
     "train_micro_batch_size_per_gpu",
     "gradient_accumulation_steps",
 )
-ZERO, OFFLOAD = "zero_optimization", "zero_optimization.offload_optimizer"
+ZERO = "zero_optimization"
 TP, SP = "tensor_parallel.autotp_size", "sequence_parallel_size"
 GRADIENTS, MESSAGES = "data_types.grad_accum_dtype", "communication_data_type"
 
@@ -52,8 +61,13 @@ def recognises(launch: Launch) -> bool:
     """By its starter, by an option of DeepSpeed, or as a JSON file alone."""
     if launch.starter == "file":
         return launch.program.text.lower().endswith(".json")
-    names = {word.text.partition("=")[0] for word in launch.arguments}
-    return launch.starter == RUNTIME or bool(names & {f"--{name}" for name in OPTIONS})
+    return launch.starter == RUNTIME or bool({*OPTIONS} & {*_options_of(launch)})
+
+
+def _options_of(launch: Launch) -> Mapping[str, tuple[Word | None, Word]]:
+    """Those of the script and of its starter."""
+    words = (*launch.starter_arguments, *launch.arguments)
+    return script_of(words).options
 
 
 def read(launch: Launch, asked: Asked) -> Reading:
@@ -115,7 +129,7 @@ def _keys(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
 
 
 def _named(launch: Launch) -> Word | None:
-    options = script_of(launch.arguments).options
+    options = _options_of(launch)
     values = (options[name][0] for name in OPTIONS if name in options)
     return next((value for value in values if value is not None), None)
 
@@ -209,9 +223,9 @@ def _precision(keys: Keys, script: Script) -> str:
     if len(on) == 2:
         says = "bf16 and fp16 are both enabled: enable one"
         keys.problem("two_precisions", "illegal", says, "fp16.enabled")
-    precision = on[0] if on else "fp32"
-    keys.notes.note("training.precision", keys.said(precision, "bf16.enabled", "fp16.enabled"))
-    return precision
+    said = keys.said(on[0], f"{on[0]}.enabled") if on else FP32
+    keys.notes.note("training.precision", said)
+    return str(said.value)
 
 
 def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layout:
@@ -224,7 +238,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
             "dp": degrees.dp,
             "zero_stage": stage,
             "micro_batch_size": batch.micro,
-            "offload": OffloadSpec(optimizer=_offloaded(keys, stage)),
+            "offload": OffloadSpec(optimizer=offloaded(keys, stage)),
             **(FULL if recompute and recompute.value else {}),
         }
     )
@@ -239,30 +253,6 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
     }
     note_layout(keys.notes, layout, said)
     return layout
-
-
-def _offloaded(keys: Keys, stage: int) -> float:
-    """Share of the optimizer on the host."""
-    key, device = f"{OFFLOAD}.ratio", keys.text(f"{OFFLOAD}.device", "none")
-    if device == "none":
-        return 0.0
-    if device == "nvme":
-        says = "the optimizer on NVMe is priced as in host memory"
-        keys.problem("offload_nvme", "unmodelled", f"{says}: use cpu", f"{OFFLOAD}.device")
-    elif device != "cpu":
-        says = f"offload_optimizer.device = {device!r}: use none, cpu or nvme"
-        keys.problem("offload_device", "illegal", says, f"{OFFLOAD}.device")
-        return 0.0
-    if stage == 0:
-        says = "nothing is sharded under stage 0, so nothing is offloaded: use stage 1 or more"
-        keys.problem("offload_stage", "ignored", says, f"{OFFLOAD}.device")
-        return 0.0
-    ratio = keys.share(key, 1.0)
-    if ratio < 1 and stage < 3:
-        says = f"offload_optimizer.ratio = {ratio} needs stage 3: raise the stage, or delete it"
-        keys.problem("engine_offloads_shards", "illegal", says, key)
-        return 1.0
-    return ratio
 
 
 def _options(keys: Keys, layout: Layout) -> RuntimeOptions:

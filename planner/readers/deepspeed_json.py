@@ -17,6 +17,7 @@ from trainplan.planner.exporters.deepspeed import DEEPSPEED
 from trainplan.planner.readers.reading import Place, Verdict
 from trainplan.planner.readers.training_script import LARGEST_WORLD, Notes, Said, Script
 
+OFFLOAD = "zero_optimization.offload_optimizer"
 SECTIONS = (
     "zero_optimization",
     "zero_optimization.offload_optimizer",
@@ -229,3 +230,27 @@ def _check_offloaded_weights(keys: Keys) -> None:
     else:
         says = "offload_param is read under stage 3 alone: raise the stage, or delete it"
         keys.problem("offload_param", "ignored", says, key)
+
+
+def offloaded(keys: Keys, stage: int) -> float:
+    """Share of the optimizer on the host."""
+    key, device = f"{OFFLOAD}.ratio", keys.text(f"{OFFLOAD}.device", "none")
+    if device == "none":
+        return 0.0
+    if device == "nvme":
+        says = "the optimizer on NVMe is priced as in host memory"
+        keys.problem("offload_nvme", "unmodelled", f"{says}: use cpu", f"{OFFLOAD}.device")
+    elif device != "cpu":
+        says = f"offload_optimizer.device = {device!r}: use none, cpu or nvme"
+        keys.problem("offload_device", "illegal", says, f"{OFFLOAD}.device")
+        return 0.0
+    if stage == 0:
+        says = "nothing is sharded under stage 0, so nothing is offloaded: use stage 1 or more"
+        keys.problem("offload_stage", "ignored", says, f"{OFFLOAD}.device")
+        return 0.0
+    ratio = keys.share(key, 1.0)
+    if ratio < 1 and stage < 3:
+        says = f"offload_optimizer.ratio = {ratio} needs stage 3: raise the stage, or delete it"
+        keys.problem("engine_offloads_shards", "illegal", says, key)
+        return 1.0
+    return ratio

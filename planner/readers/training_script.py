@@ -44,6 +44,10 @@ class Said(NamedTuple):
     place: Place | None = None
 
 
+FP32 = Said("tf32", "assumed", "neither bf16 nor fp16")
+"""Weights and products in fp32, which are priced as matrix units multiply them."""
+
+
 @dataclass(slots=True)
 class Notes:
     """What is found while a launch is read."""

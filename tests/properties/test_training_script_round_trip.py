@@ -44,7 +44,7 @@ def drawn(rng, runtime):
     training = TrainingSpec(
         seq_length=rng.choice([1024, 4096]),
         global_batch_size=rng.choice([32, 64, 128]),
-        precision=rng.choice(["bf16", "bf16", "fp16", "fp32"]),
+        precision=rng.choice(["bf16", "bf16", "fp16", "tf32"]),
     )
     options = {name: rng.choice(values) for name, values in OPTIONS[runtime].items()}
     job = Job(

@@ -103,6 +103,7 @@ def test_variables_say_what_the_yaml_says():
 @pytest.mark.parametrize(
     ("runtime", "changes", "says"),
     [
+        ("accelerate", {"precision": "fp32"}, "fp32 is no precision .*: use bf16, fp16, tf32"),
         ("deepspeed", {"precision": "fp8"}, "fp8 is no precision"),
         ("deepspeed", {"moment_dtype": "bf16"}, "moment_dtype=bf16 has no key"),
         ("accelerate", {"gradient_dtype": "fp32"}, "gradient_dtype=fp32 has no key"),
@@ -128,7 +129,7 @@ def test_the_world_must_be_filled(runtime):
         export(runtime, dp=4, zero_stage=3)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "tf32"])
 @pytest.mark.parametrize("runtime", ["deepspeed", "accelerate"])
 def test_every_key_written_is_recorded(runtime, precision):
     job = job_of(runtime, precision)

@@ -117,7 +117,10 @@ def test_a_mesh_without_shards_breaks_a_rule_of_the_runtime():
 
 def test_no_is_a_precision_though_yaml_reads_it_as_false():
     text = yaml.safe_dump(BASE).replace("mixed_precision: bf16", "mixed_precision: no")
-    assert read(text).job.training.precision == "fp32"
+    reading = read(text)
+    assert reading.job.training.precision == "tf32"
+    origins = {field.name: field.origin for field in reading.fields}
+    assert origins["training.precision"] == "assumed"
 
 
 def test_a_batch_that_does_not_divide_is_told():

@@ -68,6 +68,13 @@ def test_a_launch_names_the_configuration(arguments, starter):
     assert reading.job.cluster.num_gpus == 16
 
 
+def test_accelerate_names_it_among_its_own_options():
+    words = ("--use_deepspeed", "--deepspeed_config_file", "ds.json")
+    made = launch(starter="accelerate", nodes=None, gpus=None, ranks=8, starter_arguments=words)
+    assert next(one for one in READERS if one.recognises(made)) is DEEPSPEED
+    assert read(of=made, cluster=None).layout.dp == 8
+
+
 @pytest.mark.parametrize(
     ("triad", "batch"),
     [
