@@ -25,6 +25,8 @@ from trainplan.planner.readers.reading import (
     Word,
 )
 
+ALL_NODES = ("deepspeed",)
+"""Starters that take all nodes of a file. Source: DeepSpeed `launcher/runner.py`, main."""
 ASSUMED_GPU = "h100-sxm"
 LARGEST_WORLD = 1 << 20
 SEQUENCE = ("block_size", "max_seq_length", "max_seq_len", "max_length", "model_max_length")
@@ -132,12 +134,19 @@ def text_of(notes: Notes, path: Word, asked: Asked) -> str | None:
 
 
 def ranks_of(launch: Launch, asked: Asked) -> int | None:
-    """Ranks the launch starts, where it says so, or those of the cluster asked about."""
+    """Ranks the launch starts, where it says so, or those of the cluster asked about.
+
+    Where no number of nodes is said torchrun takes one, and DeepSpeed all of its hostfile.
+    """
     nodes, each, ranks = map(whole, (launch.nodes, launch.gpus_per_node, launch.ranks))
     if ranks:
         return ranks
-    if each:
-        return each * (nodes or 1)
+    if launch.nodes is None and launch.starter in ALL_NODES:
+        nodes = None if asked.cluster else 1
+    elif launch.nodes is None:
+        nodes = 1
+    if each and nodes:
+        return each * nodes
     return asked.cluster.num_gpus if asked.cluster else None
 
 

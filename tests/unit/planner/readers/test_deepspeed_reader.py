@@ -1,13 +1,14 @@
 """DeepSpeed configurations as people write them: what is read, from where, and what is wrong."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.training_scripts import launch, word
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.readers import READERS, Asked, Launch
+from trainplan.planner.readers import COMMAND_LINE, READERS, Asked, Launch, Word
 from trainplan.planner.readers.deepspeed import DEEPSPEED
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM
 
@@ -190,3 +191,16 @@ def test_megatron_deepspeed_is_not_read_as_megatron_lm():
         assert DEEPSPEED.recognises(made)
         assert causes(read(of=made)) == {"megatron_deepspeed": "unread"}
     assert MEGATRON_LM.recognises(launch(program="pretrain_gpt.py"))
+
+
+def test_nodes_that_only_a_run_knows_are_those_of_the_cluster():
+    named = ("--deepspeed_config", "ds.json")
+    hostfile = launch(*named, starter="deepspeed", nodes=None, gpus=8)
+    assert read(of=hostfile, cluster="2x8:h100-sxm").layout.dp == 16
+    assert read(of=hostfile, cluster=None).layout.dp == 8
+    unknown = Word("$NNODES", COMMAND_LINE, ("NNODES",))
+    later = replace(launch(*named, gpus=8), nodes=unknown)
+    assert read(of=later, cluster="2x8:h100-sxm").layout.dp == 16
+    assert causes(read(of=later, cluster=None)) == {"world_size": "unread"}
+    alone = launch(*named, nodes=None, gpus=8)
+    assert causes(read(of=alone, cluster="2x8:h100-sxm")) == {"world_size": "illegal"}
