@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainplan.cli.files.disk import read_text
@@ -13,11 +13,7 @@ from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.compare import (
-    emitted_flags,
-    fields_in_sources,
-    flags_in_sources,
-)
+from trainplan.planner.exporters.compare import emitted_flags, unknown_flags
 
 
 def runtime_finding(folder: Path) -> Finding:
@@ -28,27 +24,14 @@ def runtime_finding(folder: Path) -> Finding:
         files = " and ".join(f"no {file} ({runtime})" for runtime, file in first.items())
         detail = f"{folder}: {files} in it; give a checkout of {' or '.join(first)}"
         return Finding("runtime", good=False, detail=detail)
+    flags = _emitted_flags(name)
     try:
-        known = _known(name, folder)
+        absent = unknown_flags(name, flags, [read_text(path) for path in _sources(name, folder)])
     except (PlanError, SyntaxError) as error:
         return Finding(name, good=False, detail=f"{error}")
-    flags = _emitted_flags(name)
-    absent = sorted(flag for flag in flags if flag not in known)
     if absent:
         return Finding(name, good=False, detail=f"does not know {', '.join(absent)}")
     return Finding(name, good=True, detail=f"knows all {len(flags)} options we write")
-
-
-def _known(runtime: str, folder: Path) -> Collection[str]:
-    """Those of all we write that the checkout defines.
-
-    A key is known where its last name is a field of any class.
-    """
-    texts = (read_text(path) for path in _sources(runtime, folder))
-    if not EXPORTERS[runtime].keys:
-        return flags_in_sources(texts)
-    fields = fields_in_sources(texts)
-    return [key for key in _emitted_flags(runtime) if key.rpartition(".")[2] in fields]
 
 
 def _sources(runtime: str, folder: Path) -> Iterator[Path]:

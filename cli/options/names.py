@@ -23,6 +23,8 @@ RUNTIMES = (
     "megatron-deepspeed",
     "megatron-zero-bubble",
     "torchtitan",
+    "accelerate",
+    "deepspeed",
     "llm-foundry-fsdp",
     "fms-fsdp",
     "maxtext",
@@ -93,6 +95,8 @@ EXPORTERS = (
     "megatron-bridge",
     "megatron-zero-bubble",
     "torchtitan",
+    "deepspeed",
+    "accelerate",
 )
 KEY_TABLES = (
     "ms-swift",

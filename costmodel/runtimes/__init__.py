@@ -9,8 +9,10 @@ from types import MappingProxyType
 
 from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.runtimes.accelerate import ACCELERATE
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
 from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
 from trainplan.costmodel.runtimes.maxtext import MAXTEXT
@@ -36,6 +38,8 @@ RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
             MEGATRON_DEEPSPEED,
             MEGATRON_ZERO_BUBBLE,
             TORCHTITAN,
+            ACCELERATE,
+            DEEPSPEED,
             LLM_FOUNDRY_FSDP,
             FMS_FSDP,
             MAXTEXT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from trainplan.planner.exporters.accelerate import ACCELERATE
 from trainplan.planner.exporters.config import (
     Argument,
     ConfigFile,
@@ -16,6 +17,7 @@ from trainplan.planner.exporters.config import (
     RequiredVariable,
     UserVariable,
 )
+from trainplan.planner.exporters.deepspeed import DEEPSPEED
 from trainplan.planner.exporters.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
 from trainplan.planner.exporters.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
@@ -37,7 +39,14 @@ __all__ = [
 EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
     {
         exporter.runtime: exporter
-        for exporter in (MEGATRON_LM, MEGATRON_BRIDGE, MEGATRON_ZERO_BUBBLE, TORCHTITAN)
+        for exporter in (
+            MEGATRON_LM,
+            MEGATRON_BRIDGE,
+            MEGATRON_ZERO_BUBBLE,
+            TORCHTITAN,
+            DEEPSPEED,
+            ACCELERATE,
+        )
     }
 )
 """Exporter of every runtime a plan can be written for, by runtime id."""

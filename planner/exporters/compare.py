@@ -61,6 +61,31 @@ def flags_in_sources(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(written | generated | sections)
 
 
+def words_in_sources(texts: Iterable[str]) -> frozenset[str]:
+    """Names of fields and texts in these files: what keys of a JSON or YAML are made of.
+
+    Raises:
+        SyntaxError: A text is not Python.
+    """
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    fields = {_name(node) for node in nodes if isinstance(node, ast.AnnAssign)}
+    written = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return frozenset({*fields, *(text.lstrip("-") for text in written if isinstance(text, str))})
+
+
+def unknown_flags(runtime: str, emitted: Iterable[str], texts: Iterable[str]) -> list[str]:
+    """Options of a runtime's exporter that its sources do not define, in order.
+
+    Raises:
+        SyntaxError: A text is not Python.
+    """
+    exporter, sources = EXPORTERS[runtime], list(texts)
+    known = flags_in_sources(sources) | exporter.of_others
+    words = words_in_sources(sources) if exporter.by_words else frozenset()
+    left = (flag for flag in sorted(emitted) if flag not in known)
+    return [flag for flag in left if not {*flag.removeprefix("--").split(".")} <= words]
+
+
 def _section_flags(tree: ast.Module, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
     """Options of a configuration of configurations, and those compared with by hand."""
     for node in ast.walk(tree):
@@ -74,22 +99,6 @@ def _section_flags(tree: ast.Module, classes: Mapping[str, ast.ClassDef]) -> Ite
                     yield f"--{_name(section)}"
                     fields = _fields(_last_name(section.annotation), classes)
                     yield from (f"--{_name(section)}.{_name(field)}" for field in fields)
-
-
-def fields_in_sources(texts: Iterable[str]) -> frozenset[str]:
-    """Names of the fields of all classes in these files.
-
-    Raises:
-        SyntaxError: A text is not Python.
-    """
-    return frozenset(
-        _name(field)
-        for text in texts
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ClassDef)
-        for field in node.body
-        if isinstance(field, ast.AnnAssign)
-    )
 
 
 def _written_flags(tree: ast.Module) -> Iterator[str]:

@@ -156,8 +156,11 @@ class Exporter:
     file, which must be there."""
     recorded_flags: str
     """File beside this one with the options of the release `export` is written for."""
-    keys: bool = False
-    """Are its options keys, named after fields of classes in these files?"""
+    of_others: frozenset[str] = frozenset()
+    """Options that it writes for the user's own script, or for a library: no source of the runtime
+    defines them."""
+    by_words: bool = False
+    """Are its options keys of a configuration? Each part of one is a word of the sources."""
 
     def __call__(self, job: Job, layout: Layout) -> LaunchConfig:
         """The launch of one layout.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainplan.planner.readers.accelerate import ACCELERATE
+from trainplan.planner.readers.deepspeed import DEEPSPEED
 from trainplan.planner.readers.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM
 from trainplan.planner.readers.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
@@ -36,5 +38,7 @@ READERS: tuple[Reader, ...] = (
     MEGATRON_LM,
     MEGATRON_BRIDGE,
     TORCHTITAN,
+    DEEPSPEED,
+    ACCELERATE,
 )
 """Reader of every runtime whose launches are read; the first that recognises one reads it."""

@@ -82,10 +82,17 @@ SAMPLES_OF = {
     ("torchtitan", "recompute_num_layers"): Sample(
         on={"recompute_num_layers": 3}, off={"recompute_num_layers": 2}, same=BLOCK
     ),
+    ("deepspeed", "zero_stage"): Sample(on={"zero_stage": 3}, same={"dp": 4}),
+    ("deepspeed", "recompute_num_layers"): Sample(on=UNIFORM),
+    ("deepspeed", "offload.optimizer"): Sample(
+        on={"offload": OffloadSpec(optimizer=0.5)}, same={"dp": 2, "zero_stage": 3}
+    ),
+    ("accelerate", "zero_stage"): Sample(on={"zero_stage": 3}, off={"zero_stage": 2}),
+    ("accelerate", "recompute_num_layers"): Sample(on=UNIFORM),
 }
 """As above, where a runtime has no layout with such a value."""
-SHARDED = {"torchtitan": {"dp": 4, "zero_stage": 3}}
-"""What layouts without a pipeline have in common: this runtime shards gradients after every micro
+SHARDED = dict.fromkeys(("torchtitan", "accelerate"), {"dp": 4, "zero_stage": 3})
+"""What layouts without a pipeline have in common: these runtimes shard gradients after every micro
 batch."""
 
 

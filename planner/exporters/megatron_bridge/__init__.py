@@ -194,6 +194,6 @@ MEGATRON_BRIDGE = Exporter(
         "3rdparty/Megatron-LM/megatron/core/**/*config*.py",
         "3rdparty/Megatron-LM/megatron/training/config/*.py",
     ),
-    keys=True,
+    by_words=True,
     recorded_flags="bridge_keys.json",
 )

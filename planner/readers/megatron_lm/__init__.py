@@ -31,8 +31,11 @@ PROGRAMS = frozenset({"pretrain_gpt.py"})
 
 
 def recognises(launch: Launch) -> bool:
-    """Is it the program that trains such models?"""
-    return not launch.is_module and PurePosixPath(launch.program.text).name in PROGRAMS
+    """Is it the program that trains such models, and not its namesake of Megatron-DeepSpeed?"""
+    namesake = any(word.text.startswith("--deepspeed") for word in launch.arguments)
+    if launch.is_module or namesake or launch.starter == "deepspeed":
+        return False
+    return PurePosixPath(launch.program.text).name in PROGRAMS
 
 
 MEGATRON_LM = Reader(EXPORTER.runtime, recognises, read)

@@ -11,6 +11,7 @@ from trainplan.planner.exporters.compare import (
     flags_in_sources,
     missing_flags,
     recorded_flags,
+    unknown_flags,
 )
 
 JOBS = {
@@ -134,3 +135,21 @@ def test_keys_that_files_set_are_compared_too():
         **{name: getattr(config, name) for name in config.__slots__ if name != "keys"}, keys=keys
     )
     assert missing_flags(changed, recorded_flags(config.runtime)) == ("--no.such_key",)
+
+
+def test_keys_of_a_json_are_words_of_the_sources():
+    classes = "class Config:\n    stage: int = 0\n    overlap_comm: bool = True\n"
+    constants = 'ZERO = "zero_optimization"\nparser.add_argument("--deepspeed_config")\n'
+    emitted = (
+        "--deepspeed_config",
+        "--gradient_checkpointing",  # of the user's script
+        "--zero_optimization.stage",
+        "--zero_optimization.stages",
+    )
+    found = unknown_flags("deepspeed", emitted, (classes, constants))
+    assert found == ["--zero_optimization.stages"]
+
+
+def test_other_options_have_to_be_defined_as_they_are_written():
+    text = 'parser.add_argument("--known")\nTEXT = "unknown"\n'
+    assert unknown_flags("megatron-lm", ("--known", "--unknown"), (text,)) == ["--unknown"]

@@ -1,0 +1,58 @@
+"""accelerate: FSDP2 of Hugging Face models through `parallelism_config`, reductions in 16 bits.
+
+Files are those of huggingface/accelerate at 16cb6eb8, below `src/accelerate`. Between the micro
+batches of a step `accumulate` keeps whole gradients unless the script sets `sync_each_batch`, which
+is what is priced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
+from trainplan.costmodel.runtimes.hugging_face import AUTOGRAD, KERNELS, RECOMPUTE, RULES
+from trainplan.costmodel.runtimes.traits import Communication
+from trainplan.costmodel.spec import Job
+
+
+@rule(
+    "fully_shard_alone",
+    "zero_stage",
+    "accelerate shards with FSDP2, which is zero_stage 2 (weights stay gathered) or 3: use one",
+    "huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: reshard_after_forward",
+)
+def fully_shard_alone(job: Job, table: LayoutTable) -> BoolColumn:
+    """Replicas alone, without anything sharded, are another wrapper (DDP)."""
+    return np.asarray(table.zero_stage < 2)
+
+
+@rule(
+    "mesh_has_shards",
+    "tp cp dp dp_replicate",
+    "parallelism_config needs dp_shard > 1 beside dp_replicate > 1, and dp_shard * cp > 1 beside "
+    "tp > 1: lower dp_replicate or tp",
+    "huggingface/accelerate parallelism_config.py, __post_init__ and fsdp_dim_names",
+)
+def mesh_has_shards(job: Job, table: LayoutTable) -> BoolColumn:
+    """The mesh of fully_shard must have the dimension that it shards over."""
+    shard = table.dp // table.dp_replicate
+    alone = (shard * table.cp == 1) & (table.tp > 1)
+    return np.asarray(alone | ((shard == 1) & (table.dp_replicate > 1)))
+
+
+ACCELERATE = replace(
+    FSDP2,
+    name="accelerate",
+    version="1.15.0.dev0",
+    kernels=KERNELS,
+    gradients=replace(FSDP2.gradients, message_bytes=2),  # dataclasses.py, set_mixed_precision
+    # dataclasses.py, TorchContextParallelConfig gathers by default
+    communication=Communication(context_exchange="all_gather", gathers_query_heads=True),
+    pipeline=ALONE,
+    recompute=RECOMPUTE,
+    autograd=AUTOGRAD,
+    rules=(*RULES, fully_shard_alone, mesh_has_shards),
+)

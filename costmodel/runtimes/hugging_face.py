@@ -1,0 +1,72 @@
+"""Layers of Hugging Face transformers as they run without a compiler, whatever shards them.
+
+Source: huggingface/transformers `models/llama/modeling_llama.py` (projections apart, the norm as
+single operations, the first of them a copy in fp32), `integrations/sdpa_attention.py` (the fused
+core of torch) and `loss/loss_utils.py`, ForCausalLMLoss (the loss on an fp32 copy of all logits).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes.traits import Kernels, Recompute
+from trainplan.costmodel.runtimes.traits.footprint import Autograd
+from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.spec import Job
+
+KERNELS = Kernels(
+    attention="flash2",
+    elementwise="eager",
+    head_bytes_per_logit=EAGER_HEAD_BYTES + BYTES_BF16,  # the logits stay in the model's output
+)
+AUTOGRAD = Autograd(norm_fp32_copies=1, activation_output=True)
+RECOMPUTE = Recompute(
+    layers="all",  # modeling_layers.py, GradientCheckpointingLayer: every layer by itself
+    stops_early=True,  # torch.utils.checkpoint, not reentrant
+)
+
+
+@rule(
+    "configuration_has_no_pipeline",
+    "pp",
+    "its configuration has no degree for a pipeline: use pp=1",
+    "huggingface/accelerate parallelism_config.py; deepspeedai/DeepSpeed runtime/config.py",
+)
+def configuration_has_no_pipeline(job: Job, table: LayoutTable) -> BoolColumn:
+    """A model of transformers is one module; pipelines of either need another."""
+    return np.asarray(table.pp > 1)
+
+
+@rule(
+    "configuration_has_no_expert_ranks",
+    "ep etp",
+    "its configuration shards experts as every other weight: use ep=1 and etp=1",
+    "huggingface/accelerate parallelism_config.py, mesh_order; deepspeedai/DeepSpeed "
+    "runtime/engine.py: expert groups come from layers of the script",
+)
+def configuration_has_no_expert_ranks(job: Job, table: LayoutTable) -> BoolColumn:
+    """Experts of transformers lie in one module with all others of their layer."""
+    return np.asarray((table.ep > 1) | (table.etp > 1))
+
+
+@rule(
+    "plan_cuts_whole_heads",
+    "tp sequence_parallel",
+    "tensor parallelism cuts whole heads of keys and values and no sequence: use a tp that divides "
+    "num_key_value_heads, and sequence_parallel=false",
+    "huggingface/transformers models/llama/configuration_llama.py, base_model_tp_plan; "
+    "deepspeedai/DeepSpeed runtime/engine.py, _apply_autotp_partitioning",
+)
+def plan_cuts_whole_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Projections are cut by columns and rows."""
+    uneven = job.model.num_key_value_heads % table.tp != 0
+    return np.asarray(uneven | (table.sequence_parallel != 0))
+
+
+RULES = (
+    configuration_has_no_pipeline,
+    configuration_has_no_expert_ranks,
+    plan_cuts_whole_heads,
+)

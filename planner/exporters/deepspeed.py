@@ -1,0 +1,190 @@
+"""deepspeed: the JSON of the engine, for a training script of the user's own.
+
+Source of every key and of the rules between them: deepspeedai/DeepSpeed, commit `COMMIT`,
+`deepspeed/runtime/config.py`, `runtime/zero/config.py`, `runtime/zero/offload_config.py`,
+`runtime/tensor_parallel/config.py` and `runtime/engine.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.exporters.config import (
+    ConfigFile,
+    Exporter,
+    LaunchConfig,
+    option,
+    switch,
+)
+from trainplan.planner.exporters.training_script import (
+    CHECKPOINTING,
+    ENTRY,
+    SCRIPT,
+    accumulated,
+    flat,
+    notes,
+    refuse,
+    summary,
+)
+
+COMMIT = "edaa7221267243c7be7fb49c5d5f5c4fb97b4641"
+"""DeepSpeed commit whose keys are written (0.19.6)."""
+FILE = "ds_config.json"
+WRITTEN: dict[str, tuple[object, ...]] = {
+    "attention": ("flash",),
+    "compile": (False,),
+    "cuda_graph": ("none",),
+    "overlap_grad_reduce": (True, False),
+    "overlap_param_gather": (False,),
+    "overlap_tp_comm": (True, False),
+    "gradient_dtype": ("fp32", "bf16"),
+    "moment_dtype": ("fp32",),
+    "cp_comm_type": ("a2a",),
+}
+"""Options and their values that the JSON says, or that it has where it says nothing."""
+OPTIMIZER = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+
+
+def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
+    """The JSON of one layout.
+
+    Raises:
+        SpecError: The layout does not fill the cluster.
+        UnsupportedError: The layout or an option has no key.
+    """
+    refuse(job, layout, WRITTEN)
+    _refuse_types(job, layout)
+    config = {
+        **_batch(job, layout),
+        "gradient_clipping": 1.0,
+        "optimizer": {"type": "AdamW", "params": OPTIMIZER},
+        **_precision(job),
+        "zero_optimization": _zero(job, layout),
+        **_ranks(job, layout),
+    }
+    file = ConfigFile(FILE, json.dumps(config, indent=2) + "\n")
+    recompute = (switch("recompute", CHECKPOINTING),) if layout.recompute == "full" else ()
+    return LaunchConfig(
+        runtime="deepspeed",
+        runtime_version=COMMIT,
+        summary=summary(job, layout),
+        environment=(),
+        required_environment=(SCRIPT,),
+        entry_point=ENTRY,
+        arguments=(option("layout", "--deepspeed_config", file), *recompute),
+        notes=(*notes(job, layout), *_notes(layout)),
+        files=(file,),
+        keys=tuple(flat(config)),
+    )
+
+
+def _refuse_types(job: Job, layout: Layout) -> None:
+    """Source: runtime/engine.py, _do_optimizer_sanity_check and allreduce_gradients."""
+    options = job.options
+    stored = {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
+    if layout.zero_stage == 0 and options.overlap_grad_reduce is not False:
+        raise UnsupportedError(
+            "deepspeed: zero_stage 0 reduces gradients after the backward pass: set the option "
+            "overlap_grad_reduce=false, or use zero_stage 1"
+        )
+    if layout.zero_stage == 0 and options.gradient_dtype not in (None, stored):
+        raise UnsupportedError(
+            f"deepspeed: zero_stage 0 keeps gradients in {stored}: leave gradient_dtype out"
+        )
+    if options.gradient_dtype == "bf16" and stored != "bf16":
+        raise UnsupportedError(
+            f"deepspeed: gradients in bf16 beside {stored} are not taken: leave gradient_dtype out"
+        )
+
+
+def _batch(job: Job, layout: Layout) -> dict[str, object]:
+    """The triad, which the runtime checks against all ranks but those of sequence parallelism.
+
+    Source: runtime/config.py, _batch_assertion and world_size: AutoTP is set up later, so its ranks
+    count as replicas there, and the product is left out.
+    """
+    whole = {"train_batch_size": job.training.global_batch_size} if layout.tp == 1 else {}
+    return {
+        **whole,
+        "train_micro_batch_size_per_gpu": layout.micro_batch_size,
+        "gradient_accumulation_steps": accumulated(job, layout),
+    }
+
+
+def _precision(job: Job) -> dict[str, object]:
+    told: dict[str, object] = {}
+    if job.training.precision != "tf32":
+        told[job.training.precision] = {"enabled": True}
+    if job.options.gradient_dtype is not None:
+        told["data_types"] = {"grad_accum_dtype": job.options.gradient_dtype}
+        told["communication_data_type"] = job.options.gradient_dtype
+    return told
+
+
+def _zero(job: Job, layout: Layout) -> dict[str, object]:
+    told: dict[str, object] = {"stage": layout.zero_stage}
+    if layout.zero_stage:
+        told["overlap_comm"] = job.options.overlap_grad_reduce is not False
+    if layout.offload.optimizer:
+        told["offload_optimizer"] = {"device": "cpu", "ratio": layout.offload.optimizer}
+    return told
+
+
+def _ranks(job: Job, layout: Layout) -> dict[str, object]:
+    told: dict[str, object] = {}
+    if layout.tp > 1:
+        overlap = {"tp_overlap_comm": True} if job.options.overlap_tp_comm else {}
+        told["tensor_parallel"] = {"autotp_size": layout.tp, **overlap}
+    if layout.cp > 1:
+        told["sequence_parallel_size"] = layout.cp
+    return told
+
+
+def _notes(layout: Layout) -> Iterator[str]:
+    yield "optimizer, learning rate and clipping are common values: change them freely"
+    yield (
+        "the Trainer of transformers calls the option --deepspeed, and its own arguments must say "
+        "what this file says"
+    )
+    yield "the section activation_checkpointing is left out: models of transformers do not read it"
+    if layout.cp > 1:
+        yield (
+            "train.py must call UlyssesSPAttentionHF.register_with_transformers with "
+            f"{layout.cp} ranks and hand its mpu to deepspeed.initialize"
+        )
+    if layout.tp > 1:
+        yield "train_batch_size is left out: the engine would count the ranks of AutoTP in it"
+
+
+DEEPSPEED = Exporter(
+    runtime="deepspeed",
+    export=export_deepspeed,
+    writes=frozenset(
+        {
+            "tp",
+            "cp",
+            "dp",  # what the other degrees leave of the ranks
+            "micro_batch_size",
+            "zero_stage",
+            "recompute",
+            "recompute_method",  # uniform with 1 alone
+            "recompute_num_layers",
+            "offload.optimizer",
+        }
+    ),
+    source_patterns=(
+        "deepspeed/runtime/zero/config.py",
+        "deepspeed/runtime/zero/offload_config.py",
+        "deepspeed/runtime/tensor_parallel/config.py",
+        "deepspeed/runtime/precision_config.py",
+        "deepspeed/runtime/constants.py",
+        "deepspeed/runtime/config.py",
+        "deepspeed/__init__.py",
+    ),
+    recorded_flags="deepspeed_keys.json",
+    of_others=frozenset({CHECKPOINTING, *(f"--optimizer.params.{name}" for name in OPTIMIZER)}),
+    by_words=True,
+)

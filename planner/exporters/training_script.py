@@ -1,0 +1,99 @@
+"""What exports for a training script of the user's own have in common: rules, and what it is told.
+
+The script builds the model itself, so nothing here says its shape. Its arguments are those of
+`run_clm.py` of Hugging Face transformers (`examples/pytorch/language-modeling`, and
+`training_args.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.exporters.config import EntryPoint, RequiredVariable, UserVariable
+
+FOLDER = "TRAIN_FOLDER"
+SCRIPT = RequiredVariable(FOLDER, "the folder that holds your training script, train.py")
+ENTRY = EntryPoint(UserVariable(FOLDER), "train.py")
+PRECISIONS = ("bf16", "fp16", "tf32")
+CHECKPOINTING = "--gradient_checkpointing"
+
+
+def refuse(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) -> None:
+    """Check that a runtime runs a layout; `written` holds options with the values it can be told.
+
+    Raises:
+        SpecError: The layout does not fill the cluster.
+        UnsupportedError: It does not run; the message says what to change.
+    """
+    if layout.world_size != job.cluster.num_gpus:
+        raise SpecError(
+            f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
+            f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
+        )
+    traits, table = RUNTIMES[job.runtime], LayoutTable.of([layout])
+    for rule in (*traits.rules, *executed(traits)):
+        if rule.broken(job, table)[0]:
+            raise UnsupportedError(rule.says)
+    for reason in _reasons(job, layout, written):
+        raise UnsupportedError(f"{job.runtime}: {reason}")
+
+
+def _reasons(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) -> Iterator[str]:
+    if job.training.precision not in PRECISIONS:
+        names = ", ".join(PRECISIONS)
+        yield f"{job.training.precision} is no precision of its configuration: use {names}"
+    for name, value in job.options.stated().items():
+        if value not in written.get(name, ()):
+            yield f"{name}={value} has no key; leave the option out"
+    if layout.recompute == "selective":
+        yield "it recomputes whole layers or none: use recompute = full or none"
+    if job.training.global_batch_size % (layout.dp * layout.micro_batch_size):
+        yield (
+            f"dp * micro_batch_size = {layout.dp * layout.micro_batch_size} must divide the "
+            f"{job.training.global_batch_size} sequences of a step: change one"
+        )
+
+
+def accumulated(job: Job, layout: Layout) -> int:
+    """Micro batches of a replica in a step: `gradient_accumulation_steps`."""
+    return job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
+
+
+def summary(job: Job, layout: Layout) -> tuple[str, ...]:
+    """Model, cluster, training and layout, for the head of a script."""
+    names = ("tp", "cp", "dp", "dp_replicate", "zero_stage", "micro_batch_size", "recompute")
+    training = job.training
+    return (
+        f"model: {job.model.name}",
+        f"cluster: {job.cluster.name}",
+        f"training: sequence length {training.seq_length}, global batch size "
+        f"{training.global_batch_size}, {training.precision}",
+        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in names),
+    )
+
+
+def notes(job: Job, layout: Layout) -> Iterator[str]:
+    """What the script has to do by itself."""
+    yield (
+        f"train.py is yours: it builds {job.model.name}, and reads sequences of "
+        f"{job.training.seq_length} tokens"
+    )
+    if job.training.precision == "tf32":
+        yield 'train.py calls torch.set_float32_matmul_precision("high"): no file says it'
+    if layout.recompute == "full":
+        yield f"{CHECKPOINTING} has to reach model.gradient_checkpointing_enable()"
+
+
+def flat(config: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+    """Keys of a nested configuration, `zero_optimization.stage`, with their values as text."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}.")
+        else:
+            text = str(value)
+            yield f"{before}{name}", text.lower() if isinstance(value, bool) else text

@@ -1,0 +1,89 @@
+"""What is exported to DeepSpeed and Accelerate is read back: job and layout, field by field."""
+
+import random
+
+import pytest
+
+from tests.training_scripts import launch_of
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.questions.search import check
+from trainplan.planner.readers import READERS
+
+MODELS = ("llama2-7b", "llama3.1-8b", "llama3.2-1b", "qwen3-8b", "mixtral-8x7b", "gemma3-1b")
+OPTIONS = {
+    "deepspeed": {
+        "overlap_grad_reduce": (None, None, False),
+        "gradient_dtype": (None, "fp32", "bf16"),
+        "overlap_tp_comm": (None, True),
+    },
+    "accelerate": {"compile": (None, True), "cp_comm_type": (None, "p2p")},
+}
+DRAWS = 60
+
+
+def drawn(rng, runtime):
+    """A job and a layout for 16 GPUs; many are illegal."""
+    tp, cp = rng.choice([1, 1, 2, 4]), rng.choice([1, 1, 2, 4])
+    dp = 16 // (tp * cp)
+    full = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    layout = Layout(
+        tp=tp,
+        cp=cp,
+        dp=dp,
+        dp_replicate=rng.choice([1, 1, 2]) if dp > 1 else 1,
+        zero_stage=rng.choice([0, 1, 2, 3, 3]),
+        micro_batch_size=rng.choice([1, 2, 4]),
+        offload=OffloadSpec(optimizer=rng.choice([0.0, 0.0, 0.34, 1.0])),
+        **rng.choice([{}, full]),
+    )
+    training = TrainingSpec(
+        seq_length=rng.choice([1024, 4096]),
+        global_batch_size=rng.choice([32, 64, 128]),
+        precision=rng.choice(["bf16", "bf16", "fp16", "tf32"]),
+    )
+    options = {name: rng.choice(values) for name, values in OPTIONS[runtime].items()}
+    job = Job(
+        model=preset(rng.choice(MODELS)),
+        training=training,
+        cluster=parse_cluster("2x8:h100-sxm"),
+        runtime=runtime,
+        options=RuntimeOptions(**options),
+    )
+    return job, layout
+
+
+def wanted(job, layout):
+    """Of equal jobs the one with the fewest words: an option that means nothing is not told."""
+    without = {
+        "overlap_tp_comm": layout.tp == 1,
+        "cp_comm_type": layout.cp == 1,
+    }
+    changes = {name: None for name, idle in without.items() if idle}
+    return job.model_copy(update={"options": job.options.model_copy(update=changes)})
+
+
+@pytest.mark.parametrize(
+    ("runtime", "by_file"), [("deepspeed", False), ("accelerate", False), ("accelerate", True)]
+)
+def test_what_is_exported_is_read_back(runtime, by_file):
+    rng, found = random.Random(20261125), 0
+    reader = next(one for one in READERS if one.runtime == runtime)
+    while found < DRAWS:
+        job, layout = drawn(rng, runtime)
+        try:
+            check(job, layout)
+            config = EXPORTERS[runtime](job, layout)
+        except PlanError:
+            continue
+        found += 1
+        launch, asked = launch_of(config, job, by_file=by_file)
+        assert reader.recognises(launch)
+        reading = reader.read(launch, asked)
+        assert not reading.problems, (layout, reading.problems)
+        assert reading.layout == layout
+        assert reading.job == wanted(job, layout)
