@@ -46,6 +46,7 @@ from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.heterogeneous import on_groups
 from trainplan.planner.space.offload import Fractions, most_within
 from trainplan.planner.stages.bounds.layer_capacity import Layers, RankLimits, most_layers
+from trainplan.planner.stages.problem.of_layouts import ranks_in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +153,6 @@ class Grouped(Candidates):
         table = self.table
         way = SCHEDULES[SCHEDULE_NAMES[table.schedule[row]]].placement
         return placed(way, int(table.pp[row]), int(table.vpp[row]))
-
-
-def ranks_in_order(job: Job, rank_gpus: int, order: Sequence[int]) -> IntColumn:
-    """Node group of every pipeline rank of `rank_gpus` GPUs, the groups in an order."""
-    counts = [job.cluster.groups[one].num_gpus // rank_gpus for one in order]
-    return np.repeat(np.array(order), counts)
 
 
 def steady_bound(of: Grouped, order: Sequence[int], recomputed: FloatColumn) -> FloatColumn:

@@ -56,6 +56,10 @@ class SplitResult:
         return with_fraction(table, self.offload).replaced(stages=stages)
 
 
+NOTHING_KNOWN = SplitResult(None, 0.0, np.inf, 0.0, 0, memory_decides=True)
+"""Of a layout before any of its splits is judged."""
+
+
 def with_simulated(
     problem: StageProblem, pool: PathPool, layers: IntMatrix, best: SplitResult
 ) -> SplitResult:

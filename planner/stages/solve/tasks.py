@@ -19,9 +19,10 @@ from trainplan.planner.space.offload import Fractions, fractions_of, most_within
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
-from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
+from trainplan.planner.stages.problem.of_layouts import stage_problems
+from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.best_split import best_split
-from trainplan.planner.stages.solve.listed import SplitResult
+from trainplan.planner.stages.solve.listed import NOTHING_KNOWN, SplitResult
 from trainplan.planner.tree.memory_bounds import time_minimal
 from trainplan.planner.work import Deadline
 
@@ -229,7 +230,7 @@ class BestSplit:
     def __call__(self, deadline: Deadline) -> tuple[SplitResult, PathPool]:
         """What is known of the split, and the paths that are known afterwards."""
         if deadline.seconds_left() <= 0:
-            return SplitResult(None, 0.0, np.inf, 0.0, 0, memory_decides=True), self.pool
+            return NOTHING_KNOWN, self.pool
         return best_split(
             self.problem, self.pool, self.incumbent_s, deadline, self.target_bound_s
         ), self.pool

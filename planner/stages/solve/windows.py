@@ -11,7 +11,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntSplitRanks, IntSplitStages, PathStageKinds
+from trainplan.costmodel.layouts.table import (
+    IntSplitRanks,
+    IntSplitStages,
+    PathStageKinds,
+    StageKinds,
+)
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import IntMatrix, placed
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
@@ -74,22 +79,28 @@ def _turns(schedule: str, pp: int, vpp: int, *, longer_first: bool) -> tuple[Int
     return rank, place
 
 
-def balanced(problem: StageProblem) -> IntMatrix:
+def balanced(problem: StageProblem, most: FloatColumn | float = np.inf) -> IntMatrix:
     """Layers of every rank that make the work of the busiest rank least; (1, rank).
 
-    Each layer goes to the rank with least work so far, those at the front first: for layers that
-    are alike no other order ends lower. All layers count as much as the last one.
+    Each layer goes to the rank that ends up with least work, those at the front first: for layers
+    that are alike no other order ends lower. None goes to a rank that has the most it has room for
+    while others have not. All layers count as much as the last one.
     """
-    pair = (problem.costs.forward + problem.costs.backward)[:, 0]
+    pair = problem.costs.pair + problem.recomputes_all * problem.costs.recompute_forward
     total = np.maximum(0, problem.shape[1] - problem.may_be_empty)
-    work = np.array([problem.ends[own].sum(axis=0) @ pair for own in problem.stage_of])
-    layer = pair[MOE if problem.job.model.moe_layers[-1] else DENSE]
+    work = (problem.ends * problem.costs.pair).sum(axis=1)[problem.stage_of].sum(axis=1)
+    layer = pair[problem.stage_of[:, 0], MOE if problem.job.model.moe_layers[-1] else DENSE]
     work = work + total * layer
     for _ in range(problem.job.model.num_hidden_layers - int(total.sum())):
-        rank = int(np.argmin(work))
+        full = np.where(total >= most, FULL_RANK, 1.0)
+        rank = int(np.argmin((work + layer) * full))
         total[rank] += 1
-        work[rank] += layer
+        work[rank] += layer[rank]
     return np.asarray(total[None, :])
+
+
+FULL_RANK = 1e9
+"""How much more a layer counts on a rank without room."""
 
 
 def bounds_of_stages(problem: StageProblem) -> tuple[IntColumn, IntColumn]:
@@ -116,6 +127,8 @@ def windows(
     they lengthen it least. Narrower windows of one rank leave fewer places to the layers of others,
     so this is repeated until nothing changes.
     """
+    if problem.least_joins_seconds >= value_s:
+        return None
     allowed, seconds = _by_work(problem, value_s), PathSeconds(problem, paths)
     if within:
         number = np.arange(allowed.shape[1])
@@ -165,11 +178,12 @@ def _by_work(problem: StageProblem, value_s: float) -> BoolColumn:
     layers, vpp = problem.job.model.num_hidden_layers, problem.shape[1]
     if problem.num_stages == 1:
         return np.asarray(np.arange(layers + 1)[None, :] == layers)
-    pair = (problem.costs.forward + problem.costs.backward)[:, 0]
-    ends = problem.ends[problem.stage_of].sum(axis=1) @ pair
+    pair = problem.costs.pair
+    ends = (problem.ends * pair).sum(axis=1)[problem.stage_of].sum(axis=1)
     seconds = value_s / problem.num_microbatches - ends
     kind, count = usual_layers(problem.job)
-    usual = np.floor(np.maximum(seconds / pair[kind] * (1 + ROUNDING), -1))
+    each = pair[problem.stage_of[:, 0], kind]
+    usual = np.floor(np.maximum(seconds / each * (1 + ROUNDING), -1))
     most = np.minimum(usual + (layers - count), layers).astype(np.int64)
     least = np.maximum(np.maximum(0, vpp - problem.may_be_empty), layers - (most.sum() - most))
     number = np.arange(layers + 1)
@@ -245,17 +259,13 @@ class PathSeconds:
             longest = longest_chunks(problem.stage_of, held, alike=problem.alike)[:, 0]
             least = bounds_of_stages(problem)[0]
             slope, start = chord_of_min(np.array(problem.recomputed), least, longest)
-            recompute_forward = problem.costs.recompute_forward[
-                [problem.kinds[0], problem.kinds[-1]], 0
-            ]
-            each = (
-                recompute_forward
-                if problem.recomputes_all
-                else np.full_like(recompute_forward, recompute_forward.min())
-            )
-            costs = costs + (paths.backward * slope)[:, :, None] * each
-            fixed = fixed + (paths.backward * start).sum(axis=1) * recompute_forward.min()
-        return StageSums.of(kinds, costs, fixed + paths.hops * problem.p2p)
+            repeated = problem.costs.recompute_forward[:, [problem.kinds[0], problem.kinds[-1]]]
+            cheapest = repeated.min(axis=1)
+            if not problem.recomputes_all:
+                repeated = np.repeat(cheapest[:, None], 2, axis=1)
+            costs = costs + (paths.backward * slope)[:, :, None] * repeated
+            fixed = fixed + paths.backward @ (start * cheapest)
+        return StageSums.of(kinds, costs, fixed + paths.crossed @ problem.p2p)
 
     @cached_property
     def layers(self) -> PathStageKinds:
@@ -265,21 +275,22 @@ class PathSeconds:
         the stage in it.
         """
         ways = [self.problem.kinds[0], self.problem.kinds[-1]]
-        return np.asarray(sum(c[:, :, None] * s[ways] for c, s in self._passes))
+        return np.asarray(sum(c[:, :, None] * s[:, ways] for c, s in self._passes))
 
     @cached_property
     def ends(self) -> FloatColumn:
         """Embedding, head and MTP modules; of each path. Source: as `layers`."""
-        return np.asarray(sum((c @ self.problem.ends * s).sum(axis=1) for c, s in self._passes))
+        ends = self.problem.ends
+        return np.asarray(sum(c @ (ends * s).sum(axis=1) for c, s in self._passes))
 
     @property
-    def _passes(self) -> list[tuple[IntMatrix, FloatColumn]]:
-        """How often paths cross each stage, and the seconds of one block by kind."""
+    def _passes(self) -> list[tuple[IntMatrix, StageKinds]]:
+        """How often paths cross each stage, and the seconds of one block there by kind."""
         one, paths = self.problem.costs, self.paths
         return [
-            (paths.forward, one.forward[:, 0]),
-            (paths.backward, one.backward[:, 0]),
-            (paths.weight, one.weight[:, 0]),
+            (paths.forward, one.forward),
+            (paths.backward, one.backward),
+            (paths.weight, one.weight),
         ]
 
 

@@ -13,7 +13,6 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import legality_rules, parse_choice
-from trainplan.planner.stages.heterogeneous import splits as mixed_splits
 from trainplan.planner.stages.heterogeneous.search import HeterogeneousSearch
 from trainplan.planner.work.budget import Unlimited
 
@@ -115,21 +114,6 @@ def test_even_stages_can_be_asked_for(job):
     plan = search(job, SearchOptions(only_answer=True, top=1, fix=(choice,)))
     layers = [stage.layers for stage in plan.best.layout.stages or ()]
     assert np.ptp(layers or [0]) <= 1
-
-
-def test_splits_that_are_listed_are_closed_like_those_of_the_integer_program(job):
-    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
-    table = LayoutTable.of([Layout(dp=4, pp=2, micro_batch_size=2)])
-    bests = []
-    for most in (mixed_splits.MOST_STAGES, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mixed_splits, "MOST_STAGES", most)
-            search = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf)
-            bound = search.splits.split(table, (0, 1), Unlimited())
-            assert bound * (1 + mixed_splits.CLOSE) >= search.incumbent_s
-            bests.append(search.incumbent_s)
-    assert bests[0] <= bests[1] * (1 + mixed_splits.CLOSE)
-    assert bests[1] <= bests[0] * (1 + mixed_splits.CLOSE)
 
 
 def test_a_layout_that_runs_is_never_below_the_bound_of_a_search_cut_short(job, found):
