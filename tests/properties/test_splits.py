@@ -33,12 +33,7 @@ from trainplan.planner.stages.solve.enumeration import shorter_splits
 from trainplan.planner.stages.solve.polish import moved_once, polished
 from trainplan.planner.stages.solve.relaxation import relaxed, whole_layers
 from trainplan.planner.stages.solve.simulated import simulate_splits
-from trainplan.planner.stages.solve.tasks import (
-    BoundClasses,
-    BoundLayouts,
-    BoundPolicies,
-    SplitContext,
-)
+from trainplan.planner.stages.solve.tasks import SplitContext
 from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
 from trainplan.planner.tree.memory_bounds import class_extremes, policies_of
 from trainplan.planner.work.budget import Unlimited
@@ -167,9 +162,9 @@ def test_no_split_is_faster_than_the_bound_of_its_class_of_policies(base, seed):
         asked = SplitContext(row.job, row.machine, row.traits, memory_of(row), alike=row.alike)
         for cutoff in cutoffs(one):
             wins = one.fits & (one.seconds * EQUALS < cutoff)
-            for bounds in (BoundClasses, BoundPolicies, BoundLayouts):
-                table = min_memory.take(own) if bounds is BoundClasses else row.table
-                bound = bounds(asked, table, cutoff, PathPool(alike=row.alike))(Unlimited())[0]
+            for bounds in (asked.classes, asked.policies, asked.layouts):
+                table = min_memory.take(own) if bounds == asked.classes else row.table
+                bound = bounds(table, cutoff, PathPool(alike=row.alike))
                 assert bound <= one.seconds[wins].min(initial=np.inf) * ROUNDING, (one, cutoff)
 
 
@@ -227,7 +222,7 @@ def test_the_best_split_is_what_brute_force_finds(base, seed):
             same = (one.layers == found.layers).all(axis=1)
             assert one.fits[same].all()
             assert one.seconds[same] == pytest.approx(found.step_time_s, rel=1e-12)
-            layout = found.of(one.row.table).row(0)
+            layout = found.of(one.row).row(0)
             assert tuple(stage.layers for stage in layout.stages) == found.layers
 
 

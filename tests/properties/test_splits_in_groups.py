@@ -47,9 +47,7 @@ def every_split_of(seed, alike):
     return EverySplit(within(row, float(limit)), layers, heterogeneous_seconds(mixed), used)
 
 
-def examples():
-    pairs = st.tuples(st.integers(0, 255), st.booleans())
-    return pairs.map(lambda pair: every_split_of(*pair)).filter(lambda one: one is not None)
+asked = st.integers(0, 255), st.booleans()
 
 
 def cutoffs(one):
@@ -57,20 +55,32 @@ def cutoffs(one):
 
 
 @settings(max_examples=30)
-@given(examples())
-def test_a_judged_split_costs_what_an_estimate_says_and_its_path_is_known(one):
+@given(*asked)
+def test_a_judged_split_costs_what_an_estimate_says_and_its_path_is_known(seed, alike):
+    one = every_split_of(seed, alike)
+    if one is None:
+        return
     simulated = simulate_splits(one.row, one.layers)
     np.testing.assert_allclose(simulated.step_time_s, one.seconds, rtol=1e-12)
     assert (simulated.fits == one.fits).all(), one
     splits, known = ManySplits(one.row, one.layers), seed_paths(one.row.pipeline)
     assert (splits.bound(known) <= one.seconds * ROUNDING).all(), one
-    np.testing.assert_allclose(splits.bound(known.joined(simulated.paths)), one.seconds, rtol=1e-9)
+    every = known.joined(simulated.paths)
+    lengths = every.seconds(splits.seconds, np.tile(one.row.p2p, (len(splits), 1)))
+    home = splits.seconds.backward.sum(axis=1)  # what no bound counts where a join is slow
+    free = one.row.joins_seconds(splits.seconds) + home <= lengths.max(axis=1)
+    bound = splits.bound(every)
+    assert (bound <= one.seconds * ROUNDING).all(), one
+    np.testing.assert_allclose(bound[free], one.seconds[free], rtol=1e-9)
     assert splits.may_fit()[one.fits].all(), one
 
 
 @settings(max_examples=30)
-@given(examples())
-def test_windows_hold_every_split_that_fits_and_is_faster(one):
+@given(*asked)
+def test_windows_hold_every_split_that_fits_and_is_faster(seed, alike):
+    one = every_split_of(seed, alike)
+    if one is None:
+        return
     paths = seed_paths(one.row.pipeline).joined(simulate_splits(one.row, one.layers[::3]).paths)
     for cutoff in cutoffs(one):
         window = windows(one.row, paths, without_overhead(one.row.machine, cutoff))
@@ -83,8 +93,11 @@ def test_windows_hold_every_split_that_fits_and_is_faster(one):
 
 
 @settings(max_examples=40)
-@given(examples())
-def test_the_best_split_is_what_brute_force_finds(one):
+@given(*asked)
+def test_the_best_split_is_what_brute_force_finds(seed, alike):
+    one = every_split_of(seed, alike)
+    if one is None:
+        return
     for cutoff in cutoffs(one):
         found = best_split(one.row, PathPool(), cutoff, Unlimited())
         best = pytest.approx(min(one.incumbent_s, cutoff), rel=1e-9)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntSplitRanks, RankRows
+from trainplan.costmodel.layouts.table import RankRows
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.block_costs import (
@@ -61,26 +61,6 @@ class Windows:
         """Rows whose ranks can hold so many layers between them."""
         some = (self.most >= self.least).all(axis=0) & (self.least.sum(axis=0) <= layers)
         return np.asarray(some & (self.most.sum(axis=0) >= layers))
-
-    def ways(self, layers: int) -> float:
-        """Ways to spread so many layers in the first row. Source: as `Windows.count`."""
-        ways = np.ones(1)
-        for slack in (self.most - self.least)[:, 0].tolist():
-            ways = np.convolve(ways, np.ones(int(slack) + 1))
-        return float(ways[layers - int(self.least[:, 0].sum())])
-
-    def totals(self, layers: int) -> IntSplitRanks:
-        """All of them."""
-        least, most = (one[:, 0].astype(np.int64) for one in (self.least, self.most))
-        rows, left = np.zeros((1, 0), np.int64), np.array([layers])
-        for rank in range(len(least)):
-            own = np.arange(least[rank], most[rank] + 1)
-            rest = left[:, None] - own
-            may = (rest >= least[rank + 1 :].sum()) & (rest <= most[rank + 1 :].sum())
-            at, pick = np.nonzero(may)
-            rows = np.concatenate([rows[at], own[pick][:, None]], axis=1)
-            left = rest[at, pick]
-        return rows
 
     def cheapest(self, cost: FloatColumn, layers: int) -> FloatColumn:
         """Least cost of so many layers, given what one costs on each rank; of each row.

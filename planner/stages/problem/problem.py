@@ -42,6 +42,7 @@ from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import link_bound
 from trainplan.costmodel.traffic.data_parallel import reduction_overlap
 from trainplan.planner.space.offload import Fractions
+from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.problem.memory import Sums, needs_at_most
 from trainplan.planner.stages.problem.traffic import ends_held, most_hidden, traffic_seconds
 
@@ -94,6 +95,8 @@ class StageProblem(Context):
     """How long one keeps the join of two groups busy."""
     even_too: bool = True
     """May the layers be split evenly as well?"""
+    uneven_too: bool = True
+    """May they be split unevenly?"""
     offloads: Fractions | None = None
     """Of the optimizer, that a split may offload: seconds are those of the least, the table's, and
     bytes those of the most. None: what the table says."""
@@ -108,6 +111,11 @@ class StageProblem(Context):
     def even(self) -> tuple[int, ...]:
         """Layers of every virtual stage in the even split."""
         return layers_per_stage(self.job.model.num_hidden_layers, self.num_stages)
+
+    @property
+    def bounds_hold(self) -> bool:
+        """Do known paths bound every split? Not where the order of ops depends on durations."""
+        return bool(allows_any_split(self.traits, self.table)[0])
 
     def stages(self, layers: Sequence[int]) -> tuple[StageSpec, ...]:
         """Stages with so many layers."""
@@ -227,15 +235,15 @@ class StageProblem(Context):
         return found
 
     def joins_seconds(self, seconds: StageSeconds) -> FloatColumn:
-        """Seconds in which the joins of groups can carry the messages of a step; of each row.
+        """Seconds at least in which joins of groups carry the messages of a step; of each row.
 
-        Source: `link_bound`.
+        Source: `link_bound`, without the way home of the last one.
         """
         if not self.wire.any():
             return np.zeros(len(seconds.forward))
         rows = len(seconds.forward), len(self.wire)
         p2p, wire = (np.broadcast_to(one, rows) for one in (self.p2p, self.wire))
-        return link_bound(self.pipeline, seconds, p2p, wire)
+        return link_bound(self.pipeline, replace(seconds, weight=seconds.backward), p2p, wire)
 
     @cached_property
     def least_joins_seconds(self) -> float:

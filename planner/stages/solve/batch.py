@@ -122,11 +122,12 @@ class ManySplits:
 
         Source: these paths are there in every split, and the longest of some paths is no longer
         than the longest of all, which is the makespan; traffic and update follow. Joins of groups
-        are busy with all messages.
+        are busy with all messages; then some rank sends.
         """
         ends = paths.seconds(self.seconds, np.tile(self.problem.p2p, (len(self), 1)))
         pipeline = (ends + self.traffic[:, paths.rank]).max(axis=1)
-        pipeline = np.maximum(pipeline, self.problem.joins_seconds(self.seconds))
+        joins = self.problem.joins_seconds(self.seconds) + self.traffic.min(axis=1)
+        pipeline = np.maximum(pipeline, joins)
         return with_overhead(self.problem.machine, pipeline + self.update)
 
     def may_fit(self) -> BoolColumn:

@@ -17,16 +17,17 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import faster_than
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.enumeration import num_splits, shorter_splits
-from trainplan.planner.stages.solve.listed import SplitResult, judge_listed, with_simulated
+from trainplan.planner.stages.solve.listed import (
+    NOTHING_KNOWN,
+    SplitResult,
+    judge_listed,
+    with_simulated,
+)
 from trainplan.planner.stages.solve.polish import polished_from
 from trainplan.planner.stages.solve.rank_totals import bound_of_totals
 from trainplan.planner.stages.solve.relaxation import whole_layers
-from trainplan.planner.stages.solve.windows import (
-    Windows,
-    balanced,
-    stages_of,
-    windows,
-)
+from trainplan.planner.stages.solve.spread import balanced, stages_of
+from trainplan.planner.stages.solve.windows import Windows, most_in_memory, windows
 from trainplan.planner.work import Deadline
 
 FEW = 2048
@@ -52,6 +53,8 @@ def best_split(
     It ends early where no split is faster than `target_bound_s`. A layout with very many splits
     stays open.
     """
+    if not problem.uneven_too or not problem.bounds_hold:
+        return _one_split(problem, pool, cutoff_s)
     layers = problem.job.model.num_hidden_layers
     settled = SplitResult(None, 0.0, np.inf, cutoff_s, 0, memory_decides=False)
     value = without_overhead(problem.machine, cutoff_s)
@@ -87,6 +90,16 @@ def best_split(
         deadline=deadline,
         target_bound_s=target_bound_s,
     )
+
+
+def _one_split(problem: StageProblem, pool: PathPool, cutoff_s: float) -> SplitResult:
+    """The even split where no other is allowed; where no path bounds all splits a balanced one."""
+    start = np.array([problem.even])
+    if problem.uneven_too:
+        start = stages_of(problem, balanced(problem, most_in_memory(problem)))[:1]
+    best = with_simulated(problem, pool, start, NOTHING_KNOWN).prune(cutoff_s)
+    bound = 0.0 if problem.uneven_too else min(cutoff_s, best.step_time_s)
+    return replace(best, lower_bound_s=bound)
 
 
 def _by_parts(

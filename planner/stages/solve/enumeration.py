@@ -18,7 +18,8 @@ from trainplan.planner.stages.problem.chunks import (
     stage_ends,
 )
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds, Windows, spread
+from trainplan.planner.stages.solve.spread import spread
+from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds, Windows
 
 MOST_WAYS = 20_000
 """Ways to spread the layers of one rank over its chunks that are listed. Source: assumed; they take

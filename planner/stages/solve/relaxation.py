@@ -23,13 +23,8 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.chunks import stage_ends
 from trainplan.planner.stages.problem.layer_kinds import Kinds
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.windows import (
-    PathSeconds,
-    Windows,
-    balanced,
-    stage_needs,
-    stages_of,
-)
+from trainplan.planner.stages.solve.spread import balanced, stages_of
+from trainplan.planner.stages.solve.windows import PathSeconds, Windows, stage_needs
 
 MOST_PROGRAMS = 25
 """Linear programs of one layout. Source: measured, 4 to 20 are enough."""

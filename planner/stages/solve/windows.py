@@ -6,21 +6,19 @@ Its virtual stages may hold any of them, one at least where they are not an end 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import (
-    IntSplitRanks,
-    IntSplitStages,
     PathStageKinds,
+    RankRows,
     StageKinds,
 )
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.step.block_costs import DENSE, MOE, usual_layers
+from trainplan.costmodel.step.block_costs import usual_layers
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_least
 from trainplan.planner.stages.problem.layer_kinds import Kinds, StageSums
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -48,59 +46,6 @@ class Windows:
             ways = np.convolve(ways, np.ones(slack + 1))
         left = layers - int(self.least.sum())
         return int(ways[left]) if 0 <= left < len(ways) else 0
-
-
-def stages_of(problem: StageProblem, totals: IntSplitRanks) -> IntSplitStages:
-    """Layers of every virtual stage for layers of every rank, either way."""
-    vpp = problem.shape[1]
-    if vpp == 1:
-        return totals[:, np.argsort(problem.stage_of[:, 0])]
-    one, other = (spread(problem, totals, longer_first=first) for first in (True, False))
-    return np.concatenate([one, other[(one != other).any(axis=1)]])
-
-
-def spread(problem: StageProblem, totals: IntSplitRanks, *, longer_first: bool) -> IntSplitStages:
-    """The layers of each rank over its chunks, as evenly as can be."""
-    rank, place = _turns(problem.schedule, *problem.shape[:2], longer_first=longer_first)
-    base, extra = np.divmod(totals, problem.shape[1])
-    return np.asarray(base[:, rank] + (place < extra[:, rank]))
-
-
-@lru_cache(maxsize=1024)
-def _turns(schedule: str, pp: int, vpp: int, *, longer_first: bool) -> tuple[IntColumn, IntColumn]:
-    """Rank of each stage, and its place among those of its rank that may be the longer ones."""
-    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
-    rank, place = np.empty((2, stage_of.size), dtype=np.int64)
-    for number, own in enumerate(stage_of):
-        order = np.arange(vpp) if longer_first else np.arange(vpp)[::-1]
-        ends = (own[order] == 0) | (own[order] == stage_of.size - 1)
-        rank[own] = number
-        place[own[np.concatenate([order[~ends], order[ends]])]] = np.arange(vpp)
-    return rank, place
-
-
-def balanced(problem: StageProblem, most: FloatColumn | float = np.inf) -> IntMatrix:
-    """Layers of every rank that make the work of the busiest rank least; (1, rank).
-
-    Each layer goes to the rank that ends up with least work, those at the front first: for layers
-    that are alike no other order ends lower. None goes to a rank that has the most it has room for
-    while others have not. All layers count as much as the last one.
-    """
-    pair = problem.costs.pair + problem.recomputes_all * problem.costs.recompute_forward
-    total = np.maximum(0, problem.shape[1] - problem.may_be_empty)
-    work = (problem.ends * problem.costs.pair).sum(axis=1)[problem.stage_of].sum(axis=1)
-    layer = pair[problem.stage_of[:, 0], MOE if problem.job.model.moe_layers[-1] else DENSE]
-    work = work + total * layer
-    for _ in range(problem.job.model.num_hidden_layers - int(total.sum())):
-        full = np.where(total >= most, FULL_RANK, 1.0)
-        rank = int(np.argmin((work + layer) * full))
-        total[rank] += 1
-        work[rank] += layer[rank]
-    return np.asarray(total[None, :])
-
-
-FULL_RANK = 1e9
-"""How much more a layer counts on a rank without room."""
 
 
 def bounds_of_stages(problem: StageProblem) -> tuple[IntColumn, IntColumn]:
@@ -298,3 +243,14 @@ def stage_needs(problem: StageProblem, kinds: Kinds) -> StageSums:
     """Bytes of ranks beyond what they may allocate."""
     needs = problem.memory_needs
     return StageSums.of(kinds, needs.costs[:, :, [0, -1]], needs.constants)
+
+
+def most_in_memory(problem: StageProblem) -> RankRows:
+    """Layers of each rank, at most, that memory has room for; (rank, 1)."""
+    least = np.maximum(0, problem.shape[1] - problem.may_be_empty)
+    layers = problem.job.model.num_hidden_layers
+    kinds = Kinds.of(problem, least, np.full(len(least), layers))
+    needs = _Rows.of(problem, stage_needs(problem, kinds))
+    number = np.tile(np.arange(layers + 1), (len(least), 1))
+    fits = (needs.alone(number) <= needs.rounding[:, None, None]).all(axis=0)
+    return np.asarray(fits.sum(axis=1)[:, None] - 1.0)
