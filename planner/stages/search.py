@@ -17,21 +17,12 @@ from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.layouts import (
-    BoolColumn,
-    FloatColumn,
-    LayoutTable,
-    Rule,
-)
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, Rule
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.planner.space import Space
-from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
+from trainplan.planner.space.grid import RuleFilter, skeletons
 from trainplan.planner.space.offload import with_fraction, with_least_offload
-from trainplan.planner.space.policies import (
-    names_modules,
-    recompute_allows_any_split,
-    takes_longer,
-)
+from trainplan.planner.space.policies import names_modules, recompute_allows_any_split, takes_longer
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import exactly
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -40,12 +31,13 @@ from trainplan.planner.stages.solve.tasks import (
     Asked,
     BestSplit,
     BestSplits,
-    Bounding,
     Question,
     SplitContext,
+    bounding,
+    roots_of,
 )
 from trainplan.planner.tree import Pool
-from trainplan.planner.tree.memory_bounds import MemoryFilter, class_extremes, policies_of
+from trainplan.planner.tree.memory_bounds import class_extremes, policies_of
 from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import ReservingBudget
@@ -75,14 +67,6 @@ EXPANDED_WITHOUT_LIMIT = 240
 """Layouts opened where no time limit says when to stop: some seconds, and always the same."""
 
 
-def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
-    """All nodes whose states may fit, each with its floor."""
-    space = Space(of.job)
-    table = nodes(space, MemoryFilter(space, of.machine, rules, of.memory_bytes)).table
-    bound = of.nodes(table) if len(table) else np.zeros(0)
-    return Pool.of(table, bound).prune(np.inf)
-
-
 class UnevenSearch:
     """One run; `run` returns what it found."""
 
@@ -102,9 +86,8 @@ class UnevenSearch:
         limited = budget.seconds_left() < np.inf
         self.space = Space(of.job, any_vpp=limited and not of.alike)
         self.rule_filter = RuleFilter(of.job, rules)
-        roots = (roots or roots_of(of, rules)).prune(incumbent_s)
-        self.roots = roots
-        self.nodes = roots.take(roots.table.pp > 1)
+        self.roots = (roots or roots_of(of, rules)).prune(incumbent_s)
+        self.nodes = self.roots.take(self.roots.table.pp > 1)
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
         self.pool, self.num_simulated = PathPool(alike=of.alike), 0
         self.judged: dict[Asked, SplitResult] = {}
@@ -298,16 +281,7 @@ class UnevenSearch:
     ) -> FloatColumn:
         """The answer to a question for every row of a table, however many workers share it."""
         parts = self.partition.by_worker(table, fewest)
-        known = self.pool.means
-        tasks = [
-            Bounding(
-                ask,
-                table.take(rows),
-                self.incumbent_s,
-                PathPool(means=dict(known), alike=self.of.alike),
-            )
-            for rows in parts
-        ]
+        tasks = bounding(ask, table, parts, self.incumbent_s, self.pool)
         bound = np.zeros(len(table))
         for rows, (found, pool) in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             bound[rows] = found
@@ -317,11 +291,8 @@ class UnevenSearch:
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule under any split."""
         broken = [rule.broken(self.of.job, table) for rule in self.rules]
-        return np.asarray(
-            ~np.any(broken, axis=0)
-            & recompute_allows_any_split(self.of.traits, table)
-            & names_modules(table)
-        )
+        allowed = recompute_allows_any_split(self.of.traits, table) & names_modules(table)
+        return np.asarray(~np.any(broken, axis=0) & allowed)
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""

@@ -20,7 +20,7 @@ from trainplan.planner.space.offload import fractions_of, in_parts
 from trainplan.planner.stages.heterogeneous.context import GroupsContext
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.search import UnevenSearch
+from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
 from trainplan.planner.stages.solve.listed import NOTHING_KNOWN, SplitResult, with_simulated
 from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.stages.solve.spread import balanced, stages_of
@@ -28,8 +28,6 @@ from trainplan.planner.stages.solve.windows import most_in_memory
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import ReservingBudget
 
-MOST_STEPS = 160
-"""Batches opened without a time limit. Source: assumed; some seconds for 64 GPUs."""
 LARGEST = 4
 """Groups whose orders are all tried; of more only the order of the file and its reverse."""
 SHARE = 0.6
@@ -157,9 +155,10 @@ class HeterogeneousSearch:
         """Open layouts until none can win or the budget is spent."""
         self._begin()
         self._polish()
-        steps = MOST_STEPS if np.isinf(self.whole.seconds_left()) else np.inf
+        limited = np.isfinite(self.whole.seconds_left())
+        most = np.inf if limited else self._expanded + EXPANDED_WITHOUT_LIMIT
         complete = True
-        while steps > 0:
+        while self._expanded < most:
             one = min(self.searches, key=lambda search: search.smallest)
             one.lower(self.incumbent_s)
             if one.smallest >= self.incumbent_s:
@@ -168,7 +167,6 @@ class HeterogeneousSearch:
                 complete = False
                 break
             one.expand_deepest()
-            steps -= 1
             self.whole.report(0.0, min(search.smallest for search in self.searches))
         self._polish()
         found = [pair for search in self.searches for pair in search.found.values()]
@@ -183,6 +181,11 @@ class HeterogeneousSearch:
     def incumbent_s(self) -> float:
         """Step time to beat."""
         return min(search.incumbent_s for search in self.searches)
+
+    @property
+    def _expanded(self) -> int:
+        """Layouts opened so far."""
+        return sum(search.expanded for search in self.searches)
 
     def _polish(self) -> None:
         """Move layers of the best answer, while there is time."""

@@ -26,12 +26,9 @@ from trainplan.costmodel.step.block_costs import (
     usual_layers,
 )
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
+from trainplan.planner.stages.bounds.mean_paths import Crossings
 from trainplan.planner.stages.heterogeneous.bounds import Grouped, layer_capacity, may_fit
-from trainplan.planner.stages.heterogeneous.paths import (
-    Durations,
-    HeterogeneousPath,
-    heterogeneous_path,
-)
+from trainplan.planner.stages.heterogeneous.paths import Durations, heterogeneous_path
 
 NARROWINGS = 3
 """How often the fewest layers of ranks follow from the most of the others, and these from them."""
@@ -260,7 +257,7 @@ def _longest(pace: Pace, paths: Sequence[Length]) -> FloatColumn:
 
 def _chosen(
     of: Grouped, order: Sequence[int], rows: IntColumn, again: FloatColumn, windows: Windows
-) -> HeterogeneousPath:
+) -> Crossings:
     """Weights of paths that suit the first of some rows; they hold for all."""
     one, (kind, layers) = int(rows[0]), usual_layers(of.job)
     group = of.ranks(one, order)
@@ -272,7 +269,7 @@ def _chosen(
 
 
 def _along(
-    of: Grouped, order: Sequence[int], path: HeterogeneousPath, rows: IntColumn, share: FloatColumn
+    of: Grouped, order: Sequence[int], path: Crossings, rows: IntColumn, share: FloatColumn
 ) -> Length:
     """Of a mean path. Source: as `path_bound`; a layer counts in the cheapest stage of its rank."""
     group = of.ranks(int(rows[0]), order)
@@ -285,8 +282,7 @@ def _along(
             np.stack([column[kind, rows] for column in columns])[stages]
             for columns in zip(*every, strict=True)
         )
-        one = path.forward[:, None] * forward + path.weight[:, None] * weight
-        crossing.append(one + path.backward[:, None] * (backward + share[rows] * again))
+        crossing.append(path.seconds(forward, backward + share[rows] * again, weight))
     messages = of.messages(rows, group)[0]
     total = messages @ path.crossed[: messages.shape[1]]
     total = total + crossing[EMBEDDING][0] + crossing[HEAD][-1]

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    Rule,
+    distinct,
+)
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, ObjectColumn, RankRows, objects
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.planner.space import Space
+from trainplan.planner.space.grid import nodes
 from trainplan.planner.space.offload import Fractions, fractions_of, most_within, with_fraction
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
@@ -25,7 +34,8 @@ from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.best_split import best_split
 from trainplan.planner.stages.solve.listed import NOTHING_KNOWN, SplitResult
 from trainplan.planner.stages.solve.spread import balanced, stages_of
-from trainplan.planner.tree.memory_bounds import time_minimal
+from trainplan.planner.tree import Pool
+from trainplan.planner.tree.memory_bounds import MemoryFilter, time_minimal
 from trainplan.planner.work import Deadline
 
 HALVINGS = 6
@@ -188,6 +198,29 @@ class Bounding:
     def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
         """The answer for every row, and what is known of pipelines then."""
         return self.ask(self.table, self.incumbent_s, self.pool), self.pool
+
+
+def bounding(
+    ask: Question,
+    table: LayoutTable,
+    parts: Sequence[IntColumn],
+    incumbent_s: float,
+    pool: PathPool,
+) -> list[Bounding]:
+    """A question about the rows of a table, in parts; each knows the means of all pipelines."""
+    known = pool.means
+    return [
+        Bounding(ask, table.take(rows), incumbent_s, PathPool(means=dict(known), alike=pool.alike))
+        for rows in parts
+    ]
+
+
+def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
+    """All nodes whose states may fit, each with its floor."""
+    space = Space(of.job)
+    table = nodes(space, MemoryFilter(space, of.machine, rules, of.memory_bytes)).table
+    bound = of.nodes(table) if len(table) else np.zeros(0)
+    return Pool.of(table, bound).prune(np.inf)
 
 
 Asked = tuple[Layout, Fractions | None, float, float]
