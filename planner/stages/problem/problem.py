@@ -42,7 +42,7 @@ from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import link_bound
 from trainplan.costmodel.traffic.data_parallel import reduction_overlap
 from trainplan.planner.space.offload import Fractions
-from trainplan.planner.space.policies import allows_any_split
+from trainplan.planner.space.policies import paths_bound
 from trainplan.planner.stages.problem.memory import Sums, needs_at_most
 from trainplan.planner.stages.problem.traffic import ends_held, most_hidden, traffic_seconds
 
@@ -115,7 +115,7 @@ class StageProblem(Context):
     @property
     def bounds_hold(self) -> bool:
         """Do known paths bound every split? Not where the order of ops depends on durations."""
-        return bool(allows_any_split(self.traits, self.table)[0])
+        return bool(paths_bound(self.traits, self.table)[0])
 
     def stages(self, layers: Sequence[int]) -> tuple[StageSpec, ...]:
         """Stages with so many layers."""
