@@ -313,7 +313,7 @@ def test_no_member_of_a_family_is_faster_than_its_bound(base, seed):
         alike = families(table, np.zeros(len(table), dtype=np.int64))
         members = np.flatnonzero((alike >= 0) & names_modules(table))[::13]
         every = [
-            with_memory(on_the_clock(row.job, some, alike=row.alike), row.memory_bytes)
+            with_memory(on_the_clock(row.job, some, alike=row.alike), memory_of(row))
             for some in map(table.take, members[:, None])
         ]
         for limit in (one.seconds.min() * 1.05, float(np.median(one.seconds)), 1e3):
