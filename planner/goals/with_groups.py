@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
@@ -23,10 +24,16 @@ def with_groups(context: SearchContext, reached: Reached) -> Reached:
     job, options, found = reached.job, context.options, reached.found
     if options.objective != "time" or not is_heterogeneous(job.cluster):
         return reached
-    machine = machine_for(job, context.measured)
     rules = [*options.rules_of_layouts(job), *legality_rules(job)]
-    search = HeterogeneousSearch(job, machine, rules, options.memory_margin, found.value)
-    heterogeneous = search.run(context.budget, options.top)
+    search = HeterogeneousSearch(
+        context_of(job, machine_for(job, context.measured)),
+        rules,
+        options.memory_margin,
+        found.value,
+        context.budget,
+        workers=context.workers,
+    )
+    heterogeneous = search.run(options.top)
     bound = min(found.lower_bound_s, heterogeneous.lower_bound_s)
     best = min(found.value, *(seconds for seconds, _ in heterogeneous.layouts), np.inf)
     if not np.isfinite(best):

@@ -36,7 +36,8 @@ from trainplan.planner.space.offload import (
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts
-from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
+from trainplan.planner.stages.problem.of_layouts import stage_problems
+from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, judged
 from trainplan.planner.tree import Pool
 from trainplan.planner.work import Deadline

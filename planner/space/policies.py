@@ -93,16 +93,19 @@ def names_modules(table: LayoutTable) -> BoolColumn:
 
 
 def allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
-    """Rows whose layers may be split freely.
+    """Rows whose layers may be split freely, with bounds for every split."""
+    return paths_bound(traits, table) & recompute_allows_any_split(traits, table)
+
+
+def paths_bound(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Rows of which a path through their ops bounds every split.
 
     The order of the pipeline ignores durations, and its ranks do not wait for messages: the length
     of a path is the seconds of its passes and messages alone.
     """
     other = {*traits.pipeline.unsynchronised, *traits.pipeline.waits_for_messages}
     fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
-    return np.asarray(
-        (table.pp > 1) & np.array(fixed)[table.schedule] & recompute_allows_any_split(traits, table)
-    )
+    return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule])
 
 
 def recompute_allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:

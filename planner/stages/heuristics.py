@@ -13,16 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import ObjectColumn, objects
 from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import stage_specs
-from trainplan.costmodel.step import Priced, price
 from trainplan.planner.space.grid import VARIANT_DEGREES, memory_policies, skeletons
 from trainplan.planner.space.offload import least_offload, with_fraction
-from trainplan.planner.space.policies import POLICY_COLUMNS, allows_any_split
+from trainplan.planner.space.policies import POLICY_COLUMNS
 from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
-from trainplan.planner.stages.solve.windows import balanced, stages_of
 from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import class_extremes, time_minimal
 from trainplan.planner.tree.pool import first_of_each
@@ -45,15 +42,16 @@ def try_promising(splits: UnevenSearch, answer: LayoutTable | None = None) -> No
 
     The answer is the first row of a table where the search has found no better one.
     """
-    leaders, before, tried = _leaders(splits), np.inf, set[Layout]()
-    while splits.incumbent_s < before and not splits.budget.spent():
+    leaders, tried, helps = _leaders(splits), set[Layout](), True
+    while helps and len(tried) < MOST_TRIED:
         before = splits.incumbent_s
         _try(splits, leaders.prune(before), tried)
         answer = answer if splits.table is None else splits.table
+        if splits.budget.spent():
+            break
         if answer is not None:
             _try(splits, _siblings(splits, answer.take(np.array([0]))), tried)
-        if len(tried) >= MOST_TRIED:
-            break
+        helps = splits.incumbent_s < before and not splits.budget.spent()
 
 
 def try_siblings(splits: UnevenSearch, answer: LayoutTable | None) -> None:
@@ -102,9 +100,11 @@ def _skeletons_of(layouts: Pool) -> Pool:
 def _siblings(splits: UnevenSearch, answer: LayoutTable) -> Pool:
     """Layouts of the degrees of an answer that look fastest, of each kind one."""
     space = splits.space
-    if not allows_any_split(splits.of.traits, answer)[0]:
+    if not splits.of.searched(answer)[0]:
         return splits.layouts.take(np.arange(0))
-    sizes, parallel = np.meshgrid(space.micro_batches, (0, 1))
+    whole = splits.of.job.training.global_batch_size // int(answer.dp[0])
+    divisors = [size for size in space.micro_batches if whole % size == 0]
+    sizes, parallel = np.meshgrid(divisors, (0, 1))
     nodes = answer.take(np.zeros(sizes.size, dtype=np.int64)).replaced(
         micro_batch_size=sizes.ravel(),
         sequence_parallel=parallel.ravel(),
@@ -118,8 +118,8 @@ def _siblings(splits: UnevenSearch, answer: LayoutTable) -> Pool:
 
 def _promising(splits: UnevenSearch, table: LayoutTable, names: Sequence[str]) -> Pool:
     """Of some layouts with the least offload those that look fast, the fastest of each kind."""
-    table = table.take(allows_any_split(splits.of.traits, table))
-    stages = _balanced(splits, table)
+    table = table.take(splits.of.searched(table))
+    stages = splits.of.balanced(table)
     chosen, estimates = np.full(len(table), -1.0), np.full(len(table), np.inf)
     for start in range(0, len(table), PRICED_AT_ONCE):
         pick = np.arange(start, min(start + PRICED_AT_ONCE, len(table)))
@@ -128,28 +128,19 @@ def _promising(splits: UnevenSearch, table: LayoutTable, names: Sequence[str]) -
         if not len(fits):
             continue
         rows = with_fraction(table.take(fits), chosen[fits])
-        estimates[fits] = _priced(splits, rows, stages[fits]).step_seconds
+        rows = rows.replaced(stages=stages[fits])
+        estimates[fits] = splits.of.split(rows)[0].step_seconds
     every = with_fraction(table, np.maximum(chosen, 0))
     pool = Pool.of(every, estimates).prune(splits.incumbent_s)
     pool = pool.pop_smallest(len(pool.bound))[0]
     return pool.take(first_of_each(pool.table, names))
 
 
-def _balanced(splits: UnevenSearch, table: LayoutTable) -> ObjectColumn:
-    """Balanced stages of every row, by its pipeline alone."""
-    first, kind = distinct(table.pp, table.vpp, table.schedule)
-    rows = splits.rows(table.take(first))
-    stages = [stage_specs(stages_of(row, balanced(row))[0].tolist()) for row in rows]
-    return objects([stages[number] for number in kind.tolist()])
-
-
 def _least_offload(splits: UnevenSearch, table: LayoutTable, stages: ObjectColumn) -> FloatColumn:
     """Smallest legal fraction of the optimizer with which rows with stages fit; -1 for none."""
-    memory, ranges = _priced(splits, table, stages).memory, splits.of.ranges
+    (priced, memory_bytes), ranges = (
+        splits.of.split(table.replaced(stages=stages)),
+        splits.of.ranges,
+    )
     legal = np.array([splits.legal(with_fraction(table, one.least)) for one in ranges])
-    return least_offload(memory, splits.of.memory_bytes, ranges, legal)
-
-
-def _priced(splits: UnevenSearch, table: LayoutTable, stages: ObjectColumn) -> Priced:
-    of = splits.of
-    return price(of.with_table(table.replaced(stages=stages)))
+    return least_offload(priced.memory, memory_bytes, ranges, legal)

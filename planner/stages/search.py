@@ -17,20 +17,12 @@ from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.layouts import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    Rule,
-)
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
-from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
+from trainplan.planner.space.grid import RuleFilter, skeletons
 from trainplan.planner.space.offload import with_fraction, with_least_offload
 from trainplan.planner.space.policies import (
-    allows_any_split,
     has_longer_passes,
     names_modules,
     recompute_allows_any_split,
@@ -45,17 +37,13 @@ from trainplan.planner.stages.solve.tasks import (
     Asked,
     BestSplit,
     BestSplits,
-    Bound,
-    BoundClasses,
-    BoundLayouts,
-    BoundPolicies,
-    BoundSkeletons,
-    LeastOffload,
+    Question,
     SplitContext,
+    bounding,
+    roots_of,
 )
 from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import (
-    MemoryFilter,
     class_extremes,
     classes_with_policies,
     policies_of,
@@ -69,6 +57,9 @@ NODES_AT_ONCE, MOST_NODES = 1024, 4096
 """Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many
 are bounded together where there is time."""
 SKELETONS_AT_ONCE = 2048
+PRICED_TOGETHER, FEWEST = 2048, 128
+"""Rows of a table worth a worker of its own: to price a few takes as long as to price hundreds; and
+where more is asked of each than a price."""
 LAYOUTS_AT_ONCE = 16
 """Layouts split with the same paths known: as many for any number of workers, for one answer."""
 STEP = 1.06
@@ -86,14 +77,6 @@ SHARE_AT_LAST, LEAST_AT_LAST_S = 0.2, 1.0
 Source: measured; what is tried takes 0.3 to 3 s."""
 EXPANDED_WITHOUT_LIMIT = 240
 """Layouts opened where no time limit says when to stop: some seconds, and always the same."""
-
-
-def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
-    """All nodes whose states may fit, each with its floor."""
-    space = Space(of.job)
-    table = nodes(space, MemoryFilter(space, of.machine, rules, of.memory_bytes)).table
-    node_bound = node_bound_seconds(of.with_table(table))
-    return Pool.of(table, node_bound)
 
 
 class UnevenSearch:
@@ -115,9 +98,8 @@ class UnevenSearch:
         limited = budget.seconds_left() < np.inf
         self.space = Space(of.job, any_vpp=limited and not of.alike)
         self.rule_filter = RuleFilter(of.job, rules)
-        roots = (roots or roots_of(of, rules)).prune(incumbent_s)
-        self.roots = roots
-        self.nodes = roots.take(roots.table.pp > 1)
+        self.roots = (roots or roots_of(of, rules)).prune(incumbent_s)
+        self.nodes = self.roots.take(self.roots.table.pp > 1)
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
         self.pool, self.num_simulated = PathPool(alike=of.alike), 0
         self.judged: dict[Asked, SplitResult] = {}
@@ -134,7 +116,7 @@ class UnevenSearch:
     def try_first(self, table: LayoutTable) -> None:
         """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
         table = table.take(np.arange(min(len(table), TRIED_FIRST)))
-        table = table.take(allows_any_split(self.of.traits, table))
+        table = table.take(self.of.searched(table))
         rows = [exactly(row) for row in self.rows(table)]
         for row, found in self._split(table, rows, np.full(len(table), np.inf)):
             self.update_incumbent(found, row)
@@ -144,10 +126,14 @@ class UnevenSearch:
         self.expanded += found.effort
         self.num_simulated += found.num_simulated
         if found.layers is not None and found.step_time_s * EQUALS < self.incumbent_s:
-            self.incumbent_s = found.step_time_s
-            self.table = found.of(row.table)
-            self.skeletons = self.skeletons.prune(self.incumbent_s)
-            self.layouts = self.layouts.prune(self.incumbent_s)
+            self.table = found.of(row)
+            self.lower(found.step_time_s)
+
+    def lower(self, incumbent_s: float) -> None:
+        """An answer is known that takes so long: drop what is no faster."""
+        self.incumbent_s = min(self.incumbent_s, incumbent_s)
+        self.skeletons = self.skeletons.prune(self.incumbent_s)
+        self.layouts = self.layouts.prune(self.incumbent_s)
 
     def run(
         self,
@@ -167,7 +153,7 @@ class UnevenSearch:
             self.budget = ReservingBudget(whole, left_s * SHARE_AT_LAST)
         self.expand(max_expanded, any_answer=any_answer)
         self.budget = whole
-        done = self._bound() == self.incumbent_s or (any_answer and self.table is not None)
+        done = self.bound == self.incumbent_s or (any_answer and self.table is not None)
         if at_last is not None and not done and not self.budget.spent():
             at_last(self)
         if limited:
@@ -177,25 +163,28 @@ class UnevenSearch:
     def known(self) -> UnevenResult:
         """What is known so far."""
         return UnevenResult(
-            self.table, self.incumbent_s, self._bound(), self.num_simulated, self.expanded
+            self.table, self.incumbent_s, self.bound, self.num_simulated, self.expanded
         )
 
     def expand(self, max_expanded: int | None, *, any_answer: bool) -> None:
         """Open branches until none can win, or so many layouts are opened."""
-        while self._smallest() < self.incumbent_s and not (any_answer and self.table is not None):
+        while self.smallest < self.incumbent_s and not (any_answer and self.table is not None):
             if self.budget.spent() or (max_expanded is not None and self.expanded >= max_expanded):
                 break
-            self._expand_deepest()
-            self.budget.report(1.0, min(self._smallest(), self.incumbent_s))
+            self.expand_deepest()
+            self.budget.report(1.0, min(self.smallest, self.incumbent_s))
 
-    def _bound(self) -> float:
+    @property
+    def bound(self) -> float:
         """No layout is faster, by what is known."""
-        return min(self._smallest(), self.left, self.incumbent_s)
+        return min(self.smallest, self.left, self.incumbent_s)
 
-    def _smallest(self) -> float:
+    @property
+    def smallest(self) -> float:
+        """Smallest bound of what waits."""
         return min(self.nodes.smallest, self.skeletons.smallest, self.layouts.smallest)
 
-    def _expand_deepest(self) -> None:
+    def expand_deepest(self) -> None:
         """Open what is deepest: a better answer, found early, leaves fewer branches to open.
 
         Layouts wait in turns, or nothing else would be opened while there are any.
@@ -295,10 +284,9 @@ class UnevenSearch:
 
     def _expand_nodes(self, batch: Pool) -> None:
         table = skeletons(self.space, self.rule_filter, batch.table).table
-        table = table.take(allows_any_split(self.of.traits, table))
+        table = table.take(self.of.searched(table))
         table = table if self.of.alike else table.take(table.vpp > 1)
-        node_bound = node_bound_seconds(self.of.with_table(table))
-        bound = np.maximum(node_bound, self._bounded(BoundSkeletons, table))
+        bound = self._bounded(self.of.skeletons, table)
         self.skeletons = self.skeletons.joined(Pool.of(table, bound).prune(self.incumbent_s))
 
     def _expand_skeletons(self, batch: Pool) -> None:
@@ -309,36 +297,29 @@ class UnevenSearch:
         min_memory = class_extremes(self.space, table)[1]
         held = classes_with_policies(self.space, min_memory, self.rules, self._allows)
         wins = np.flatnonzero(held)
-        bound = self._bounded(BoundClasses, min_memory.take(wins))
+        bound = self._bounded(self.of.classes, min_memory.take(wins), FEWEST)
         wins = wins[bound < self.incumbent_s]
         plain, owner = policies_of(self.space, min_memory.take(wins))
         skeleton = wins[owner] % len(table)
-        fast = self._bounded(BoundPolicies, plain) < self.incumbent_s
+        fast = self._bounded(self.of.policies, plain) < self.incumbent_s
         plain, skeleton = plain.take(fast), skeleton[fast]
         every = with_least_offload(plain, self.of.ranges)
         legal = self.legal(every)
         every, skeleton = every.take(legal), np.tile(skeleton, len(self.of.ranges))[legal]
-        every = with_fraction(every, self._bounded(LeastOffload, every))
+        every = with_fraction(every, self._bounded(self.of.least_offload, every))
         fits = np.isfinite(every.offload_optimizer)
         every, skeleton = every.take(fits), skeleton[fits]
-        bound = np.maximum(batch.bound[skeleton], self._bounded(BoundLayouts, every))
+        bound = np.maximum(batch.bound[skeleton], self._bounded(self.of.layouts, every, FEWEST))
         waiting = Pool(every, bound, skeleton + self.num_skeletons)
         self.num_skeletons += len(table)
         self.layouts = self.layouts.joined(waiting.prune(self.incumbent_s))
 
-    def _bounded(self, bounds: type[Bound], table: LayoutTable) -> FloatColumn:
-        """Bound of every row of a table, however many workers share it."""
-        parts = self.partition.by_worker(table, bounds.fewest_rows)
-        known = self.pool.means
-        tasks = [
-            bounds(
-                self.of,
-                table.take(rows),
-                self.incumbent_s,
-                PathPool(means=dict(known), alike=self.of.alike),
-            )
-            for rows in parts
-        ]
+    def _bounded(
+        self, ask: Question, table: LayoutTable, fewest: int = PRICED_TOGETHER
+    ) -> FloatColumn:
+        """The answer to a question for every row of a table, however many workers share it."""
+        parts = self.partition.by_worker(table, fewest)
+        tasks = bounding(ask, table, parts, self.incumbent_s, self.pool)
         bound = np.zeros(len(table))
         for rows, (found, pool) in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             bound[rows] = found

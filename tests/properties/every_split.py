@@ -20,7 +20,8 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.space.policies import allows_any_split
-from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
+from trainplan.planner.stages.problem.of_layouts import stage_problems
+from trainplan.planner.stages.problem.problem import StageProblem
 
 CLUSTERS = ("1x2:h100-sxm", "1x4:a100-sxm-40gb", "1x8:h100-sxm", "1x8:l4", "2x8:h100-sxm")
 RUNTIMES = ("megatron-lm", "torchtitan", "megatron-deepspeed")
@@ -89,7 +90,7 @@ class EverySplit:
 
     @cached_property
     def fits(self):
-        return self.used <= self.row.memory_bytes
+        return self.used <= memory_of(self.row)
 
     @property
     def incumbent_s(self):
@@ -101,7 +102,7 @@ class EverySplit:
 
     def __repr__(self):
         row = self.row
-        return f"{row.job.model.name} {row.table.row(0)} {row.memory_bytes:.0f} {row.alike=}"
+        return f"{row.job.model.name} {row.table.row(0)} {memory_of(row):.0f} {row.alike=}"
 
 
 def number(job, table):
@@ -210,5 +211,15 @@ def some(table, count, rng):
 
 def with_memory(one, memory_bytes):
     """The same where a rank may use so many bytes."""
-    row = replace(one.row, memory_bytes=memory_bytes)
-    return EverySplit(row, one.layers, one.seconds, one.used)
+    return replace(one, row=within(one.row, memory_bytes))
+
+
+def within(row, memory_bytes):
+    """A layout where a rank may use so many bytes."""
+    parts = tuple(replace(part, memory_bytes=memory_bytes) for part in row.parts)
+    return replace(row, parts=parts)
+
+
+def memory_of(row):
+    """Bytes that a rank may use."""
+    return row.parts[0].memory_bytes

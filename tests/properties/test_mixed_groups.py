@@ -24,23 +24,19 @@ from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.step.timelines import rank_ends
-from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.grid import NODE_COLUMNS
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.heterogeneous.bounds import (
     Grouped,
     may_fit,
     steady_bound,
     throughput_bound,
 )
-from trainplan.planner.stages.heterogeneous.classes import (
-    BoundingContext,
-    along_paths,
-    classes_in_groups,
-)
+from trainplan.planner.stages.heterogeneous.context import GroupsContext
 from trainplan.planner.stages.heterogeneous.windows import SplitLimits, path_bound, window_bound
-from trainplan.planner.tree import Pool
-from trainplan.planner.work.budget import Unlimited
+from trainplan.planner.tree.memory_bounds import class_extremes
 
 RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")
 CLUSTERS = ("1x8:h100-sxm+2x4:a100-sxm-80gb", "1x8:a100-sxm-80gb+1x8:h100-sxm")
@@ -275,19 +271,10 @@ def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
     margin = tightest(mixed, machine)
     plain = {"stages": None, "recompute": "none", "recompute_method": None}
     skeleton = layout.model_copy(update={**plain, "recompute_num_layers": None})
-    pool = Pool(LayoutTable.of([skeleton]), np.zeros(1), np.zeros(1, dtype=int))
-    rules = legality_rules(job)
-    known = BoundingContext(
-        Space(job),
-        rules,
-        lambda rows: Grouped.of(Candidates(job, machine, traits, rows)),
-        margin,
-        seconds * (1 + 1e-9),
-        Unlimited(),
-    )
-    kept = along_paths(known, classes_in_groups(known, pool, order), order)
+    least = class_extremes(Space(job), LayoutTable.of([skeleton]))[1]
     full = layout.recompute == "full"
-    own = kept.take((kept.table.recompute == FULL) & (kept.table.recompute_method == BLOCK))
-    own = own if full else kept.take(kept.table.recompute == SELECTIVE)
-    assert len(own.bound) == 1
-    assert own.bound[0] <= seconds * (1 + 1e-9)
+    own = (least.recompute == FULL) & (least.recompute_method == BLOCK)
+    own = own if full else (least.recompute == SELECTIVE) & (least.offload_modules == 0)
+    of = GroupsContext(job, machine, traits, np.inf, order=order, margin=margin)
+    (bound,) = of.classes(least.take(own), seconds * (1 + 1e-9), PathPool())
+    assert bound <= seconds * (1 + 1e-9)

@@ -1,6 +1,6 @@
 """Recomputed layers by stage, and every bound on the way to them, against all choices."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.properties.every_split import branch, random_job, random_layouts
+from tests.properties.every_split import branch, memory_of, random_job, random_layouts, within
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.machine import machine_of
@@ -24,7 +24,7 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.solvers.layers.assignment import allowed
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
-from trainplan.planner.stages.problem.problem import stage_problems
+from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, judged
 from trainplan.planner.stages.solve.simulated import simulate_stages
@@ -74,7 +74,7 @@ class EveryChoice:
     @cached_property
     def allocated(self):
         """Bytes of every rank at its fullest moment, op by op; (choice, rank)."""
-        row, one = self.row, self.row.costs
+        row, one = self.row, self.row.parts[0].costs
         pp, vpp, microbatches = row.shape
         program = named_program(row.schedule, pp, vpp, min(microbatches, 6 * pp), EQUAL)
         kinds = list(row.kinds)
@@ -86,11 +86,11 @@ class EveryChoice:
         state = (
             self.blocks @ np.tile(one.state_bytes[kinds, 0], 2) + row.ends @ one.state_bytes[:, 0]
         )
-        return state[:, row.stage_of].sum(axis=2) + row.transients + np.array(held)
+        return state[:, row.stage_of].sum(axis=2) + row.parts[0].transients + np.array(held)
 
     @property
     def fits(self):
-        room = (self.row.memory_bytes - self.row.outside_bytes) / RESERVE_FACTOR
+        room = (memory_of(self.row) - self.row.parts[0].outside_bytes) / RESERVE_FACTOR
         return self.simulated.fits & (self.allocated <= room * ROUNDING).all(axis=1)
 
     @property
@@ -99,7 +99,7 @@ class EveryChoice:
 
     def __repr__(self):
         row = self.row
-        return f"{row.job.model.name} {row.table.row(0)} in {row.memory_bytes:.0f}"
+        return f"{row.job.model.name} {row.table.row(0)} in {memory_of(row):.0f}"
 
 
 def choices(row, splits):
@@ -127,9 +127,9 @@ def random_choices(base, seed, *, even):
         every = choices(row, split if even else branch(layers, row.stage_of))
         if every is None:
             continue
-        used = every.allocated.max(axis=1) * RESERVE_FACTOR + row.outside_bytes
+        used = every.allocated.max(axis=1) * RESERVE_FACTOR + row.parts[0].outside_bytes
         limit = float(rng.choice([np.inf, *rng.choice(used, 3)])) * ROUNDING
-        yield EveryChoice(replace(row, memory_bytes=limit), every.layers, every.again)
+        yield EveryChoice(within(row, limit), every.layers, every.again)
 
 
 def cutoffs(one):
@@ -157,10 +157,10 @@ def test_stages_of_their_own_numbers_cost_what_an_estimate_says(base, seed):
 @given(seeds)
 def test_a_rank_needs_at_least_what_its_estimate_says(base, seed):
     for one in random_choices(base, seed, even=False):
-        roomy = replace(one.row, memory_bytes=np.inf)
-        most = one.allocated.max(axis=1) * RESERVE_FACTOR + one.row.outside_bytes
+        roomy = within(one.row, np.inf)
+        most = one.allocated.max(axis=1) * RESERVE_FACTOR + one.row.parts[0].outside_bytes
         for i in np.linspace(0, len(most) - 1, 6).astype(int).tolist():
-            tight = replace(roomy, memory_bytes=float(most[i]) * ROUNDING)
+            tight = within(roomy, float(most[i]) * ROUNDING)
             assert simulate_stages(tight, [stages_with(one.layers[i], one.again[i])]).fits[0], one
 
 
@@ -170,7 +170,7 @@ def test_a_filling_allows_every_choice_that_fits_and_values_none_above_its_step(
     for one in random_choices(base, seed, even=False):
         row, pool = one.row, PathPool()
         pool.add(row.pipeline, one.simulated.paths.since(len(one.layers) // 2))
-        master = Master(row, by_stage=True)
+        master = Master(row)
         problem = master.assignment(
             pool.of(row.pipeline), one.layers.min(axis=0), one.layers.max(axis=0)
         )
@@ -185,7 +185,7 @@ def test_a_filling_allows_every_choice_that_fits_and_values_none_above_its_step(
 def test_no_choice_that_fits_is_faster_than_what_ranks_have_to_recompute(base, seed):
     for one in random_choices(base, seed, even=True):
         row = one.row
-        layouts = EvenLayouts(row.job, row.machine, row.traits, row.memory_bytes)
+        layouts = EvenLayouts(row.job, row.machine, row.traits, memory_of(row))
         found = layouts.refined(row.table)
         assert found.bound[0] <= one.incumbent_s * ROUNDING, one
         assert len(found.rows) or not one.fits.any(), one

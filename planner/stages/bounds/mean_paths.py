@@ -38,15 +38,20 @@ class Crossings:
     forward: StageRows
     backward: StageRows
     weight: StageRows
-    hops: float
-    """Messages on it."""
+    crossed: FloatColumn
+    """Messages on it between each stage and the next."""
     stage_of: IntRankChunks
     """Virtual stage of each (rank, chunk)."""
+
+    @property
+    def hops(self) -> float:
+        """All its messages."""
+        return float(self.crossed.sum())
 
     def seconds(
         self, forward: FloatColumn, backward: FloatColumn, weight: FloatColumn
     ) -> StageRows:
-        """Seconds of one block on each stage, given those of its passes.
+        """Seconds of one block on each stage, given those of its passes, there or everywhere.
 
         Source: a mean path crosses a stage in each kind of pass so many times, and every crossing
         takes the seconds of that pass of the block.
@@ -70,7 +75,7 @@ def _seeds(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Run:
     size = LONGER if vpp == 1 and num_microbatches > pp else MUCH_LONGER
     alone = np.eye(len(stages)) if vpp > 1 else np.zeros((0, len(stages)))
     slower = np.concatenate([np.zeros((1, len(stages))), size * slower, vpp * alone])
-    seconds = _equal_stages(schedule, 1 + slower)
+    seconds = equal_stages(schedule, 1 + slower)
     nothing = np.zeros(len(seconds.forward))
     return run_of(schedule, (pp, vpp, num_microbatches), seconds, nothing)
 
@@ -79,7 +84,7 @@ def max_min_mean(pipeline: Pipeline, paths: Paths, num_layers: int, *, alike: bo
     """The mean of some paths whose shortest split of so many equal layers takes longest."""
     schedule, pp, vpp, _ = pipeline
     stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
-    one = _equal_stages(schedule, np.ones((1, stage_of.size)))
+    one = equal_stages(schedule, np.ones((1, stage_of.size)))
     crossed = paths.forward * one.forward + paths.backward * one.backward
     crossed = crossed + paths.weight * one.weight
     inner = (np.arange(stage_of.size) > 0) & (np.arange(stage_of.size) < stage_of.size - 1)
@@ -88,13 +93,18 @@ def max_min_mean(pipeline: Pipeline, paths: Paths, num_layers: int, *, alike: bo
         if alike
         else fairest_weights(crossed, inner, num_layers - inner.sum())
     )
+    return mean_of(paths, share, stage_of)
+
+
+def mean_of(paths: Paths, share: FloatColumn, stage_of: IntRankChunks) -> Crossings:
+    """The mean of some paths, each with a share."""
     forward, backward, weight = (
         (share @ part)[:, None] for part in (paths.forward, paths.backward, paths.weight)
     )
-    return Crossings(forward, backward, weight, float(share @ paths.hops), stage_of)
+    return Crossings(forward, backward, weight, share @ paths.crossed, stage_of)
 
 
-def _equal_stages(schedule: str, factor: FloatMatrix) -> StageSeconds:
+def equal_stages(schedule: str, factor: FloatMatrix) -> StageSeconds:
     """Seconds of stages whose passes take so much of a common time."""
     backward = factor * (1 - FORWARD_SHARE)
     weight = backward / 2 if SCHEDULES[schedule].splits_backward else np.zeros_like(backward)

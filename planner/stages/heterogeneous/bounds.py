@@ -46,6 +46,7 @@ from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.heterogeneous import on_groups
 from trainplan.planner.space.offload import Fractions, most_within
 from trainplan.planner.stages.bounds.layer_capacity import Layers, RankLimits, most_layers
+from trainplan.planner.stages.problem.of_layouts import ranks_in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +155,6 @@ class Grouped(Candidates):
         return placed(way, int(table.pp[row]), int(table.vpp[row]))
 
 
-def ranks_in_order(job: Job, rank_gpus: int, order: Sequence[int]) -> IntColumn:
-    """Node group of every pipeline rank of `rank_gpus` GPUs, the groups in an order."""
-    counts = [job.cluster.groups[one].num_gpus // rank_gpus for one in order]
-    return np.repeat(np.array(order), counts)
-
-
 def steady_bound(of: Grouped, order: Sequence[int], recomputed: FloatColumn) -> FloatColumn:
     """Seconds no split of each row is below that repeats such a share of its layers.
 
@@ -200,25 +195,6 @@ def throughput_bound(of: Grouped) -> FloatColumn:
     ranks = np.array([group.num_gpus for group in of.job.cluster.groups])[:, None] // gpus
     speed = (ranks / pair[:, layer]).sum(axis=0)
     return with_overhead(of.machine, of.microbatches * _layers(of.job, pair, layer) / speed)
-
-
-def estimated_seconds(of: Grouped, order: Sequence[int], recomputed: FloatColumn) -> FloatColumn:
-    """About how long a step takes whose ranks all have equally much to do; no bound.
-
-    Neighbours in 1F1B wait for one another twice in two micro batches, so each of them takes one
-    message longer; interleaved they wait twice in three passes through a virtual stage.
-    Source: derived, the cycles of both orders; within 1 % of the simulation on six layouts of a
-    70 B model over 25 GbE.
-    """
-    seconds, layer = np.zeros(len(of.table)), usual_layers(of.job)[0]
-    for rows in of.pipelines:
-        one, pair, m = int(rows[0]), of.pair(rows, recomputed), of.microbatches[rows]
-        pp, vpp, group = int(of.table.pp[one]), int(of.table.vpp[one]), of.ranks(one, order)
-        work = _layers(of.job, pair, layer) / (1 / pair[group, layer]).sum(axis=0)
-        hop = of.messages(rows, group)[0].max(axis=1, initial=0.0)
-        waits = work + hop if vpp == 1 else np.maximum(work, 2 * (work + vpp * hop) / 3)
-        seconds[rows] = m * waits + (pp - 1) * (work / vpp + 2 * hop / pp)
-    return with_overhead(of.machine, seconds)
 
 
 def may_fit(of: Grouped, order: Sequence[int], margin: float, cutoff_s: float) -> BoolColumn:

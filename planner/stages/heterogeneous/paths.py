@@ -7,31 +7,22 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.layouts.table import IntRankChunks, PathStages
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, long_paths
 from trainplan.planner.solvers.linear import Matrix
-from trainplan.planner.stages.bounds.mean_paths import FORWARD_SHARE, seed_paths
+from trainplan.planner.stages.bounds.mean_paths import (
+    Crossings,
+    equal_stages,
+    mean_of,
+    seed_paths,
+)
 
 STEPS = 20
 """Durations are told apart to one in so many of a layer's. Source: assumed; any weights of the
 paths give a valid bound, and few sets of weights serve many layouts."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeterogeneousPath:
-    """A weighted mean of the paths of one shape; columns over virtual stages."""
-
-    forward: FloatColumn
-    backward: FloatColumn
-    weight: FloatColumn
-    crossed: FloatColumn
-    """Messages between each stage and the next."""
-    stage_of: IntRankChunks
-    """Virtual stage of each (rank, chunk)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,45 +55,28 @@ class Durations:
 
 
 @lru_cache(maxsize=4096)
-def heterogeneous_path(
-    schedule: str, shape: tuple[int, int, int], takes: Durations
-) -> HeterogeneousPath:
+def heterogeneous_path(schedule: str, shape: tuple[int, int, int], takes: Durations) -> Crossings:
     """The mean path that is longest where the layers lie where it is shortest.
 
     `shape` is (pp, vpp, micro batches).
     """
     stage_of = placed(SCHEDULES[schedule].placement, *shape[:2])
     paths = seed_paths((schedule, *shape)).joined(_balanced(schedule, shape, stage_of, takes))
-    backward = 1 - FORWARD_SHARE
-    crossed = FORWARD_SHARE * paths.forward + backward * paths.backward
-    crossed = crossed + backward / 2 * paths.weight
-    message = np.array(takes.message)
-    crossed = crossed * _of_stages(stage_of, takes)
+    layer = np.empty((1, stage_of.size))
+    layer[0, stage_of] = np.array(takes.layer)[:, None]
+    one, message = equal_stages(schedule, layer), np.array(takes.message)
+    crossed = paths.forward * one.forward + paths.backward * one.backward
+    crossed = crossed + paths.weight * one.weight
     share = _longest(crossed, paths.crossed[:, : len(message)] @ message, stage_of, takes)
-    return HeterogeneousPath(
-        share @ paths.forward,
-        share @ paths.backward,
-        share @ paths.weight,
-        share @ paths.crossed,
-        stage_of,
-    )
-
-
-def _of_stages(stage_of: IntColumn, takes: Durations) -> FloatColumn:
-    own = np.empty(stage_of.size)
-    own[stage_of] = np.array(takes.layer)[:, None]
-    return own
+    return mean_of(paths, share, stage_of)
 
 
 def _balanced(
-    schedule: str, shape: tuple[int, int, int], stage_of: IntColumn, takes: Durations
+    schedule: str, shape: tuple[int, int, int], stage_of: IntRankChunks, takes: Durations
 ) -> Paths:
     """The longest path where layers lie by the speed of ranks."""
     work = takes.layers / (shape[1] * (1 / np.array(takes.layer)).sum())
-    factor = np.full((1, stage_of.size), work)
-    backward = factor * (1 - FORWARD_SHARE)
-    weight = backward / 2 * SCHEDULES[schedule].splits_backward
-    seconds = StageSeconds(factor * FORWARD_SHARE, backward, weight)
+    seconds = equal_stages(schedule, np.full((1, stage_of.size), work))
     return long_paths(schedule, shape, seconds, np.array([takes.message]))
 
 

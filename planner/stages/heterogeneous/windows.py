@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntSplitRanks, RankRows
+from trainplan.costmodel.layouts.table import RankRows
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.block_costs import (
@@ -26,12 +26,9 @@ from trainplan.costmodel.step.block_costs import (
     usual_layers,
 )
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
+from trainplan.planner.stages.bounds.mean_paths import Crossings
 from trainplan.planner.stages.heterogeneous.bounds import Grouped, layer_capacity, may_fit
-from trainplan.planner.stages.heterogeneous.paths import (
-    Durations,
-    HeterogeneousPath,
-    heterogeneous_path,
-)
+from trainplan.planner.stages.heterogeneous.paths import Durations, heterogeneous_path
 
 NARROWINGS = 3
 """How often the fewest layers of ranks follow from the most of the others, and these from them."""
@@ -61,26 +58,6 @@ class Windows:
         """Rows whose ranks can hold so many layers between them."""
         some = (self.most >= self.least).all(axis=0) & (self.least.sum(axis=0) <= layers)
         return np.asarray(some & (self.most.sum(axis=0) >= layers))
-
-    def ways(self, layers: int) -> float:
-        """Ways to spread so many layers in the first row. Source: as `Windows.count`."""
-        ways = np.ones(1)
-        for slack in (self.most - self.least)[:, 0].tolist():
-            ways = np.convolve(ways, np.ones(int(slack) + 1))
-        return float(ways[layers - int(self.least[:, 0].sum())])
-
-    def totals(self, layers: int) -> IntSplitRanks:
-        """All of them."""
-        least, most = (one[:, 0].astype(np.int64) for one in (self.least, self.most))
-        rows, left = np.zeros((1, 0), np.int64), np.array([layers])
-        for rank in range(len(least)):
-            own = np.arange(least[rank], most[rank] + 1)
-            rest = left[:, None] - own
-            may = (rest >= least[rank + 1 :].sum()) & (rest <= most[rank + 1 :].sum())
-            at, pick = np.nonzero(may)
-            rows = np.concatenate([rows[at], own[pick][:, None]], axis=1)
-            left = rest[at, pick]
-        return rows
 
     def cheapest(self, cost: FloatColumn, layers: int) -> FloatColumn:
         """Least cost of so many layers, given what one costs on each rank; of each row.
@@ -280,7 +257,7 @@ def _longest(pace: Pace, paths: Sequence[Length]) -> FloatColumn:
 
 def _chosen(
     of: Grouped, order: Sequence[int], rows: IntColumn, again: FloatColumn, windows: Windows
-) -> HeterogeneousPath:
+) -> Crossings:
     """Weights of paths that suit the first of some rows; they hold for all."""
     one, (kind, layers) = int(rows[0]), usual_layers(of.job)
     group = of.ranks(one, order)
@@ -292,7 +269,7 @@ def _chosen(
 
 
 def _along(
-    of: Grouped, order: Sequence[int], path: HeterogeneousPath, rows: IntColumn, share: FloatColumn
+    of: Grouped, order: Sequence[int], path: Crossings, rows: IntColumn, share: FloatColumn
 ) -> Length:
     """Of a mean path. Source: as `path_bound`; a layer counts in the cheapest stage of its rank."""
     group = of.ranks(int(rows[0]), order)
@@ -305,8 +282,7 @@ def _along(
             np.stack([column[kind, rows] for column in columns])[stages]
             for columns in zip(*every, strict=True)
         )
-        one = path.forward[:, None] * forward + path.weight[:, None] * weight
-        crossing.append(one + path.backward[:, None] * (backward + share[rows] * again))
+        crossing.append(path.seconds(forward, backward + share[rows] * again, weight))
     messages = of.messages(rows, group)[0]
     total = messages @ path.crossed[: messages.shape[1]]
     total = total + crossing[EMBEDDING][0] + crossing[HEAD][-1]

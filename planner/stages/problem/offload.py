@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import layer_counts
+from trainplan.costmodel.step.heterogeneous import price_heterogeneous
 from trainplan.planner.space.offload import with_fraction, with_least_of
 from trainplan.planner.stages.problem.problem import StageProblem
 
@@ -18,16 +17,16 @@ def least_offloaded(problem: StageProblem, table: LayoutTable) -> LayoutTable:
     """
     if problem.offloads is None:
         return table
-    memory = price(problem.with_table(with_fraction(table, 0.0)), merged=False).memory
-    return with_least_of(table, memory, problem.memory_bytes, problem.offloads)
+    none = problem.with_table(with_fraction(table, 0.0))
+    one = price(none, merged=False) if len(problem.parts) == 1 else price_heterogeneous(none).whole
+    return with_least_of(table, one.memory, problem.rank_memory, problem.offloads)
 
 
 def exactly(problem: StageProblem) -> StageProblem:
     """The same where every split offloads what the table says."""
     if problem.offloads is None:
         return problem
-    costs = problem.costs.with_room(problem.offloads.least - problem.offloads.most)
-    return replace(problem, costs=costs, offloads=None)
+    return problem.with_room(problem.offloads.least - problem.offloads.most, None)
 
 
 def faster_than(problem: StageProblem, value_s: float) -> StageProblem:
@@ -37,13 +36,12 @@ def faster_than(problem: StageProblem, value_s: float) -> StageProblem:
     """
     if problem.offloads is None:
         return problem
-    one, (pp, _, microbatches) = problem.costs, problem.shape
-    layers, (least, most, step) = layer_counts(problem.job), problem.offloads
-    passes = sum(n * float((one.forward + one.backward)[kind, 0]) for kind, n in layers)
-    moved = sum(n * float(one.offload[kind, 0]) for kind, n in layers) / pp
+    layers, (pp, _, microbatches) = layer_counts(problem.job), problem.shape
+    costs, (least, most, step) = problem.costs, problem.offloads
+    passes = sum(n * float(costs.pair[:, kind].min()) for kind, n in layers)
+    moved = sum(n * float(costs.offload[:, kind].min()) for kind, n in layers) / pp
     left = value_s - passes * microbatches / pp
     if moved <= 0 or left * least >= moved:
         return problem
     last = min(most, max(least, left * least / moved + step))
-    costs = one.with_room(last - most)
-    return replace(problem, costs=costs, offloads=problem.offloads._replace(most=last))
+    return problem.with_room(last - most, problem.offloads._replace(most=last))

@@ -8,10 +8,17 @@ from functools import cached_property
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntSplitStages, RankKinds, SplitRanks, SplitStageKinds
+from trainplan.costmodel.layouts.table import (
+    IntSplitStages,
+    SplitRankKinds,
+    SplitRanks,
+    SplitStageKinds,
+    SplitStages,
+    StageKinds,
+)
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.step.block_costs import DENSE, KINDS, MOE
+from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.planner.stages.problem.problem import StageProblem
 
@@ -62,12 +69,12 @@ class ManySplits:
         """
         one = self.problem.costs
         repeated = (
-            self.recompute_forward @ one.recompute_forward[:, 0] if self.problem.recomputed else 0.0
+            _sums(self.recompute_forward, one.recompute_forward) if self.problem.recomputed else 0.0
         )
         return StageSeconds(
-            self.blocks @ one.forward[:, 0],
-            self.blocks @ one.backward[:, 0] + repeated,
-            self.blocks @ one.weight[:, 0],
+            _sums(self.blocks, one.forward),
+            _sums(self.blocks, one.backward) + repeated,
+            _sums(self.blocks, one.weight),
         )
 
     def of_ranks(self, stages: FloatColumn) -> FloatColumn:
@@ -75,25 +82,23 @@ class ManySplits:
         return np.asarray(stages[:, self.problem.stage_of].sum(axis=2))
 
     @cached_property
-    def _rank_blocks(self) -> RankKinds:
-        """All blocks of all ranks of all splits, one after the other."""
-        return self.of_ranks(self.blocks).reshape(-1, KINDS)
+    def _rank_blocks(self) -> SplitRankKinds:
+        """All blocks of all ranks."""
+        return self.of_ranks(self.blocks)
 
     @cached_property
     def traffic(self) -> SplitRanks:
         """Seconds by which the traffic of every rank outlasts its passes."""
-        forward = self.of_ranks(self.seconds.forward).ravel()
-        backward = self.of_ranks(self.seconds.backward).ravel()
-        found = self.problem.traffic(self._rank_blocks, forward, backward)
-        return found.reshape(len(self), -1)
+        passes = (self.of_ranks(one) for one in (self.seconds.forward, self.seconds.backward))
+        return self.problem.traffic(self._rank_blocks, *passes)
 
     @cached_property
     def update(self) -> FloatColumn:
         """Seconds of the optimizer step and of its offload. Source: as in an estimate."""
-        one, shape = self.problem.costs, (len(self), -1)
+        one = self.problem.costs
         optimizer, offload = (
-            (self._rank_blocks @ seconds[:, 0]).reshape(shape).max(axis=1)
-            for seconds in (one.optimizer, one.offload)
+            self.of_ranks(_sums(self.blocks, each)).max(axis=1)
+            for each in (one.optimizer, one.offload)
         )
         if (ranges := self.problem.offloads) is not None:
             offload = offload * (self.fractions / ranges.least)
@@ -108,9 +113,7 @@ class ManySplits:
         ranges = self.problem.offloads
         if ranges is None:
             return np.full(len(self), float(self.problem.table.offload_optimizer[0]))
-        states = (self._rank_blocks @ self.problem.costs.optimizer_bytes[:, 0]).reshape(
-            len(self), -1, 1
-        )
+        states = self.of_ranks(_sums(self.blocks, self.problem.costs.optimizer_bytes))[:, :, None]
         over = self._over.reshape(*states.shape[:2], -1)
         return ranges.enough(over, states)
 
@@ -118,10 +121,13 @@ class ManySplits:
         """Step time of which no split is below its own.
 
         Source: these paths are there in every split, and the longest of some paths is no longer
-        than the longest of all, which is the makespan; traffic and update follow.
+        than the longest of all, which is the makespan; traffic and update follow. Joins of groups
+        are busy with all messages; then some rank sends.
         """
-        ends = paths.seconds(self.seconds, np.full(len(self), self.problem.p2p))
+        ends = paths.seconds(self.seconds, np.tile(self.problem.p2p, (len(self), 1)))
         pipeline = (ends + self.traffic[:, paths.rank]).max(axis=1)
+        joins = self.problem.joins_seconds(self.seconds) + self.traffic.min(axis=1)
+        pipeline = np.maximum(pipeline, joins)
         return with_overhead(self.problem.machine, pipeline + self.update)
 
     def may_fit(self) -> BoolColumn:
@@ -135,3 +141,8 @@ class ManySplits:
         needs = self.problem.memory_needs
         layers = self.blocks[:, :, list(self.problem.kinds)].reshape(len(self), -1)
         return np.asarray(layers @ needs.costs.reshape(len(needs.costs), -1).T + needs.constants)
+
+
+def _sums(blocks: SplitStageKinds, each: StageKinds) -> SplitStages:
+    """What the blocks of every stage take, given what one takes."""
+    return np.asarray(np.einsum("nsk,sk->ns", blocks, each))

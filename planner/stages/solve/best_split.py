@@ -1,10 +1,9 @@
-"""The best split of a layout's layers into stages: a master problem and a simulation.
+"""The best split of a layout's layers into stages: bounds by known paths, and a simulation.
 
-The master (`planner.solvers`) finds the split with the smallest lower bound; the simulation runs
-its schedule and returns the step time and the critical path. The path is one more row of the
-master, so its bound grows until no split can beat the best one seen: that one is optimal under the
-simulation itself, not under a stand-in for it. Source: Kelley, The Cutting-Plane Method for Solving
-Convex Programs, J. SIAM 8, 1960; finite because a filling is never tried twice.
+The simulation of a split returns its step time and the critical path. The path is there whatever
+the split, so it raises the bounds of the others until none can beat the best one seen: that one is
+optimal under the simulation itself, not under a stand-in for it. Source: Kelley, The Cutting-Plane
+Method for Solving Convex Programs, J. SIAM 8, 1960; finite because a split is never tried twice.
 """
 
 from __future__ import annotations
@@ -13,26 +12,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
-from trainplan.planner.solvers.layers.assignment import Counts
-from trainplan.planner.solvers.layers.milp import solve
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import faster_than
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.enumeration import num_splits, shorter_splits
-from trainplan.planner.stages.solve.listed import SplitResult, judge_listed, with_simulated
-from trainplan.planner.stages.solve.master import Master
+from trainplan.planner.stages.solve.listed import (
+    NOTHING_KNOWN,
+    SplitResult,
+    judge_listed,
+    with_simulated,
+)
 from trainplan.planner.stages.solve.polish import polished_from
 from trainplan.planner.stages.solve.rank_totals import bound_of_totals
 from trainplan.planner.stages.solve.relaxation import whole_layers
-from trainplan.planner.stages.solve.windows import (
-    Windows,
-    balanced,
-    bounds_of_stages,
-    stages_of,
-    windows,
-)
+from trainplan.planner.stages.solve.spread import balanced, stages_of
+from trainplan.planner.stages.solve.windows import Windows, most_in_memory, windows
 from trainplan.planner.work import Deadline
 
 FEW = 2048
@@ -44,8 +39,6 @@ NEAR = 1.03
 single layers save is less, as a rule."""
 BOUNDED_AT_ONCE = 1 << 16
 """Virtual stages of splits that are bounded together, so that they stay in a cache."""
-MOST_PROGRAMS = 20
-"""Integer programs for one layout; its bound stays open where they do not settle it."""
 
 
 def best_split(
@@ -57,9 +50,11 @@ def best_split(
 ) -> SplitResult:
     """The fastest split of a layout that fits and is faster than the cutoff, with its proof.
 
-    It ends early where no split is faster than `target_bound_s`. Without a deadline no integer
-    program is asked, which may take half a minute: a layout with very many splits stays open.
+    It ends early where no split is faster than `target_bound_s`. A layout with very many splits
+    stays open.
     """
+    if not problem.uneven_too or not problem.bounds_hold:
+        return _one_split(problem, pool, cutoff_s)
     layers = problem.job.model.num_hidden_layers
     settled = SplitResult(None, 0.0, np.inf, cutoff_s, 0, memory_decides=False)
     value = without_overhead(problem.machine, cutoff_s)
@@ -95,6 +90,16 @@ def best_split(
         deadline=deadline,
         target_bound_s=target_bound_s,
     )
+
+
+def _one_split(problem: StageProblem, pool: PathPool, cutoff_s: float) -> SplitResult:
+    """The even split where no other is allowed; where no path bounds all splits a balanced one."""
+    start = np.array([problem.even])
+    if problem.uneven_too:
+        start = stages_of(problem, balanced(problem, most_in_memory(problem)))[:1]
+    best = with_simulated(problem, pool, start, NOTHING_KNOWN).prune(cutoff_s)
+    bound = 0.0 if problem.uneven_too else min(cutoff_s, best.step_time_s)
+    return replace(best, lower_bound_s=bound)
 
 
 def _by_parts(
@@ -135,7 +140,7 @@ def _within(
 ) -> SplitResult:
     """Judge all splits within some windows that are faster than the cutoff, or than the target.
 
-    Where they are too many, the integer program proposes some, or the bound stays open.
+    Where they are too many, the bound stays open.
     """
     for limit_s in sorted({cutoff_s, min(cutoff_s, target_bound_s)}, reverse=True):
         value, paths = without_overhead(problem.machine, limit_s), pool.of(problem.pipeline)
@@ -153,36 +158,6 @@ def _within(
                 deadline=deadline,
                 target_bound_s=target_bound_s,
             )
-    if deadline.seconds_left() == np.inf or (problem.shape[1] > 1 and not problem.alike):
-        return best
-    return _programmed(problem, pool, best, cutoff_s, deadline)
-
-
-def _programmed(
-    problem: StageProblem, pool: PathPool, best: SplitResult, cutoff_s: float, deadline: Deadline
-) -> SplitResult:
-    """Judge the split with the smallest bound, again and again: an integer program finds it.
-
-    It may give the virtual stages of a rank any numbers of layers: it drops constraints and knows
-    some paths only, so its value bounds every split that is not refused.
-    """
-    refused: list[Counts] = []
-    for _ in range(MOST_PROGRAMS):
-        limit = min(cutoff_s, best.step_time_s)
-        value = without_overhead(problem.machine, limit) / EQUALS
-        assignment = Master(problem).assignment(
-            pool.of(problem.pipeline), *bounds_of_stages(problem)
-        )
-        assigned = solve(replace(assignment, refused=tuple(refused)), deadline, value)
-        bound = limit if assigned.lower_bound >= value else _seconds(problem, assigned.lower_bound)
-        bound = max(best.lower_bound_s, bound)
-        best = replace(best, lower_bound_s=bound, memory_decides=True)
-        if assigned.counts is None:
-            break
-        known = len(pool.of(problem.pipeline).rank)
-        best = with_simulated(problem, pool, assigned.counts.sum(axis=1)[None, :], best)
-        if len(pool.of(problem.pipeline).rank) == known:
-            refused.append(assigned.counts)
     return best
 
 

@@ -18,7 +18,8 @@ from trainplan.planner.stages.problem.chunks import (
     stage_ends,
 )
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds, Windows, spread
+from trainplan.planner.stages.solve.spread import spread
+from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds, Windows
 
 MOST_WAYS = 20_000
 """Ways to spread the layers of one rank over its chunks that are listed. Source: assumed; they take
@@ -170,7 +171,7 @@ class _Sums:
         """
         problem, backward = self.problem, self.paths.backward[:, stage, None]
         kinds = [problem.kinds[0], problem.kinds[-1]]
-        again = problem.costs.recompute_forward[kinds, 0]
+        again = problem.costs.recompute_forward[stage, kinds]
         each = self._of.layers[:, stage] + backward * (again - again.min()) * problem.recomputes_all
         number = np.arange(self._ends[1][stage] + 1)
         seconds = each[:, :1] * number
@@ -204,13 +205,8 @@ class _Sums:
     def _fixed(self) -> FloatColumn:
         """Embedding, head and messages on every path, and the optimizer step at least."""
         problem, window = self.problem, self.window
-        update = [
-            problem.least_seconds[1][rank, low : high + 1].min()
-            for rank, (low, high) in enumerate(
-                zip(window.least.tolist(), window.most.tolist(), strict=True)
-            )
-        ]
-        return np.asarray(self._of.ends + self.paths.hops * problem.p2p + max(update))
+        update = problem.least_after(window.least, window.most)[1]
+        return np.asarray(self._of.ends + self.paths.crossed @ problem.p2p + update)
 
 
 def _rests(least: list[FloatColumn], layers: int) -> list[FloatColumn]:

@@ -44,11 +44,15 @@ def families(table: LayoutTable, branch: IntColumn) -> IntColumn:
 def least_of(problems: Sequence[StageProblem]) -> StageProblem | None:
     """What takes no longer and holds no more than any of some layouts of one family.
 
-    None where their forward passes differ, or what they may offload at most: nothing is known then.
+    None where their forward passes differ, or what they may offload at most, and across unlike
+    nodes: nothing is known then.
     Source: seconds of paths, of the update and bytes of ranks grow with those of every block.
     """
     first = problems[0]
-    forward = [one.costs.forward for one in problems]
+    if len(first.parts) > 1:
+        return None
+    parts = [one.parts[0] for one in problems]
+    forward = [one.costs.forward for one in parts]
     most = {None if one.offloads is None else one.offloads[1:] for one in problems}
     if len(most) > 1 or any(not np.array_equal(forward[0], other) for other in forward):
         return None
@@ -57,15 +61,15 @@ def least_of(problems: Sequence[StageProblem]) -> StageProblem | None:
         least = min(one.offloads.least for one in problems if one.offloads is not None)
         offloads = offloads._replace(least=least)
     names = (one.name for one in fields(BlockCosts) if one.name != "params")
-    costs = {name: np.min([getattr(one.costs, name) for one in problems], axis=0) for name in names}
-    return replace(
-        first,
-        costs=replace(first.costs, **costs),
-        p2p=min(one.p2p for one in problems),
-        transients=np.min([one.transients for one in problems], axis=0),
-        tails=np.min([one.tails for one in problems], axis=0),
-        offloads=offloads,
+    costs = {name: np.min([getattr(one.costs, name) for one in parts], axis=0) for name in names}
+    part = replace(
+        parts[0],
+        costs=replace(parts[0].costs, **costs),
+        transients=np.min([one.transients for one in parts], axis=0),
+        tails=np.min([one.tails for one in parts], axis=0),
     )
+    p2p = np.min([one.p2p for one in problems], axis=0)
+    return replace(first, parts=(part,), p2p=p2p, offloads=offloads)
 
 
 def splits_below(problem: StageProblem, pool: PathPool, limit_s: float) -> IntSplitStages | None:

@@ -11,7 +11,6 @@ from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.planner.space.offload import with_fraction
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -49,11 +48,15 @@ class SplitResult:
             return self
         return replace(self, layers=None, step_time_s=np.inf)
 
-    def of(self, table: LayoutTable) -> LayoutTable:
-        """The row of a table with the split and what it offloads."""
+    def of(self, problem: StageProblem) -> LayoutTable:
+        """The layout with the split and what it offloads."""
         assert self.layers is not None
-        stages = objects([stage_specs(self.layers)])
-        return with_fraction(table, self.offload).replaced(stages=stages)
+        stages = objects([problem.stages(self.layers)])
+        return with_fraction(problem.table, self.offload).replaced(stages=stages)
+
+
+NOTHING_KNOWN = SplitResult(None, 0.0, np.inf, 0.0, 0, memory_decides=True)
+"""Of a layout before any of its splits is judged."""
 
 
 def with_simulated(

@@ -12,6 +12,7 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.batch import ManySplits
 from trainplan.planner.stages.solve.listed import (
+    NOTHING_KNOWN,
     SplitResult,
     promising,
     simulate_listed,
@@ -25,8 +26,8 @@ def polished(
     problem: StageProblem, pool: PathPool, layers: IntMatrix, deadline: Deadline
 ) -> SplitResult:
     """The best of some splits and of those near it; it proves nothing."""
-    none = SplitResult(None, 0.0, np.inf, 0.0, 0, memory_decides=True)
-    return polished_from(problem, pool, with_simulated(problem, pool, layers, none), deadline)
+    best = with_simulated(problem, pool, layers, NOTHING_KNOWN)
+    return polished_from(problem, pool, best, deadline)
 
 
 def polished_from(

@@ -99,12 +99,12 @@ def _assignment(
     """All choices that may take less than `value` seconds, as far as paths tell them apart."""
     paths = pool.of(problem.pipeline)
     if split is not None:
-        return Master(problem, by_stage=True).assignment(paths, split, split)
+        return Master(problem).assignment(paths, split, split)
     window = windows(_without(problem), paths, value, memory=False)
     if window is None or not window.count(problem.job.model.num_hidden_layers):
         return None
     ends = stage_ends(problem.stage_of, window.least, window.most, alike=problem.alike)
-    return Master(problem, by_stage=True).assignment(paths, *ends)
+    return Master(problem).assignment(paths, *ends)
 
 
 def _without(problem: StageProblem) -> StageProblem:
@@ -114,7 +114,8 @@ def _without(problem: StageProblem) -> StageProblem:
         "recompute_method": np.array([0]),
         "recompute_num_layers": np.array([0]),
     }
-    return replace(problem, table=problem.table.replaced(**none))
+    parts = (replace(one, table=one.table.replaced(**none)) for one in problem.parts)
+    return replace(problem, parts=tuple(parts))
 
 
 def _seconds(problem: StageProblem, value: float) -> float:
@@ -159,10 +160,10 @@ def _simulated(
     over = np.einsum("jsw,sw->j", needs.costs, counts) + needs.constants
     fits = bool((over <= ROUNDING * np.abs(needs.constants)).all())
     if fits and problem.offloads is not None:
-        one, layers = problem.costs.optimizer_bytes[:, 0], np.zeros((problem.num_stages, KINDS))
+        one, layers = problem.costs.optimizer_bytes, np.zeros((problem.num_stages, KINDS))
         for way, kind in enumerate(problem.kinds * 2):
             layers[:, kind] += counts[:, way]
-        of_stages = (layers + problem.ends) @ one
+        of_stages = ((layers + problem.ends) * one).sum(axis=1)
         stage = np.argmax(needs.costs.any(axis=2), axis=1)
         rank = (problem.stage_of == stage[:, None, None]).any(axis=2).argmax(axis=1)
         states = of_stages[problem.stage_of].sum(axis=1)[rank]

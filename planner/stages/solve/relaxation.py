@@ -23,13 +23,8 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.chunks import stage_ends
 from trainplan.planner.stages.problem.layer_kinds import Kinds
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.windows import (
-    PathSeconds,
-    Windows,
-    balanced,
-    stage_needs,
-    stages_of,
-)
+from trainplan.planner.stages.solve.spread import balanced, stages_of
+from trainplan.planner.stages.solve.windows import PathSeconds, Windows, stage_needs
 
 MOST_PROGRAMS = 25
 """Linear programs of one layout. Source: measured, 4 to 20 are enough."""
@@ -125,14 +120,7 @@ class _Program:
     @cached_property
     def _around(self) -> tuple[FloatColumn, float]:
         """Seconds at least of the traffic of each rank, and of the update of all."""
-        every = [
-            [one[rank, low : high + 1].min() for one in self.problem.least_seconds]
-            for rank, (low, high) in enumerate(
-                zip(self.window.least.tolist(), self.window.most.tolist(), strict=True)
-            )
-        ]
-        behind, update = np.array(every).T
-        return behind, float(update.max())
+        return self.problem.least_after(self.window.least, self.window.most)
 
     def is_too_full(self, layers: FloatColumn) -> bool:
         """Do some parts of layers need more memory than a rank has?"""
@@ -193,15 +181,15 @@ def _run(problem: StageProblem, pool: PathPool, layers: FloatMatrix) -> FloatCol
     experts = np.diff(before, axis=1, prepend=0.0)
     blocks = np.tile(problem.ends.astype(np.float64), (len(layers), 1, 1))
     blocks[:, :, DENSE], blocks[:, :, MOE] = layers - experts, experts
-    again = np.minimum(problem.recomputed, layers) * one.recompute_forward[kinds, 0].mean()
+    again = np.minimum(problem.recomputed, layers) * one.recompute_forward[:, kinds].mean(axis=1)
     seconds = StageSeconds(
-        blocks @ one.forward[:, 0],
-        blocks @ one.backward[:, 0] + again,
-        blocks @ one.weight[:, 0],
+        (blocks * one.forward).sum(axis=2),
+        (blocks * one.backward).sum(axis=2) + again,
+        (blocks * one.weight).sum(axis=2),
     )
     held = np.rint(layers[:, problem.stage_of].sum(axis=2)).astype(np.int64)
     behind, update = (each[np.arange(held.shape[1]), held] for each in problem.least_seconds)
-    p2p, row = np.full(len(layers), problem.p2p), np.arange(len(layers))
+    p2p, row = np.tile(problem.p2p, (len(layers), 1)), np.arange(len(layers))
     found = critical_paths(problem.schedule, problem.shape, seconds, p2p, behind)
     pool.add(problem.pipeline, found)
     lengths = found.seconds(seconds, p2p)[row, row]

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import FULL, UNIFORM
+from trainplan.costmodel.layouts import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    Rule,
+    distinct,
+)
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, ObjectColumn, RankRows, objects
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead
+from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.planner.space import Space
+from trainplan.planner.space.grid import nodes
 from trainplan.planner.space.offload import Fractions, fractions_of, most_within, with_fraction
+from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
-from trainplan.planner.stages.problem.problem import StageProblem, stage_problems
+from trainplan.planner.stages.problem.of_layouts import stage_problems
+from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.best_split import best_split
-from trainplan.planner.stages.solve.listed import SplitResult
-from trainplan.planner.tree.memory_bounds import time_minimal
+from trainplan.planner.stages.solve.listed import NOTHING_KNOWN, SplitResult
+from trainplan.planner.stages.solve.spread import balanced, stages_of
+from trainplan.planner.tree import Pool
+from trainplan.planner.tree.memory_bounds import MemoryFilter, time_minimal
 from trainplan.planner.work import Deadline
 
 HALVINGS = 6
@@ -85,95 +98,61 @@ class SplitContext(Context):
         inputs = costs.input_bytes / np.where(uniform, min_memory.recompute_num_layers, 1)
         return priced, replace(costs, saved_bytes=kept, input_bytes=inputs)
 
-    def states_only_bound(
-        self, priced: Priced, costs: BlockCosts, incumbent_s: float
-    ) -> FloatColumn:
-        """Bound of every row, by the seconds of all ranks together and their states alone.
+    def limits(self, incumbent_s: float) -> RankLimits:
+        """What a rank may use in a step that is faster than the best."""
+        return RankLimits(self.memory_bytes, without_overhead(self.machine, incumbent_s))
 
-        What `bound` adds, waiting and activations, is never less than nothing.
+    def searched(self, table: LayoutTable) -> BoolColumn:
+        """Which layouts may be split, and have bounds that hold for every split."""
+        return allows_any_split(self.traits, table)
+
+    def nodes(self, table: LayoutTable) -> FloatColumn:
+        """Bound of every node; infinite where none of its layouts is looked at."""
+        return node_bound_seconds(self.with_table(table))
+
+    def skeletons(self, table: LayoutTable, incumbent_s: float, pool: PathPool) -> FloatColumn:
+        """Bound of every skeleton, whatever it recomputes and offloads.
+
+        Cheap, for most hold more states than there is room: all ranks together, and their states
+        alone. What waiting and activations add is never less than nothing.
         """
-        return states_bound(priced, costs, limits=self.limits(incumbent_s))
+        bound = states_bound(*self.offloaded(table), limits=self.limits(incumbent_s))
+        return np.maximum(self.nodes(table), bound)
 
-    def bound(
+    def classes(self, min_memory: LayoutTable, incumbent_s: float, pool: PathPool) -> FloatColumn:
+        """Bound of classes of policies, each given by what keeps least, whatever they offload."""
+        return self._bound(*self.of_classes(min_memory), incumbent_s, pool)
+
+    def policies(self, table: LayoutTable, incumbent_s: float, pool: PathPool) -> FloatColumn:
+        """Bound of policies, whatever they offload."""
+        return self._bound(*self.offloaded(table), incumbent_s, pool)
+
+    def layouts(self, table: LayoutTable, incumbent_s: float, pool: PathPool) -> FloatColumn:
+        """Bound of layouts as they are."""
+        return self._bound(*self.costs(table), incumbent_s, pool)
+
+    def _bound(
         self, priced: Priced, costs: BlockCosts, incumbent_s: float, pool: PathPool
     ) -> FloatColumn:
         """Bound of every row; infinite where no split fits that is faster than the best."""
         return split_bound(priced, costs, limits=self.limits(incumbent_s), pool=pool)
 
-    def limits(self, incumbent_s: float) -> RankLimits:
-        """What a rank may use in a step that is faster than the best."""
-        return RankLimits(self.memory_bytes, without_overhead(self.machine, incumbent_s))
+    def least_offload(self, table: LayoutTable, incumbent_s: float, pool: PathPool) -> FloatColumn:
+        """Fractions that layouts offload at least, however they are split; infinite for none.
 
-
-@dataclass(frozen=True, slots=True)
-class Bound(ABC):
-    """Seconds that no split of some layouts goes below, as far as it matters below the best."""
-
-    of: SplitContext
-    table: LayoutTable
-    incumbent_s: float
-    pool: PathPool
-    """What is known of pipelines."""
-    fewest_rows: ClassVar[int] = 2048
-    """Of a table worth a worker of its own: to price a few takes as long as to price hundreds."""
-
-    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
-        """Bound of every row, and what is known of pipelines then."""
-        return self.of.bound(*self.costs(), self.incumbent_s, self.pool), self.pool
-
-    @abstractmethod
-    def costs(self) -> tuple[Priced, BlockCosts]:
-        """What the layouts take at least."""
-
-
-class BoundSkeletons(Bound):
-    """Whatever they recompute and offload; cheap, for most hold more states than there is room."""
-
-    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
-        """Bound of every row, and what was known of pipelines."""
-        return self.of.states_only_bound(*self.costs(), self.incumbent_s), self.pool
-
-    def costs(self) -> tuple[Priced, BlockCosts]:
-        """What the layouts take at least."""
-        return self.of.offloaded(self.table)
-
-
-class BoundClasses(Bound):
-    """Classes of policies, each given by what keeps least, whatever they offload."""
-
-    fewest_rows = 128
-
-    def costs(self) -> tuple[Priced, BlockCosts]:
-        """What the layouts take at least."""
-        return self.of.of_classes(self.table)
-
-
-class BoundPolicies(Bound):
-    """Whatever they offload."""
-
-    def costs(self) -> tuple[Priced, BlockCosts]:
-        """What the layouts take at least."""
-        return self.of.offloaded(self.table)
-
-
-class LeastOffload(Bound):
-    """Fractions that layouts offload at least, however they are split; infinite where none do.
-
-    Source: derived; of a range its bytes are at least those of its most, its seconds at least those
-    of its least. Where ranks have no room or time for all layers even so, no split is an answer.
-    """
-
-    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
-        """Fraction of every row, and what is known of pipelines."""
-        least = self.table.offload_optimizer
-        low, high = least.copy(), most_within(least, self.of.ranges)
-        priced, costs = self.costs()
+        Source: derived; of a range its bytes are at least those of its most, its seconds at least
+        those of its least. Where ranks have no room or time for all layers even so, no split is an
+        answer.
+        """
+        least = table.offload_optimizer
+        low, high = least.copy(), most_within(least, self.ranges)
+        priced, costs = self.costs(table)
         per_share = costs.offload / np.where(least > 0, least, 1.0)
-        limits, room = self.of.limits(self.incumbent_s), costs.with_room(-high)
+        limits, room = self.limits(incumbent_s), costs.with_room(-high)
 
         def hold(rows: IntColumn, first: FloatColumn, last: FloatColumn) -> BoolColumn:
             some = replace(room.with_room(last), offload=per_share * first)
-            capacity = layer_capacities(priced.job, priced, some, rows, limits, alike=self.of.alike)
+            capacity = layer_capacities(priced.job, priced, some, rows, limits, alike=self.alike)
             return may_fit(priced.job, capacity)
 
         possible = hold(np.arange(len(least)), low, high)
@@ -186,23 +165,62 @@ class LeastOffload(Bound):
             low[rows[~lower]] = middle[rows[~lower]]
             possible[rows[~lower][~upper]] = False
             rows = rows[possible[rows]]
-        for one in self.of.ranges:
+        for one in self.ranges:
             low = np.where((one.least < low) & (low < one.most), one.at_least(low), low)
-        return np.where(possible, low, np.inf), self.pool
+        return np.where(possible, low, np.inf)
 
-    def costs(self) -> tuple[Priced, BlockCosts]:
-        """What the layouts take at least."""
-        return self.of.costs(self.table)
+    def balanced(self, table: LayoutTable) -> ObjectColumn:
+        """Balanced stages of every row, by its pipeline alone."""
+        first, kind = distinct(table.pp, table.vpp, table.schedule)
+        rows = self.rows(table.take(first)) if len(table) else []
+        stages = [row.stages(stages_of(row, balanced(row))[0].tolist()) for row in rows]
+        return objects([stages[number] for number in kind.tolist()])
+
+    def split(self, table: LayoutTable) -> tuple[Priced, RankRows | float]:
+        """Layouts with their stages, and the memory that ranks may use."""
+        return price(self.with_table(table)), self.memory_bytes
 
 
-class BoundLayouts(Bound):
-    """As they are."""
+Question = Callable[[LayoutTable, float, PathPool], FloatColumn]
+"""What a context says of every row of a table, given the seconds to beat and paths."""
 
-    fewest_rows = 128
 
-    def costs(self) -> tuple[Priced, BlockCosts]:
-        """What the layouts take."""
-        return self.of.costs(self.table)
+@dataclass(frozen=True, slots=True)
+class Bounding:
+    """One question about some layouts."""
+
+    ask: Question
+    table: LayoutTable
+    incumbent_s: float
+    pool: PathPool
+    """What is known of pipelines."""
+
+    def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
+        """The answer for every row, and what is known of pipelines then."""
+        return self.ask(self.table, self.incumbent_s, self.pool), self.pool
+
+
+def bounding(
+    ask: Question,
+    table: LayoutTable,
+    parts: Sequence[IntColumn],
+    incumbent_s: float,
+    pool: PathPool,
+) -> list[Bounding]:
+    """A question about the rows of a table, in parts; each knows the means of all pipelines."""
+    known = pool.means
+    return [
+        Bounding(ask, table.take(rows), incumbent_s, PathPool(means=dict(known), alike=pool.alike))
+        for rows in parts
+    ]
+
+
+def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
+    """All nodes whose states may fit, each with its floor."""
+    space = Space(of.job)
+    table = nodes(space, MemoryFilter(space, of.machine, rules, of.memory_bytes)).table
+    bound = of.nodes(table) if len(table) else np.zeros(0)
+    return Pool.of(table, bound).prune(np.inf)
 
 
 Asked = tuple[Layout, Fractions | None, float, float]
@@ -229,7 +247,7 @@ class BestSplit:
     def __call__(self, deadline: Deadline) -> tuple[SplitResult, PathPool]:
         """What is known of the split, and the paths that are known afterwards."""
         if deadline.seconds_left() <= 0:
-            return SplitResult(None, 0.0, np.inf, 0.0, 0, memory_decides=True), self.pool
+            return NOTHING_KNOWN, self.pool
         return best_split(
             self.problem, self.pool, self.incumbent_s, deadline, self.target_bound_s
         ), self.pool

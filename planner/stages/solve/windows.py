@@ -6,16 +6,19 @@ Its virtual stages may hold any of them, one at least where they are not an end 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntSplitRanks, IntSplitStages, PathStageKinds
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import IntMatrix, placed
+from trainplan.costmodel.layouts.table import (
+    PathStageKinds,
+    RankRows,
+    StageKinds,
+)
+from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.step.block_costs import DENSE, MOE, usual_layers
+from trainplan.costmodel.step.block_costs import usual_layers
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_least
 from trainplan.planner.stages.problem.layer_kinds import Kinds, StageSums
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -45,53 +48,6 @@ class Windows:
         return int(ways[left]) if 0 <= left < len(ways) else 0
 
 
-def stages_of(problem: StageProblem, totals: IntSplitRanks) -> IntSplitStages:
-    """Layers of every virtual stage for layers of every rank, either way."""
-    vpp = problem.shape[1]
-    if vpp == 1:
-        return totals[:, np.argsort(problem.stage_of[:, 0])]
-    one, other = (spread(problem, totals, longer_first=first) for first in (True, False))
-    return np.concatenate([one, other[(one != other).any(axis=1)]])
-
-
-def spread(problem: StageProblem, totals: IntSplitRanks, *, longer_first: bool) -> IntSplitStages:
-    """The layers of each rank over its chunks, as evenly as can be."""
-    rank, place = _turns(problem.schedule, *problem.shape[:2], longer_first=longer_first)
-    base, extra = np.divmod(totals, problem.shape[1])
-    return np.asarray(base[:, rank] + (place < extra[:, rank]))
-
-
-@lru_cache(maxsize=1024)
-def _turns(schedule: str, pp: int, vpp: int, *, longer_first: bool) -> tuple[IntColumn, IntColumn]:
-    """Rank of each stage, and its place among those of its rank that may be the longer ones."""
-    stage_of = placed(SCHEDULES[schedule].placement, pp, vpp)
-    rank, place = np.empty((2, stage_of.size), dtype=np.int64)
-    for number, own in enumerate(stage_of):
-        order = np.arange(vpp) if longer_first else np.arange(vpp)[::-1]
-        ends = (own[order] == 0) | (own[order] == stage_of.size - 1)
-        rank[own] = number
-        place[own[np.concatenate([order[~ends], order[ends]])]] = np.arange(vpp)
-    return rank, place
-
-
-def balanced(problem: StageProblem) -> IntMatrix:
-    """Layers of every rank that make the work of the busiest rank least; (1, rank).
-
-    Each layer goes to the rank with least work so far, those at the front first: for layers that
-    are alike no other order ends lower. All layers count as much as the last one.
-    """
-    pair = (problem.costs.forward + problem.costs.backward)[:, 0]
-    total = np.maximum(0, problem.shape[1] - problem.may_be_empty)
-    work = np.array([problem.ends[own].sum(axis=0) @ pair for own in problem.stage_of])
-    layer = pair[MOE if problem.job.model.moe_layers[-1] else DENSE]
-    work = work + total * layer
-    for _ in range(problem.job.model.num_hidden_layers - int(total.sum())):
-        rank = int(np.argmin(work))
-        total[rank] += 1
-        work[rank] += layer
-    return np.asarray(total[None, :])
-
-
 def bounds_of_stages(problem: StageProblem) -> tuple[IntColumn, IntColumn]:
     """Fewest and most layers of every virtual stage: only the first and the last may be empty."""
     least = np.ones(problem.num_stages, dtype=np.int64)
@@ -116,6 +72,8 @@ def windows(
     they lengthen it least. Narrower windows of one rank leave fewer places to the layers of others,
     so this is repeated until nothing changes.
     """
+    if problem.least_joins_seconds >= value_s:
+        return None
     allowed, seconds = _by_work(problem, value_s), PathSeconds(problem, paths)
     if within:
         number = np.arange(allowed.shape[1])
@@ -165,11 +123,12 @@ def _by_work(problem: StageProblem, value_s: float) -> BoolColumn:
     layers, vpp = problem.job.model.num_hidden_layers, problem.shape[1]
     if problem.num_stages == 1:
         return np.asarray(np.arange(layers + 1)[None, :] == layers)
-    pair = (problem.costs.forward + problem.costs.backward)[:, 0]
-    ends = problem.ends[problem.stage_of].sum(axis=1) @ pair
+    pair = problem.costs.pair
+    ends = (problem.ends * pair).sum(axis=1)[problem.stage_of].sum(axis=1)
     seconds = value_s / problem.num_microbatches - ends
     kind, count = usual_layers(problem.job)
-    usual = np.floor(np.maximum(seconds / pair[kind] * (1 + ROUNDING), -1))
+    each = pair[problem.stage_of[:, 0], kind]
+    usual = np.floor(np.maximum(seconds / each * (1 + ROUNDING), -1))
     most = np.minimum(usual + (layers - count), layers).astype(np.int64)
     least = np.maximum(np.maximum(0, vpp - problem.may_be_empty), layers - (most.sum() - most))
     number = np.arange(layers + 1)
@@ -245,17 +204,13 @@ class PathSeconds:
             longest = longest_chunks(problem.stage_of, held, alike=problem.alike)[:, 0]
             least = bounds_of_stages(problem)[0]
             slope, start = chord_of_min(np.array(problem.recomputed), least, longest)
-            recompute_forward = problem.costs.recompute_forward[
-                [problem.kinds[0], problem.kinds[-1]], 0
-            ]
-            each = (
-                recompute_forward
-                if problem.recomputes_all
-                else np.full_like(recompute_forward, recompute_forward.min())
-            )
-            costs = costs + (paths.backward * slope)[:, :, None] * each
-            fixed = fixed + (paths.backward * start).sum(axis=1) * recompute_forward.min()
-        return StageSums.of(kinds, costs, fixed + paths.hops * problem.p2p)
+            repeated = problem.costs.recompute_forward[:, [problem.kinds[0], problem.kinds[-1]]]
+            cheapest = repeated.min(axis=1)
+            if not problem.recomputes_all:
+                repeated = np.repeat(cheapest[:, None], 2, axis=1)
+            costs = costs + (paths.backward * slope)[:, :, None] * repeated
+            fixed = fixed + paths.backward @ (start * cheapest)
+        return StageSums.of(kinds, costs, fixed + paths.crossed @ problem.p2p)
 
     @cached_property
     def layers(self) -> PathStageKinds:
@@ -265,21 +220,22 @@ class PathSeconds:
         the stage in it.
         """
         ways = [self.problem.kinds[0], self.problem.kinds[-1]]
-        return np.asarray(sum(c[:, :, None] * s[ways] for c, s in self._passes))
+        return np.asarray(sum(c[:, :, None] * s[:, ways] for c, s in self._passes))
 
     @cached_property
     def ends(self) -> FloatColumn:
         """Embedding, head and MTP modules; of each path. Source: as `layers`."""
-        return np.asarray(sum((c @ self.problem.ends * s).sum(axis=1) for c, s in self._passes))
+        ends = self.problem.ends
+        return np.asarray(sum(c @ (ends * s).sum(axis=1) for c, s in self._passes))
 
     @property
-    def _passes(self) -> list[tuple[IntMatrix, FloatColumn]]:
-        """How often paths cross each stage, and the seconds of one block by kind."""
+    def _passes(self) -> list[tuple[IntMatrix, StageKinds]]:
+        """How often paths cross each stage, and the seconds of one block there by kind."""
         one, paths = self.problem.costs, self.paths
         return [
-            (paths.forward, one.forward[:, 0]),
-            (paths.backward, one.backward[:, 0]),
-            (paths.weight, one.weight[:, 0]),
+            (paths.forward, one.forward),
+            (paths.backward, one.backward),
+            (paths.weight, one.weight),
         ]
 
 
@@ -287,3 +243,14 @@ def stage_needs(problem: StageProblem, kinds: Kinds) -> StageSums:
     """Bytes of ranks beyond what they may allocate."""
     needs = problem.memory_needs
     return StageSums.of(kinds, needs.costs[:, :, [0, -1]], needs.constants)
+
+
+def most_in_memory(problem: StageProblem) -> RankRows:
+    """Layers of each rank, at most, that memory has room for; (rank, 1)."""
+    least = np.maximum(0, problem.shape[1] - problem.may_be_empty)
+    layers = problem.job.model.num_hidden_layers
+    kinds = Kinds.of(problem, least, np.full(len(least), layers))
+    needs = _Rows.of(problem, stage_needs(problem, kinds))
+    number = np.tile(np.arange(layers + 1), (len(least), 1))
+    fits = (needs.alone(number) <= needs.rounding[:, None, None]).all(axis=0)
+    return np.asarray(fits.sum(axis=1)[:, None] - 1.0)

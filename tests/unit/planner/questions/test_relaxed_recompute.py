@@ -26,7 +26,7 @@ from trainplan.planner.space import Space, legality_rules, parse_choice
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
-from trainplan.planner.stages.problem.problem import stage_problems
+from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.solve.recompute import by_stage
 from trainplan.planner.stages.solve.simulated import simulate_stages
 from trainplan.planner.work.budget import Unlimited

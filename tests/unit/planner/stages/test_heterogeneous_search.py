@@ -13,7 +13,6 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import legality_rules, parse_choice
-from trainplan.planner.stages.heterogeneous import splits as mixed_splits
 from trainplan.planner.stages.heterogeneous.search import HeterogeneousSearch
 from trainplan.planner.work.budget import Unlimited
 
@@ -27,6 +26,10 @@ def job(make_job):
     return make_job("small-dense", text).model_copy(update={"cluster": cluster})
 
 
+def searched(job, rules, budget):
+    return HeterogeneousSearch(context_of(job, machine_for(job)), rules, 0.05, np.inf, budget)
+
+
 @pytest.fixture(scope="module")
 def plan(job):
     return search(job, SearchOptions(only_answer=True, top=3))
@@ -35,7 +38,7 @@ def plan(job):
 @pytest.fixture(scope="module")
 def found(job):
     rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
-    return HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf).run(Unlimited(), 3)
+    return searched(job, rules, Unlimited()).run(3)
 
 
 def test_a_model_of_fewer_layers_than_ranks_is_planned(job):
@@ -74,7 +77,7 @@ def test_the_search_is_no_worse_than_even_stages_in_groups(job, plan):
 
 def test_a_search_without_time_runs_one_schedule_and_keeps_a_bound(job, found):
     rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
-    late = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(0), 3)
+    late = searched(job, rules, Steps(0)).run(3)
     assert (late.num_simulated, len(late.layouts), late.complete) == (1, 1, False)
     assert 0 < late.lower_bound_s <= found.lower_bound_s * (1 + 1e-9)
 
@@ -82,10 +85,9 @@ def test_a_search_without_time_runs_one_schedule_and_keeps_a_bound(job, found):
 def test_even_stages_in_groups_are_tried_where_stages_are_held_even(job):
     held = (parse_choice("stages=even", excluded=False), parse_choice("vpp=1", excluded=False))
     rules = [*(choice.rule() for choice in held), *legality_rules(job)]
-    search = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf)
-    search.run(Steps(0), 3)
-    assert search.splits.found, "the first layouts tried are even ones"
-    for _, table in search.splits.found.values():
+    found = searched(job, rules, Steps(0)).run(3)
+    assert found.layouts, "the first layouts tried are even ones"
+    for _, table in found.layouts:
         counts = {stage.layers for stage in table.stages[0]}
         assert max(counts) - min(counts) <= 1
 
@@ -117,26 +119,11 @@ def test_even_stages_can_be_asked_for(job):
     assert np.ptp(layers or [0]) <= 1
 
 
-def test_splits_that_are_listed_are_closed_like_those_of_the_integer_program(job):
-    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
-    table = LayoutTable.of([Layout(dp=4, pp=2, micro_batch_size=2)])
-    bests = []
-    for most in (mixed_splits.MOST_STAGES, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mixed_splits, "MOST_STAGES", most)
-            search = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf)
-            bound = search.splits.split(table, (0, 1), Unlimited())
-            assert bound * (1 + mixed_splits.CLOSE) >= search.incumbent_s
-            bests.append(search.incumbent_s)
-    assert bests[0] <= bests[1] * (1 + mixed_splits.CLOSE)
-    assert bests[1] <= bests[0] * (1 + mixed_splits.CLOSE)
-
-
 def test_a_layout_that_runs_is_never_below_the_bound_of_a_search_cut_short(job, found):
     rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
     bounds = []
     for steps in (1, 3, 6):
-        cut = HeterogeneousSearch(job, machine_for(job), rules, 0.05, np.inf).run(Steps(steps), 3)
+        cut = searched(job, rules, Steps(steps)).run(3)
         assert cut.lower_bound_s <= found.layouts[0][0] * (1 + 1e-9)
         assert cut.layouts[0][0] >= found.lower_bound_s * (1 - 1e-9)
         bounds.append(cut.lower_bound_s)

@@ -5,13 +5,6 @@ import numpy as np
 from trainplan.planner.stages.heterogeneous.windows import Windows
 
 
-def test_listed_splits_are_all_within_the_windows_and_none_is_missing():
-    windows = Windows(np.array([[1.0], [0.0], [2.0]]), np.array([[3.0], [4.0], [2.0]]))
-    every = [(a, b, c) for a in range(1, 4) for b in range(5) for c in (2,) if a + b + c == 6]
-    assert windows.ways(6) == len(every)
-    assert sorted(map(tuple, windows.totals(6).tolist())) == sorted(every)
-
-
 def test_the_cheapest_layers_fill_the_cheapest_ranks_first():
     windows = Windows(np.array([[1.0], [0.0], [0.0]]), np.array([[3.0], [2.0], [9.0]]))
     cost = np.array([[5.0], [1.0], [2.0]])

@@ -1,0 +1,135 @@
+"""The layouts of a table, each as a problem of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.step import Priced, price
+from trainplan.costmodel.step.block_costs import block_costs
+from trainplan.costmodel.step.group_links import boundary_seconds
+from trainplan.costmodel.step.heterogeneous import on_groups
+from trainplan.planner.space.offload import Fractions, most_within, range_from
+from trainplan.planner.stages.problem.in_transit import first_layers, least_in_transit
+from trainplan.planner.stages.problem.moments import fullest_moment
+from trainplan.planner.stages.problem.problem import GroupCosts, StageProblem
+from trainplan.planner.stages.problem.traffic import least_tails
+
+
+def stage_problems(
+    candidates: Candidates,
+    memory_bytes: float,
+    ranges: Sequence[Fractions] = (),
+    *,
+    alike: bool = False,
+) -> list[StageProblem]:
+    """The layouts of a table, one by one, each free to offload as far as its own range goes."""
+    priced = price(candidates, merged=False)
+    found = []
+    for row, part in enumerate(_costs(priced, memory_bytes, ranges)):
+        pp, vpp = int(part.table.pp[0]), int(part.table.vpp[0])
+        p2p = np.full(max(1, pp * vpp - 1), float(priced.seconds.p2p[row]))
+        found.append(
+            StageProblem(
+                *candidates.shared,
+                (part,),
+                np.zeros(pp, dtype=np.int64),
+                int(priced.microbatches[row]),
+                p2p,
+                np.zeros_like(p2p),
+                offloads=range_from(float(part.table.offload_optimizer[0]), ranges),
+                alike=alike,
+            )
+        )
+    return found
+
+
+def problems_in_groups(
+    candidates: Candidates,
+    order: Sequence[int],
+    memory_bytes: Sequence[float],
+    ranges: Sequence[Fractions] = (),
+    *,
+    alike: bool = False,
+) -> list[StageProblem]:
+    """As `stage_problems`, pipeline ranks in node groups: the groups in an order.
+
+    `memory_bytes` are those of each group.
+    """
+    table = candidates.table
+    plain = candidates.with_table(table.replaced(stages=objects([None] * len(table))))
+    priced = [price(one, merged=False) for one in on_groups(plain)]
+    parts = [_costs(one, usable, ranges) for one, usable in zip(priced, memory_bytes, strict=True)]
+    found = []
+    for row, own in enumerate(zip(*parts, strict=True)):
+        gpus = int(table.tp[row] * table.cp[row] * table.dp[row])
+        group = ranks_in_order(candidates.job, gpus, order)
+        stages, one = np.empty(len(group) * int(table.vpp[row]), dtype=np.int64), own[0]
+        stages[_stage_of(priced[0], row)] = group[:, None]
+        p2p, wire = boundary_seconds(candidates.with_table(one.table), stages[None])
+        found.append(
+            StageProblem(
+                *candidates.shared,
+                own,
+                group,
+                int(priced[0].microbatches[row]),
+                p2p[0],
+                wire[0],
+                offloads=range_from(float(one.table.offload_optimizer[0]), ranges),
+                alike=alike,
+            )
+        )
+    return found
+
+
+def ranks_in_order(job: Job, rank_gpus: int, order: Sequence[int]) -> IntColumn:
+    """Node group of every pipeline rank of `rank_gpus` GPUs, the groups in an order."""
+    counts = [job.cluster.groups[one].num_gpus // rank_gpus for one in order]
+    return np.repeat(np.array(order), counts)
+
+
+def _costs(priced: Priced, memory_bytes: float, ranges: Sequence[Fractions]) -> list[GroupCosts]:
+    """Every row on one machine; bytes are those of the most of its range that may be offloaded."""
+    fraction = priced.table.offload_optimizer
+    costs = block_costs(priced).with_room(most_within(fraction, ranges) - fraction)
+    tails = least_tails(priced, costs)
+    return [
+        GroupCosts(
+            *priced.shared,
+            priced.table.take(np.array([row])),
+            memory_bytes,
+            costs.take(np.array([row])),
+            _transients(priced, row),
+            priced.memory.outside_bytes,
+            tails[..., row],
+        )
+        for row in range(len(priced.table))
+    ]
+
+
+def _stage_of(priced: Priced, row: int) -> IntColumn:
+    """Virtual stage of each (rank, chunk) of a row."""
+    table = priced.table
+    name = SCHEDULE_NAMES[table.schedule[row]]
+    return placed(SCHEDULES[name].placement, int(table.pp[row]), int(table.vpp[row]))
+
+
+def _transients(priced: Priced, row: int) -> FloatColumn:
+    """Bytes that live for a moment on each rank, with the least that is in transit in any split."""
+    table = priced.table
+    name, pp, vpp = SCHEDULE_NAMES[table.schedule[row]], int(table.pp[row]), int(table.vpp[row])
+    own = priced.memory.transients[:pp, row]
+    if not table.offload_modules[row]:
+        return own
+    full = min(int(priced.microbatches[row]), SCHEDULES[name].rounds_to_fill * pp)
+    passes = fullest_moment(name, pp, vpp, full)
+    layers = least_in_transit(first_layers(priced.job.model), _stage_of(priced, row), passes)
+    return own + layers * float(priced.gathered.moe.copies.freed_bytes[row])
