@@ -23,6 +23,7 @@ RUNTIMES = (
     "megatron-deepspeed",
     "megatron-zero-bubble",
     "torchtitan",
+    "fsdp2",
     "llm-foundry-fsdp",
     "fms-fsdp",
     "maxtext",
@@ -89,6 +90,13 @@ KNOBS = (
     "memory_gib",
 )
 EXPORTERS = (
+    "megatron-lm",
+    "megatron-bridge",
+    "megatron-zero-bubble",
+    "torchtitan",
+    "fsdp2",
+)
+CHECKOUTS = (
     "megatron-lm",
     "megatron-bridge",
     "megatron-zero-bubble",

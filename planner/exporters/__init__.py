@@ -16,6 +16,7 @@ from trainplan.planner.exporters.config import (
     RequiredVariable,
     UserVariable,
 )
+from trainplan.planner.exporters.fsdp2 import FSDP2
 from trainplan.planner.exporters.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
 from trainplan.planner.exporters.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
@@ -37,7 +38,7 @@ __all__ = [
 EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
     {
         exporter.runtime: exporter
-        for exporter in (MEGATRON_LM, MEGATRON_BRIDGE, MEGATRON_ZERO_BUBBLE, TORCHTITAN)
+        for exporter in (MEGATRON_LM, MEGATRON_BRIDGE, MEGATRON_ZERO_BUBBLE, TORCHTITAN, FSDP2)
     }
 )
 """Exporter of every runtime a plan can be written for, by runtime id."""
