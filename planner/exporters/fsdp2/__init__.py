@@ -31,8 +31,8 @@ DEFAULT_STEPS = 1000
 MARK = "# SETTINGS\n"
 """Line of the module's text where the settings go."""
 CHECKED = (
-    "Checked: modules of this exporter trained on processes of a CPU (gloo), where all degrees "
-    "lose alike; no GPU was used."
+    "Checked: on processes of a CPU (gloo) its losses are those of its decoder in one process.",
+    "No GPU was used.",
 )
 TYPES: Mapping[str, str] = {"bf16": "torch.bfloat16", "fp32": "None"}
 """What weights are gathered and multiplied in; None: as they are stored."""
@@ -62,7 +62,7 @@ def export_fsdp2(job: Job, layout: Layout) -> LaunchConfig:
     _refuse(job, layout)
     settings = {**_model(job.model), **_training(job, layout), **_layout(job, layout)}
     summary = _summary(job, layout)
-    head = (f"Written by `plan export` for PyTorch {VERSION}: FSDP2 and DTensor.", CHECKED)
+    head = (f"Written by `plan export` for PyTorch {VERSION}: FSDP2 and DTensor.", *CHECKED)
     return LaunchConfig(
         runtime="fsdp2",
         runtime_version=f"PyTorch {VERSION}",
@@ -106,20 +106,17 @@ def _training(job: Job, layout: Layout) -> dict[str, str]:
     return {
         "SEQ_LENGTH": repr(training.seq_length),
         "MICRO_BATCH_SIZE": repr(layout.micro_batch_size),
-        "MICRO_BATCHES": repr(
-            training.global_batch_size // (layout.dp * layout.micro_batch_size)
-        ),
+        "MICRO_BATCHES": repr(training.global_batch_size // (layout.dp * layout.micro_batch_size)),
         "PARAM_DTYPE": TYPES[training.precision],
         "COMPILE": repr(job.options.compile is not False),
-        "LEARNING_RATE": "3e-4",
-        "BETAS": "(0.9, 0.95)",
-        "WEIGHT_DECAY": "0.1",
-        "GRADIENT_NORM": "1.0",
     }
 
 
 def _layout(job: Job, layout: Layout) -> dict[str, str]:
-    """ZeRO-0 is replicas that each hold a whole copy."""
+    """ZeRO-0 is replicas that each hold a whole copy.
+
+    ZeRO-2 and 3 reduce gradients and free weights after every micro batch, else the last one does.
+    """
     stage = layout.zero_stage
     whole = stage == 0
     layers = job.model.num_hidden_layers
@@ -130,8 +127,7 @@ def _layout(job: Job, layout: Layout) -> dict[str, str]:
         "TP": repr(layout.tp),
         "SEQUENCE_PARALLEL": repr(layout.sequence_parallel),
         "RESHARD_AFTER_FORWARD": repr(stage == 3),
-        "RESHARD_EVERY_MICRO_BATCH": repr(stage >= 2),
-        "REDUCE_EVERY_MICRO_BATCH": repr(stage >= 2),
+        "EVERY_MICRO_BATCH": repr(stage >= 2),
         "RECOMPUTED_LAYERS": repr(recomputed.get(layout.recompute_method or "", 0)),
     }
 
@@ -188,7 +184,7 @@ def _summary(job: Job, layout: Layout) -> tuple[str, ...]:
 def _notes(job: Job) -> Iterator[str]:
     yield (
         "random tokens: --data MODULE:FUNCTION takes yours; learning rate and its like are common "
-        "values at the head of the module, and no checkpoints are written"
+        "values in the module, and no checkpoints are written"
     )
     if not job.training.tokens:
         yield f"the job has no number of tokens: --steps {DEFAULT_STEPS} is a placeholder"
