@@ -18,7 +18,7 @@ from trainplan.planner.exporters.compare import emitted_flags, unknown_flags
 
 def runtime_finding(folder: Path) -> Finding:
     """Compare all options we can write for the runtime of a checkout with those it defines."""
-    first = {runtime: exporter.source_patterns[0] for runtime, exporter in EXPORTERS.items()}
+    first = {name: one.source_patterns[0] for name, one in EXPORTERS.items() if one.source_patterns}
     name = next((runtime for runtime, file in first.items() if (folder / file).is_file()), None)
     if name is None:
         files = " and ".join(f"no {file} ({runtime})" for runtime, file in first.items())

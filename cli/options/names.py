@@ -25,6 +25,7 @@ RUNTIMES = (
     "torchtitan",
     "accelerate",
     "deepspeed",
+    "fsdp2",
     "llm-foundry-fsdp",
     "fms-fsdp",
     "maxtext",
@@ -91,6 +92,15 @@ KNOBS = (
     "memory_gib",
 )
 EXPORTERS = (
+    "megatron-lm",
+    "megatron-bridge",
+    "megatron-zero-bubble",
+    "torchtitan",
+    "deepspeed",
+    "accelerate",
+    "fsdp2",
+)
+CHECKOUTS = (
     "megatron-lm",
     "megatron-bridge",
     "megatron-zero-bubble",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
-from trainplan.cli.options.names import EXPORTERS
+from trainplan.cli.options.names import CHECKOUTS
 from trainplan.cli.options.shared import PATH
 
 
@@ -14,7 +14,7 @@ from trainplan.cli.options.shared import PATH
 @click.option(
     "--runtime-path",
     type=PATH,
-    help=f"A checkout of {' or '.join(EXPORTERS)}: does it know every option we write?",
+    help=f"A checkout of {' or '.join(CHECKOUTS)}: does it know every option we write?",
 )
 def command() -> None:
     """Check installation, runtime or a profile.

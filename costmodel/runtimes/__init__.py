@@ -14,6 +14,7 @@ from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
+from trainplan.costmodel.runtimes.fsdp2 import FSDP2_MODULE
 from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
 from trainplan.costmodel.runtimes.maxtext import MAXTEXT
 from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS, domain_gpus
@@ -40,6 +41,7 @@ RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
             TORCHTITAN,
             ACCELERATE,
             DEEPSPEED,
+            FSDP2_MODULE,
             LLM_FOUNDRY_FSDP,
             FMS_FSDP,
             MAXTEXT,

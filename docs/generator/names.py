@@ -40,6 +40,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "LEVELS": get_args(Level),
     "KNOBS": KNOBS,
     "EXPORTERS": EXPORTERS,
+    "CHECKOUTS": [name for name, one in EXPORTERS.items() if one.source_patterns],
     "KEY_TABLES": OTHERS,
     "LAUNCHERS": LAUNCHERS,
     "MEASUREMENTS": ITEMS,

@@ -18,6 +18,7 @@ from trainplan.planner.exporters.config import (
     UserVariable,
 )
 from trainplan.planner.exporters.deepspeed import DEEPSPEED
+from trainplan.planner.exporters.fsdp2 import FSDP2
 from trainplan.planner.exporters.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM
 from trainplan.planner.exporters.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
@@ -46,6 +47,7 @@ EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
             TORCHTITAN,
             DEEPSPEED,
             ACCELERATE,
+            FSDP2,
         )
     }
 )

@@ -103,6 +103,8 @@ class LaunchConfig:
     """What the program reads beside its arguments; those that are one are of these."""
     keys: tuple[tuple[str, str], ...] = ()
     """What `files` set, flat: `("parallelism.tensor_parallel_degree", "8")`, in their order."""
+    read_back: bool = True
+    """Does `plan check` read this launch?"""
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
@@ -153,7 +155,7 @@ class Exporter:
     """Names of the axes that `export` writes; a layout is refused where another is not off."""
     source_patterns: tuple[str, ...]
     """Files of a checkout (patterns below its root) that define the options; the first names one
-    file, which must be there."""
+    file, which must be there. Empty: the exporter writes the program, too."""
     recorded_flags: str
     """File beside this one with the options of the release `export` is written for."""
     of_others: frozenset[str] = frozenset()

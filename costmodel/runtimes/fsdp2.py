@@ -1,0 +1,67 @@
+"""fsdp2: the module of plain PyTorch that `plan export` writes.
+
+Source: `planner/exporters/fsdp2/train_fsdp2.txt`, that module without its settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes import torchtitan_models
+from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
+from trainplan.costmodel.runtimes.torchtitan import HEAD_BYTES
+from trainplan.costmodel.runtimes.traits import Communication
+from trainplan.costmodel.spec import Job, ModelSpec
+
+
+def unsupported_feature(model: ModelSpec) -> str | None:
+    """The first feature its decoder lacks, as a noun phrase; null: it has all."""
+    scaled = model.rope_scaling is not None and model.rope_scaling.rope_type != "llama3"
+    lacking = {
+        "experts": model.moe is not None,
+        "latent attention": model.mla is not None,
+        "norms of queries and keys": model.qk_norm != "none",
+        "positions scaled in another way than llama3's": scaled,
+    }
+    found = next((feature for feature, has in lacking.items() if has), None)
+    return found or torchtitan_models.unsupported_feature(model)
+
+
+@rule(
+    "fsdp2_cuts_batches_and_matrices",
+    "pp cp",
+    "fsdp2 cuts batches and matrices, no stages and no sequences: use pp=cp=1",
+    "planner/exporters/fsdp2/train_fsdp2.txt",
+)
+def cuts_batches_and_matrices(job: Job, table: LayoutTable) -> BoolColumn:
+    """It has a dimension for replicas and one for tensor parallelism."""
+    return np.asarray(table.pp * table.cp > 1)
+
+
+@rule(
+    "fsdp2_cuts_evenly",
+    "tp",
+    "fsdp2 needs num_key_value_heads and vocab_size to be multiples of tp: lower tp",
+    "torch.distributed.tensor.parallel, ColwiseParallel and loss_parallel",
+)
+def cuts_evenly(job: Job, table: LayoutTable) -> BoolColumn:
+    """Whole key-value heads, and as many rows of the vocabulary on all ranks."""
+    model = job.model
+    return np.asarray((model.num_key_value_heads % table.tp) + (model.vocab_size % table.tp) > 0)
+
+
+FSDP2_MODULE = replace(
+    FSDP2,
+    name="fsdp2",
+    version="PyTorch 2.13",
+    kernels=replace(FSDP2.kernels, head_bytes_per_logit=HEAD_BYTES),  # loss_of
+    communication=Communication(reorders_sequences=True),  # cut_over_tensor_ranks, Shard(1)
+    pipeline=ALONE,
+    recompute=replace(FSDP2.recompute, layers="some"),  # RECOMPUTED_LAYERS
+    footprint=replace(FSDP2.footprint, keeps_gathered_inputs=True),
+    rules=(cuts_batches_and_matrices, cuts_evenly),
+    refuses=unsupported_feature,
+)
