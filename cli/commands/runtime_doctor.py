@@ -15,6 +15,9 @@ from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.compare import emitted_flags, unknown_flags
 
+SUBMODULES = "3rdparty/"
+"""Folder of repositories that a checkout pins, which may not be fetched."""
+
 
 def runtime_finding(folder: Path) -> Finding:
     """Compare all options we can write for the runtime of a checkout with those it defines."""
@@ -37,7 +40,7 @@ def runtime_finding(folder: Path) -> Finding:
 def _sources(runtime: str, folder: Path) -> Iterator[Path]:
     for pattern in EXPORTERS[runtime].source_patterns:
         found = sorted(folder.glob(pattern))
-        if not found:
+        if not found and pattern.startswith(SUBMODULES):
             raise SpecError(
                 f"{folder}: no {pattern} in it; `git submodule update --init` fetches what is "
                 "pinned there"

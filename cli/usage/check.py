@@ -52,8 +52,9 @@ from trainplan.cli.options.shared import FORCE, JSON, PATH, PROFILE, memory_marg
 @FORCE
 @JSON
 def command() -> None:
-    """Read a launch; say if it runs, fits, and how to speed it up.
+    """Judge a launch you have; say which edits pay.
 
-    FILE is a launch script (Megatron-LM), or a configuration of torchtitan, DeepSpeed or
-    Accelerate. Nothing is executed. What only a run would tell is named, with its line.
+    FILE is a launch script, or a configuration of torchtitan, DeepSpeed or Accelerate. It says if
+    the launch runs, fits and what it costs. Nothing is executed: what only a run would tell is
+    named, with its line.
     """

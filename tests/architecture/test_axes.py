@@ -91,7 +91,7 @@ SAMPLES_OF = {
     ("accelerate", "recompute_num_layers"): Sample(on=UNIFORM),
 }
 """As above, where a runtime has no layout with such a value."""
-SHARDED = dict.fromkeys(("torchtitan", "accelerate"), {"dp": 4, "zero_stage": 3})
+SHARDED = {name: {"dp": 4, "zero_stage": 3} for name in ("torchtitan", "accelerate")}
 """What layouts without a pipeline have in common: these runtimes shard gradients after every micro
 batch."""
 
