@@ -1,4 +1,4 @@
-"""Reading of long scripts: seconds grow with the text, `pytest tests/benchmarks --benchmark-only`."""
+"""Reading of long scripts: seconds grow with the text."""
 
 import time
 
