@@ -25,6 +25,7 @@ from trainplan.planner.exporters.config import (
     LaunchConfig,
     one_line,
     option,
+    summary,
     switch,
 )
 from trainplan.planner.exporters.training_script import (
@@ -35,7 +36,6 @@ from trainplan.planner.exporters.training_script import (
     flat,
     notes,
     refuse,
-    summary,
 )
 
 COMMIT = "16cb6eb80dd9aa8b4df1a63ef57863e455d53b83"
@@ -85,7 +85,6 @@ def export_accelerate(job: Job, layout: Layout) -> LaunchConfig:
     """The YAML of one layout.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: The layout or an option has no key.
     """
     refuse(job, layout, WRITTEN)

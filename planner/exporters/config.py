@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.spec import Job, Layout
 
 Group = Literal["model", "layout", "recompute", "optimizer", "precision", "data"]
@@ -116,6 +116,21 @@ class LaunchConfig:
         return (*options, *self.keys)
 
 
+def summary(job: Job, layout: Layout) -> tuple[str, ...]:
+    """What is started, for the head of a file."""
+    degrees = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp", "dp_replicate", "zero_stage")
+    training = job.training
+    return (
+        f"model: {job.model.name}",
+        f"cluster: {job.cluster.name}",
+        f"training: sequence length {training.seq_length}, global batch size "
+        f"{training.global_batch_size}, {training.precision}",
+        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in degrees),
+        f"layout: micro_batch_size={layout.micro_batch_size} schedule={layout.schedule} "
+        f"recompute={layout.recompute}",
+    )
+
+
 def one_line(text: str) -> str:
     """Text that cannot leave its comment: control characters are written as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -168,9 +183,15 @@ class Exporter:
         """The launch of one layout.
 
         Raises:
+            SpecError: The layout does not fill the cluster.
             UnsupportedError: An axis that is not written is not off.
             PlanError: As `export`.
         """
+        if layout.world_size != job.cluster.num_gpus:
+            raise SpecError(
+                f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
+                f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
+            )
         for axis in AXES:
             if axis.name not in self.writes and not axis.is_off(layout):
                 raise UnsupportedError(

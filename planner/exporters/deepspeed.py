@@ -17,6 +17,7 @@ from trainplan.planner.exporters.config import (
     Exporter,
     LaunchConfig,
     option,
+    summary,
     switch,
 )
 from trainplan.planner.exporters.training_script import (
@@ -27,7 +28,6 @@ from trainplan.planner.exporters.training_script import (
     flat,
     notes,
     refuse,
-    summary,
 )
 
 COMMIT = "edaa7221267243c7be7fb49c5d5f5c4fb97b4641"
@@ -52,7 +52,6 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
     """The JSON of one layout.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: The layout or an option has no key.
     """
     refuse(job, layout, WRITTEN)

@@ -53,7 +53,6 @@ def export_zero_bubble(job: Job, layout: Layout) -> LaunchConfig:
     """Arguments and environment of the fork's `pretrain_gpt.py`.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: The model or the layout has something no option of the fork expresses.
     """
     _refuse(job, layout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executed
@@ -27,14 +27,8 @@ def refuse(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) 
     """Check that a runtime runs a layout; `written` holds options with the values it can be told.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: It does not run; the message says what to change.
     """
-    if layout.world_size != job.cluster.num_gpus:
-        raise SpecError(
-            f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
-            f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
-        )
     traits, table = RUNTIMES[job.runtime], LayoutTable.of([layout])
     for rule in (*traits.rules, *executed(traits)):
         if rule.broken(job, table)[0]:
@@ -62,19 +56,6 @@ def _reasons(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]
 def accumulated(job: Job, layout: Layout) -> int:
     """Micro batches of a replica in a step: `gradient_accumulation_steps`."""
     return job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
-
-
-def summary(job: Job, layout: Layout) -> tuple[str, ...]:
-    """Model, cluster, training and layout, for the head of a script."""
-    names = ("tp", "cp", "dp", "dp_replicate", "zero_stage", "micro_batch_size", "recompute")
-    training = job.training
-    return (
-        f"model: {job.model.name}",
-        f"cluster: {job.cluster.name}",
-        f"training: sequence length {training.seq_length}, global batch size "
-        f"{training.global_batch_size}, {training.precision}",
-        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in names),
-    )
 
 
 def notes(job: Job, layout: Layout) -> Iterator[str]:

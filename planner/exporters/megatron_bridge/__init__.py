@@ -35,7 +35,6 @@ def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
     """Recipe and keys of one layout.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: The model or the layout has something no key expresses.
     """
     _refuse(job, layout)

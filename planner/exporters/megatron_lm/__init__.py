@@ -6,7 +6,6 @@ Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit
 
 from __future__ import annotations
 
-from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
     EntryPoint,
@@ -14,6 +13,7 @@ from trainplan.planner.exporters.config import (
     LaunchConfig,
     RequiredVariable,
     UserVariable,
+    summary,
 )
 from trainplan.planner.exporters.megatron_lm.attention import attention_arguments
 from trainplan.planner.exporters.megatron_lm.environment import environment
@@ -50,10 +50,8 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
     """Arguments and environment of `pretrain_gpt.py` for one layout.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: The model or the layout has something no option expresses.
     """
-    _check_world_size(job, layout)
     arguments = (
         *model_arguments(job),
         *attention_arguments(job.model),
@@ -69,34 +67,12 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
     return LaunchConfig(
         runtime="megatron-lm",
         runtime_version=COMMIT,
-        summary=_summary(job, layout),
+        summary=summary(job, layout),
         environment=environment(job, layout),
         required_environment=REQUIRED,
         entry_point=EntryPoint(UserVariable("MEGATRON_PATH"), "pretrain_gpt.py"),
         arguments=arguments,
         notes=notes(job, layout),
-    )
-
-
-def _check_world_size(job: Job, layout: Layout) -> None:
-    if layout.world_size != job.cluster.num_gpus:
-        raise SpecError(
-            f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
-            f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
-        )
-
-
-def _summary(job: Job, layout: Layout) -> tuple[str, ...]:
-    degrees = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp", "dp_replicate", "zero_stage")
-    training = job.training
-    return (
-        f"model: {job.model.name}",
-        f"cluster: {job.cluster.name}",
-        f"training: sequence length {training.seq_length}, global batch size "
-        f"{training.global_batch_size}, {training.precision}",
-        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in degrees),
-        f"layout: micro_batch_size={layout.micro_batch_size} schedule={layout.schedule} "
-        f"recompute={layout.recompute}",
     )
 
 

@@ -16,6 +16,7 @@ from trainplan.planner.exporters.config import (
     ModuleEntry,
     RequiredVariable,
     option,
+    summary,
 )
 from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
 from trainplan.planner.exporters.torchtitan.code import Expression, in_line
@@ -61,11 +62,10 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
     """Config module of one layout, and the table of its schedule where torch has no class for it.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: The model or the layout has something no key expresses.
     """
     refuse(job, layout)
-    summary = _summary(job, layout)
+    told = summary(job, layout)
     model = model_of(job, compiled=job.options.compile is not False)
     sections = {
         "training": training(job, layout),
@@ -75,7 +75,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
     checkpoints = recomputed(job, layout)
     every = checkpoints is not None and checkpoints.function.startswith("Every")
     parts = Parts(
-        head=(f"Written by `plan export` for torchtitan {COMMIT}.", CHECKED, *summary),
+        head=(f"Written by `plan export` for torchtitan {COMMIT}.", CHECKED, *told),
         model=model,
         vocab_size=job.model.vocab_size,
         predicts=job.model.num_nextn_predict_layers > 0,
@@ -91,7 +91,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
     return LaunchConfig(
         runtime="torchtitan",
         runtime_version=COMMIT,
-        summary=summary,
+        summary=told,
         environment=(),
         required_environment=REQUIRED,
         entry_point=ModuleEntry("torchtitan.train"),
@@ -108,20 +108,6 @@ def _keys(
     told = {f"{s}.{name}": value for s, keys in sections.items() for name, value in keys.items()}
     for name, value in {**whole, **told}.items():
         yield name, value if isinstance(value, str) else in_line(value)
-
-
-def _summary(job: Job, layout: Layout) -> tuple[str, ...]:
-    names = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp", "dp_replicate", "zero_stage")
-    training = job.training
-    return (
-        f"model: {job.model.name}",
-        f"cluster: {job.cluster.name}",
-        f"training: sequence length {training.seq_length}, global batch size "
-        f"{training.global_batch_size}, {training.precision}",
-        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in names),
-        f"layout: micro_batch_size={layout.micro_batch_size} schedule={layout.schedule} "
-        f"recompute={layout.recompute}",
-    )
 
 
 def _notes(job: Job, layout: Layout) -> Iterator[str]:

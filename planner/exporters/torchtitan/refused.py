@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
@@ -17,14 +17,8 @@ def refuse(job: Job, layout: Layout) -> None:
     """Check that torchtitan runs a layout.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: It does not run; the message says what to change.
     """
-    if layout.world_size != job.cluster.num_gpus:
-        raise SpecError(
-            f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
-            f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
-        )
     table = LayoutTable.of([layout])
     for rule in (*TORCHTITAN.rules, *executed(TORCHTITAN)):
         if rule.broken(job, table)[0]:
