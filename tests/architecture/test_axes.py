@@ -82,6 +82,12 @@ SAMPLES_OF = {
     ("torchtitan", "recompute_num_layers"): Sample(
         on={"recompute_num_layers": 3}, off={"recompute_num_layers": 2}, same=BLOCK
     ),
+    ("fsdp2", "recompute_method"): Sample(
+        on={**BLOCK, "recompute_num_layers": 1}, off=UNIFORM, same={"dp": 4}
+    ),
+    ("fsdp2", "recompute_num_layers"): Sample(
+        on={"recompute_num_layers": 3}, off={"recompute_num_layers": 2}, same=BLOCK
+    ),
 }
 """As above, where a runtime has no layout with such a value."""
 SHARDED = {"torchtitan": {"dp": 4, "zero_stage": 3}}
