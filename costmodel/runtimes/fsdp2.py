@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.runtimes import torchtitan_models
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
+from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import HEAD_BYTES
+from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature as not_llama
 from trainplan.costmodel.runtimes.traits import Communication
 from trainplan.costmodel.spec import Job, ModelSpec
 
@@ -27,7 +28,7 @@ def unsupported_feature(model: ModelSpec) -> str | None:
         "positions scaled in another way than llama3's": scaled,
     }
     found = next((feature for feature, has in lacking.items() if has), None)
-    return found or torchtitan_models.unsupported_feature(model)
+    return found or not_llama(model)
 
 
 @rule(
@@ -53,15 +54,28 @@ def cuts_evenly(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((model.num_key_value_heads % table.tp) + (model.vocab_size % table.tp) > 0)
 
 
+@rule(
+    "fsdp2_compiles_without_tp",
+    "tp",
+    "compiled layers cut by DTensor were seen to lose gradients (torch 2.13): use tp=1, or leave "
+    "compile=true out",
+    "measured: tests/oracles/fsdp2_drive.py, tp=2, backend aot_eager: a norm of 2.29, not 2.62",
+)
+def compiles_without_tp(job: Job, table: LayoutTable) -> BoolColumn:
+    """Layers run uncompiled unless the job asks for it."""
+    return np.asarray((table.tp > 1) & (job.options.compile is True))
+
+
 FSDP2_MODULE = replace(
     FSDP2,
     name="fsdp2",
     version="PyTorch 2.13",
-    kernels=replace(FSDP2.kernels, head_bytes_per_logit=HEAD_BYTES),  # loss_of
+    kernels=replace(FSDP2.kernels, elementwise="eager", head_bytes_per_logit=HEAD_BYTES),
     communication=Communication(reorders_sequences=True),  # cut_over_tensor_ranks, Shard(1)
     pipeline=ALONE,
     recompute=replace(FSDP2.recompute, layers="some"),  # RECOMPUTED_LAYERS
+    autograd=replace(TORCH_EAGER.autograd, weight_gradients=False),  # those of a layer are FSDP's
     footprint=replace(FSDP2.footprint, keeps_gathered_inputs=True),
-    rules=(cuts_batches_and_matrices, cuts_evenly),
+    rules=(cuts_batches_and_matrices, cuts_evenly, compiles_without_tp),
     refuses=unsupported_feature,
 )

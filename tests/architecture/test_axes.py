@@ -89,6 +89,12 @@ SAMPLES_OF = {
     ),
     ("accelerate", "zero_stage"): Sample(on={"zero_stage": 3}, off={"zero_stage": 2}),
     ("accelerate", "recompute_num_layers"): Sample(on=UNIFORM),
+    ("fsdp2", "recompute_method"): Sample(
+        on={**BLOCK, "recompute_num_layers": 1}, off=UNIFORM, same={"dp": 4}
+    ),
+    ("fsdp2", "recompute_num_layers"): Sample(
+        on={"recompute_num_layers": 3}, off={"recompute_num_layers": 2}, same=BLOCK
+    ),
 }
 """As above, where a runtime has no layout with such a value."""
 SHARDED = {name: {"dp": 4, "zero_stage": 3} for name in ("torchtitan", "accelerate")}

@@ -41,8 +41,14 @@ def whole(module):
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if torch.distributed.get_rank() == 0:
-            print(f"whole {number}: loss {loss:.6f}, gradient norm {norm:.6f},", flush=True)
+        say(f"whole {number}: loss {loss:.6f}, gradient norm {norm:.6f},")
+
+
+def say(line):
+    """Of all ranks the first one does."""
+    if torch.distributed.get_rank() == 0:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
 
 def exported(module):
@@ -67,8 +73,7 @@ if __name__ == "__main__":
         found = importlib.import_module(name)
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo")
-        if torch.distributed.get_rank() == 0:
-            print(f"module {name}", flush=True)
+        say(f"module {name}")
         exported(found)
         whole(found)
     torch.distributed.destroy_process_group()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.model import RopeScaling
 from trainplan.planner.exporters import EXPORTERS
@@ -47,14 +47,13 @@ CASES = {
 STEP = re.compile(r"(step|whole) \d+: loss ([\d.]+), gradient norm ([\d.]+),")
 
 
-def module_text(model, layout, **training):
-    """Of two ranks and eight sequences a step, without a compiler."""
+def module_text(model, layout):
+    """Of two ranks and eight sequences a step."""
     job = Job(
         model=model,
-        training=TrainingSpec(seq_length=32, global_batch_size=8, precision="fp32", **training),
+        training=TrainingSpec(seq_length=32, global_batch_size=8, precision="fp32"),
         cluster=parse_cluster("1x2:h100-sxm"),
         runtime="fsdp2",
-        options=RuntimeOptions(compile=False),
     )
     return EXPORTERS["fsdp2"](job, Layout(**layout)).files[0].text
 

@@ -108,7 +108,7 @@ def _training(job: Job, layout: Layout) -> dict[str, str]:
         "MICRO_BATCH_SIZE": repr(layout.micro_batch_size),
         "MICRO_BATCHES": repr(training.global_batch_size // (layout.dp * layout.micro_batch_size)),
         "PARAM_DTYPE": TYPES[training.precision],
-        "COMPILE": repr(job.options.compile is not False),
+        "COMPILE": repr(job.options.compile is True),
     }
 
 
