@@ -1,0 +1,43 @@
+"""Launches of DeepSpeed by its own configuration: the JSON, its sections, the triad of batches.
+
+Needs DEEPSPEED_PATH. Not run: the engine, which needs the model, its kernels, memory.
+"""
+
+import os
+import types
+
+import stand_ins
+from judge import judge
+
+os.environ.update(DS_ACCELERATOR="cpu", DS_BUILD_OPS="0")
+stand_ins.checkout("DEEPSPEED_PATH", "deepspeed")
+stand_ins.quiet()
+
+from deepspeed.runtime import config as configs  # noqa: E402
+from deepspeed.runtime.tensor_parallel.init_utils import load_ds_config  # noqa: E402
+
+
+def accept(launch):
+    configs.dist = types.SimpleNamespace(
+        get_rank=lambda *_: 0,
+        get_world_size=lambda *_: launch["ranks"],
+        is_initialized=lambda: True,
+    )
+    words = launch["words"]
+    file = words[words.index("--deepspeed_config") + 1]
+    config = configs.DeepSpeedConfig(load_ds_config(file))  # as initialize() does
+    # AutoTP is set up later: its ranks count as replicas so far
+    tp = config.tensor_parallel_config.autotp_size or 1
+    offloads = config.zero_config.offload_optimizer
+    return {
+        "tp": tp,
+        "dp": int(config.world_size) // tp,
+        "micro_batch_size": config.train_micro_batch_size_per_gpu,
+        "micro_batches": config.gradient_accumulation_steps,
+        "zero_stage": int(config.zero_config.stage),
+        "offload": offloads.ratio if offloads else 0.0,
+    }
+
+
+if __name__ == "__main__":
+    judge(accept)

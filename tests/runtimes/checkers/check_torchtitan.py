@@ -1,0 +1,88 @@
+"""Launches of torchtitan by its own configuration, mesh, and trainer up to the first weight.
+
+Needs TORCHTITAN_PATH. Model parts are cut and parallelised on the meta device. Not run: kernels,
+steps, memory.
+"""
+
+import os
+import sys
+import tempfile
+import types
+
+import stand_ins
+from judge import judge
+
+CHECKOUT = stand_ins.checkout("TORCHTITAN_PATH", "torchtitan")
+stand_ins.quiet()
+
+import torch  # noqa: E402
+import torch._utils  # noqa: E402
+import torch.testing._internal.distributed.fake_pg  # noqa: E402
+
+torch._utils._get_available_device_type = lambda: "cpu"
+OF_A_GPU = {
+    "get_device_name": "cpu",
+    "get_device_properties": types.SimpleNamespace(total_memory=80 << 30, name="cpu"),
+    "reset_peak_memory_stats": None,
+    "empty_cache": None,
+    "memory_stats": {},
+    "max_memory_reserved": 0,
+}
+for name, answer in OF_A_GPU.items():
+    if not hasattr(torch.cpu, name):
+        setattr(torch.cpu, name, lambda *_, answer=answer: answer)
+
+from torchtitan.tools import utils  # noqa: E402
+
+# before others take it by name; its own asks for a GPU first
+utils.has_cuda_capability = lambda *asked: torch.cuda.get_device_capability() >= asked
+
+from torchtitan.config import ConfigManager  # noqa: E402
+from torchtitan.distributed.parallel_dims import ParallelDims  # noqa: E402
+from torchtitan.trainer import Trainer  # noqa: E402
+
+
+class _AllocatesError(Exception):
+    pass
+
+
+def accept(launch):
+    stand_ins.gpu(launch["capability"])
+    sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
+    os.environ["HF_ASSETS_PATH"] = f"{CHECKOUT}/tests/assets/tokenizer"
+    os.environ["NGPU"] = str(launch["ranks"])
+    os.environ["OUTPUT_PATH"] = tempfile.mkdtemp()
+    os.chdir(CHECKOUT)  # its data for tests
+    _, _, *flags = launch["words"]  # -m torchtitan.train
+    config = ConfigManager().parse_args(flags)
+    mesh = ParallelDims.from_config(config.parallelism, launch["ranks"])
+    config.comm.mode = "fake_backend"
+    trainer = _built(config)
+    batches = trainer.num_pp_microbatches if mesh.pp > 1 else trainer.gradient_accumulation_steps
+    return {
+        "tp": mesh.tp,
+        "pp": mesh.pp,
+        "cp": mesh.cp,
+        "dp": mesh.dp_replicate * mesh.dp_shard,
+        "ep": mesh.ep,
+        "micro_batches": batches,
+    }
+
+
+def _built(config) -> Trainer:
+    """The trainer, as far as the weights of its model parts."""
+
+    def allocate(*_, **__):
+        raise _AllocatesError
+
+    torch.nn.Module.to_empty = allocate
+    trainer = Trainer.__new__(Trainer)
+    try:
+        Trainer.__init__(trainer, config)
+    except _AllocatesError:
+        return trainer
+    raise RuntimeError("the trainer allocated no weights")
+
+
+if __name__ == "__main__":
+    judge(accept, last=True)

@@ -1,0 +1,60 @@
+"""What the exported script of a plan starts: bash runs it, and a stand-in for torchrun tells."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from trainplan.planner.exporters import EXPORTERS, EntryPoint
+from trainplan.planner.launchers import LAUNCHERS
+
+RECORDER = f"""#!{sys.executable}
+import json, os, sys
+json.dump({{"words": sys.argv[1:], "environment": dict(os.environ)}}, open("launch.json", "w"))
+"""
+NODE = {"NODE_RANK": "0", "MASTER_ADDR": "localhost"}
+VALUED = ("--nnodes", "--nproc_per_node", "--node_rank", "--master_addr", "--master_port")
+
+
+def launch(plan, runtime: str, folder: Path) -> dict:
+    """Exports a plan into a folder and starts it there, as far as torchrun.
+
+    Variables that only the user knows are their names in small letters.
+    """
+    job = plan.job(runtime)
+    config = EXPORTERS[runtime](job, plan.layout)
+    for file in config.files:
+        (folder / file.name).write_text(file.text, "utf-8")
+    launcher = LAUNCHERS["torchrun"]
+    script = folder / launcher.file
+    script.write_text(launcher.write(config, job.cluster), "utf-8")
+    recorder = folder / "torchrun"
+    recorder.write_text(RECORDER, "utf-8")
+    recorder.chmod(0o755)
+    told = {one.name: one.name.lower() for one in config.required_environment} | NODE
+    if isinstance(config.entry_point, EntryPoint):  # the script looks whether it is there
+        (folder / config.entry_point.file).touch()
+        told[config.entry_point.folder.name] = str(folder)
+    path = {"PATH": f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"}
+    subprocess.run(["bash", str(script)], cwd=folder, env=told | path, check=True)
+    started = json.loads((folder / "launch.json").read_text("utf-8"))
+    ranks, words = _behind_torchrun(started["words"])
+    variables = {n: v for n, v in started["environment"].items() if n not in ("PATH", "_")}
+    return {
+        "name": plan.name,
+        "ranks": ranks,
+        "words": words,
+        "environment": variables,
+        "folder": str(folder),
+        "capability": 10 if "b200" in plan.cluster else 9,
+    }
+
+
+def _behind_torchrun(words: list[str]) -> tuple[int, list[str]]:
+    """Number of ranks, and the program with its arguments."""
+    told, words = {}, list(words)
+    while words[0].startswith("--"):
+        flag = words.pop(0)
+        told[flag] = words.pop(0) if flag in VALUED else ""
+    return int(told["--nnodes"]) * int(told["--nproc_per_node"]), words

@@ -1,0 +1,211 @@
+"""Twenty plans for every runtime that a launch is written for: fixed, and unlike one another."""
+
+from dataclasses import dataclass
+
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
+
+SP = {"sequence_parallel": True}
+INTERLEAVED = SP | {"schedule": "interleaved"}
+FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+BLOCK = FULL | {"recompute_method": "block", "recompute_num_layers": 4}
+BY_OPERATION = {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
+Z1, Z2, Z3 = ({"zero_stage": stage} for stage in (1, 2, 3))
+H100, H200, B200 = "h100-sxm", "h200-sxm", "b200"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One job without its runtime, and one layout."""
+
+    name: str
+    model: str
+    cluster: str
+    training: dict
+    layout: Layout
+    options: dict
+
+    def job(self, runtime: str) -> Job:
+        return Job(
+            model=preset(self.model),
+            training=TrainingSpec(**self.training),
+            cluster=parse_cluster(self.cluster),
+            runtime=runtime,
+            options=RuntimeOptions(**self.options),
+        )
+
+
+def plan(name, model, nodes, layout, *, gpu=H100, seq=4096, batch=64, precision="bf16", **options):
+    training = {"seq_length": seq, "global_batch_size": batch, "precision": precision}
+    return Plan(name, model, f"{nodes}x8:{gpu}", training, Layout(**layout), options)
+
+
+def recompute(*modules):
+    return {"recompute": "selective", "recompute_modules": modules}
+
+
+MEGATRON = (
+    plan("tp", "llama3-8b", 1, {"tp": 2, "dp": 4, **SP}, seq=8192),
+    plan("pp", "llama3-70b", 8, {"tp": 4, "pp": 4, "dp": 4, **SP}),
+    plan("vpp", "llama3-70b", 8, {"tp": 4, "pp": 4, "dp": 4, "vpp": 5, **INTERLEAVED}),
+    plan(
+        "cp", "llama3.1-405b", 64, {"tp": 8, "pp": 8, "cp": 2, "dp": 4, "vpp": 8, **INTERLEAVED},
+        seq=8192, batch=256,
+    ),
+    plan(
+        "uneven stages", "llama3-70b", 8,
+        {"tp": 4, "pp": 4, "dp": 4, "stages": stage_specs((19, 21, 21, 19)), **SP},
+    ),
+    plan("fp8", "llama3-70b", 8, {"tp": 4, "pp": 4, "dp": 4, **SP}, precision="fp8"),
+    plan("mxfp8", "llama3-8b", 1, {"dp": 8}, gpu=B200, precision="mxfp8"),
+    plan("fp16", "llama2-7b", 1, {"tp": 2, "dp": 4, **SP}, precision="fp16"),
+    plan("fsdp", "llama3-8b", 2, {"dp": 16, **Z3}),
+    plan("hsdp", "llama3-8b", 2, {"dp": 16, "dp_replicate": 2, **Z2}),
+    plan("unsharded", "gpt3-6.7b", 1, {"tp": 2, "dp": 4, "zero_stage": 0, **SP}, seq=2048),
+    plan("offloaded optimizer", "llama3-8b", 1, {"dp": 8, "offload": OffloadSpec(optimizer=0.5)}),
+    plan(
+        "offloaded activations", "llama3-8b", 1,
+        {"tp": 2, "dp": 4, "offload_modules": ("qkv_linear", "core_attn", "attn_proj"), **SP},
+    ),
+    plan("full recomputation", "llama3-70b", 4, {"tp": 8, "pp": 2, "dp": 2, **SP, **FULL}),
+    plan(
+        "selective recomputation", "qwen2.5-72b", 8,
+        {"tp": 4, "pp": 4, "dp": 4, **SP, **recompute("core_attn", "mlp")},
+    ),
+    plan("ep", "mixtral-8x7b", 4, {"tp": 2, "pp": 2, "dp": 8, "ep": 8, **SP}, batch=128),
+    plan(
+        "deepep", "qwen3-30b-a3b", 4,
+        {"pp": 2, "dp": 16, "vpp": 4, "ep": 16, "schedule": "interleaved"},
+        batch=256, moe_dispatcher="deepep", overlap_moe_a2a=True, moment_dtype="bf16",
+    ),
+    plan(
+        "partial graphs", "qwen3-235b-a22b", 16,
+        {"tp": 2, "pp": 8, "dp": 8, "ep": 16, "stages": stage_specs((11, *[12] * 6, 11)), **SP},
+        batch=256, cuda_graph="partial",
+    ),
+    plan(
+        "mla", "deepseek-v3", 16, {"tp": 2, "pp": 4, "dp": 16, "ep": 16, "vpp": 2, **INTERLEAVED},
+        batch=512,
+    ),
+    plan(
+        "mla in fp8", "deepseek-v3", 16,
+        {"pp": 8, "dp": 16, "ep": 16, **recompute("mla_up_proj", "moe_act")},
+        batch=512, precision="fp8",
+    ),
+)  # fmt: skip
+
+
+def zero_bubble(model, nodes, precision, schedule, vpp=1, pp=4, tp=2, **layout):
+    dp = 8 * nodes // (tp * pp)
+    degrees = {"tp": tp, "pp": pp, "dp": dp, "vpp": vpp, "schedule": schedule}
+    name = " ".join((model, precision, schedule, layout.get("recompute", ""))).strip()
+    layout = Layout(**degrees, **SP, **layout)
+    training = {"seq_length": 2048, "global_batch_size": 256, "precision": precision}
+    return Plan(name, model, f"{nodes}x8:{H100}", training, layout, {})
+
+
+SCHEDULES = {
+    "1f1b": 1, "interleaved": 2, "zb-1p": 1, "zb-2p": 1, "zb-v": 2, "v-half": 2, "v-min": 2,
+}  # fmt: skip
+ZERO_BUBBLE = (
+    *(zero_bubble("llama2-7b", 2, "fp16", name, vpp) for name, vpp in SCHEDULES.items()),
+    *(zero_bubble("llama2-7b", 2, "bf16", name, vpp) for name, vpp in SCHEDULES.items()),
+    zero_bubble("llama3-70b", 8, "fp16", "zb-2p", pp=8, tp=4),
+    zero_bubble("llama3-70b", 8, "bf16", "v-half", 2, pp=8, tp=4),
+    zero_bubble("llama2-70b", 16, "fp16", "zb-v", 2, pp=8, tp=8),
+    zero_bubble("llama2-13b", 2, "fp16", "zb-1p"),
+    zero_bubble("llama2-13b", 2, "bf16", "1f1b", **FULL),
+    zero_bubble("llama2-13b", 2, "bf16", "1f1b", **recompute("core_attn")),
+)
+
+WAVE = {"pp": 4, "vpp": 2, "dp": 2, **Z1}
+FLAT = {"pp": 4, "dp": 2, **Z1}
+TORCHTITAN = (
+    plan("fsdp", "llama3.1-8b", 1, {"dp": 8, **Z3, **BY_OPERATION}),
+    plan("zero-2", "llama3-8b", 1, {"dp": 8, **Z2}),
+    plan("hsdp", "llama3-8b", 2, {"tp": 2, "dp": 8, "dp_replicate": 2, **Z3, **SP, **FULL}),
+    plan("unsharded", "llama3-8b", 1, {"dp": 8, "zero_stage": 0}),
+    plan("pp", "llama3.1-70b", 8, {"tp": 8, "pp": 2, "dp": 4, **Z1, **SP, **FULL}),
+    plan(
+        "vpp", "llama3.1-70b", 8,
+        {"tp": 4, "pp": 4, "vpp": 2, "dp": 4, **Z1, **INTERLEAVED, **BY_OPERATION},
+    ),
+    plan(
+        "fp8", "llama3.1-405b", 64,
+        {"tp": 8, "pp": 8, "vpp": 2, "dp": 8, **Z1, **INTERLEAVED, **FULL},
+        batch=256, precision="fp8",
+    ),
+    plan("mxfp8", "qwen3-32b", 2, {"tp": 4, "pp": 2, "dp": 2, **Z1, **SP, **FULL},
+         gpu=B200, precision="mxfp8", compile=True),
+    plan("zb-h2", "llama2-7b", 1, FLAT | {"schedule": "zb-h2"}),
+    plan("v-half", "llama2-7b", 1, WAVE | {"schedule": "v-half"}),
+    plan("zb-v", "llama2-7b", 1, WAVE | {"schedule": "zb-v"}),
+    plan("uneven stages", "llama2-13b", 1, FLAT | {"stages": stage_specs((9, 11, 11, 9))}),
+    plan("every fourth layer", "llama2-7b", 1,
+         {"pp": 2, "vpp": 2, "dp": 4, "schedule": "zb-h1", **Z1, **BLOCK}),
+    plan("graph", "llama3.2-1b", 1, {"dp": 8, **Z3}, cuda_graph="full_iteration"),
+    plan("ep", "qwen3-30b-a3b", 2, {"dp": 16, "ep": 8, **Z3, **FULL}),
+    plan("etp", "qwen3-30b-a3b", 2, {"tp": 2, "dp": 8, "etp": 2, **Z3, **SP, **FULL}),
+    plan("ep and pp", "mixtral-8x7b", 4, {"tp": 2, "pp": 4, "dp": 4, "ep": 8, **Z1, **SP}),
+    plan("mla", "deepseek-v2-lite", 2, {"pp": 2, "dp": 8, "ep": 8, **Z1, **FULL}),
+    plan("attention sinks", "gpt-oss-20b", 1, {"dp": 8, "ep": 4, **Z3, **FULL}),
+    plan("cp", "llama3-8b", 1, {"dp": 2, "cp": 4, **Z3, **BY_OPERATION}),
+)  # fmt: skip
+
+LLAMA, QWEN, MIXTRAL = "llama3.1-8b", "qwen3-8b", "mixtral-8x7b"
+ULYSSES = {"cp_comm_type": "a2a"}
+DEEPSPEED = (
+    plan("zero-1", LLAMA, 1, {"dp": 8, **Z1}),
+    plan("zero-2", LLAMA, 1, {"dp": 8, **Z2}),
+    plan("zero-3", LLAMA, 1, {"dp": 8, **Z3}),
+    plan("unsharded", "llama3.2-1b", 1, {"dp": 8, "zero_stage": 0}, overlap_grad_reduce=False),
+    plan("two nodes", LLAMA, 2, {"dp": 16, **Z3}),
+    plan("eight nodes", "llama3.1-70b", 8, {"dp": 64, **Z3, **FULL}),
+    plan("full recomputation", LLAMA, 1, {"dp": 8, **Z2, **FULL}),
+    plan("larger micro batch", LLAMA, 1, {"dp": 8, "micro_batch_size": 4, **Z3, **FULL}),
+    plan("offloaded", LLAMA, 1, {"dp": 8, "offload": OffloadSpec(optimizer=1.0), **Z2}),
+    plan("partly offloaded", LLAMA, 1, {"dp": 8, "offload": OffloadSpec(optimizer=0.34), **Z3}),
+    plan("autotp", LLAMA, 1, {"tp": 2, "dp": 4, **Z1}),
+    plan("autotp over 8", "llama3.1-70b", 2, {"tp": 8, "dp": 2, **Z2, **FULL}),
+    plan("ulysses", LLAMA, 1, {"cp": 2, "dp": 4, **Z3}, seq=8192, **ULYSSES),
+    plan("ulysses over 8", LLAMA, 2, {"cp": 8, "dp": 2, **Z3, **FULL}, seq=8192, **ULYSSES),
+    plan("fp16", "llama2-7b", 1, {"dp": 8, **Z2}, precision="fp16"),
+    plan("tf32", "llama3.2-1b", 1, {"dp": 8, **Z3}, precision="tf32"),
+    plan("gradients in bf16", LLAMA, 1, {"dp": 8, **Z2}, gradient_dtype="bf16"),
+    plan("norms of queries", QWEN, 1, {"dp": 8, **Z3}),
+    plan("experts", MIXTRAL, 4, {"dp": 32, **Z3, **FULL}),
+    plan("no overlap", LLAMA, 1, {"dp": 8, **Z1}, overlap_grad_reduce=False),
+)
+ACCELERATE = (
+    plan("zero-3", LLAMA, 1, {"dp": 8, **Z3}),
+    plan("zero-2", LLAMA, 1, {"dp": 8, **Z2}),
+    plan("two nodes", LLAMA, 2, {"dp": 16, **Z3}),
+    plan("hsdp", LLAMA, 2, {"dp": 16, "dp_replicate": 2, **Z3}),
+    plan("hsdp, zero-2", LLAMA, 4, {"dp": 32, "dp_replicate": 4, **Z2}),
+    plan("eight nodes", "llama3.1-70b", 8, {"dp": 64, **Z3, **FULL}),
+    plan("full recomputation", LLAMA, 1, {"dp": 8, **Z3, **FULL}),
+    plan("larger micro batch", LLAMA, 1, {"dp": 8, "micro_batch_size": 4, **Z3, **FULL}),
+    plan("tp", LLAMA, 1, {"tp": 2, "dp": 4, **Z3}),
+    plan("tp over 8", "llama3.1-70b", 8, {"tp": 8, "dp": 8, **Z3, **FULL}),
+    plan("tp and hsdp", LLAMA, 2, {"tp": 2, "dp": 8, "dp_replicate": 2, **Z3}),
+    plan("cp", LLAMA, 1, {"cp": 2, "dp": 4, **Z3}, seq=8192),
+    plan("cp round a ring", LLAMA, 1, {"cp": 4, "dp": 2, **Z3}, seq=8192, cp_comm_type="p2p"),
+    plan("tp and cp", LLAMA, 2, {"tp": 2, "cp": 2, "dp": 4, **Z3}, seq=8192),
+    plan("compiled", LLAMA, 1, {"dp": 8, **Z3}, compile=True),
+    plan("fp16", "llama2-7b", 1, {"dp": 8, **Z3}, precision="fp16"),
+    plan("tf32", "llama3.2-1b", 1, {"dp": 8, **Z3}, precision="tf32"),
+    plan("norms of queries", QWEN, 1, {"dp": 8, **Z3}),
+    plan("experts", MIXTRAL, 4, {"dp": 32, **Z3, **FULL}),
+    plan("larger experts", "qwen3-30b-a3b", 4, {"dp": 32, **Z3, **FULL}, gpu=H200),
+)
+
+PLANS = {
+    "megatron-lm": MEGATRON,
+    "megatron-bridge": MEGATRON,
+    "megatron-zero-bubble": ZERO_BUBBLE,
+    "torchtitan": TORCHTITAN,
+    "deepspeed": DEEPSPEED,
+    "accelerate": ACCELERATE,
+}

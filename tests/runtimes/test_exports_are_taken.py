@@ -1,0 +1,52 @@
+"""What is exported is taken by the runtime's own code, at the commit it is written for."""
+
+from functools import cache
+
+import pytest
+
+from tests.runtimes.plans import PLANS
+from tests.runtimes.verdicts import verdicts
+
+pytestmark = pytest.mark.runtime
+
+CASES = [
+    pytest.param(runtime, plan, id=f"{runtime}: {plan.name}")
+    for runtime, plans in PLANS.items()
+    for plan in plans
+]
+
+
+@pytest.fixture(scope="module")
+def of(tmp_path_factory):
+    """Verdicts of a runtime on its plans, by their names."""
+    return cache(lambda runtime: verdicts(runtime, tmp_path_factory.mktemp("plans")))
+
+
+def planned(plan):
+    """What a runtime should understand of a layout, as far as it says."""
+    layout, batch = plan.layout, plan.training["global_batch_size"]
+    names = ("tp", "pp", "vpp", "cp", "dp", "dp_replicate", "ep", "sequence_parallel", "zero_stage",
+             "micro_batch_size")  # fmt: skip
+    return {name: getattr(layout, name) for name in names} | {
+        "offload": layout.offload.optimizer,
+        "micro_batches": batch // (layout.micro_batch_size * layout.dp),
+    }
+
+
+@pytest.mark.parametrize(("runtime", "plan"), CASES)
+def test_the_runtime_takes_the_plan_and_understands_its_layout(runtime, plan, of):
+    verdict = of(runtime)[plan.name]
+    assert verdict["refusal"] is None
+    understood, meant = verdict["understood"], planned(plan)
+    assert understood == {name: meant[name] for name in understood}
+
+
+@pytest.mark.parametrize("runtime", PLANS)
+def test_a_launch_that_lacks_a_rank_is_refused(runtime, of):
+    assert of(runtime)["lacks a rank"]["refusal"]
+
+
+@pytest.mark.parametrize("runtime", PLANS)
+def test_there_are_twenty_plans_unlike_one_another(runtime):
+    plans = PLANS[runtime]
+    assert len({plan.name for plan in plans}) == len(plans) == 20

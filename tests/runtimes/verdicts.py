@@ -1,0 +1,51 @@
+"""What a runtime's own code says of exported plans, from a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runtimes.launches import launch
+from tests.runtimes.plans import PLANS
+
+CHECKERS = Path(__file__).parent / "checkers"
+
+
+CHECKOUTS = {
+    "megatron-lm": ("MEGATRON_LM_PATH",),
+    "megatron-bridge": ("MEGATRON_BRIDGE_PATH", "MEGATRON_LM_PATH"),
+    "megatron-zero-bubble": ("ZERO_BUBBLE_PATH",),
+    "torchtitan": ("TORCHTITAN_PATH",),
+    "deepspeed": ("DEEPSPEED_PATH",),
+    "accelerate": ("ACCELERATE_PATH",),
+}
+"""Variables that name the checkouts of a runtime: without one of them its tests are skipped."""
+
+
+def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
+    """By the name of the plan: `refusal`, null where it is accepted, and what was `understood`.
+
+    One more, "lacks a rank", is the first plan on a rank too few.
+    """
+    absent = [name for name in CHECKOUTS[runtime] if name not in os.environ]
+    if absent:
+        pytest.skip(f"{' and '.join(absent)} not set: see `make runtimes`")
+    launches = []
+    for number, plan in enumerate(PLANS[runtime]):
+        (folder / f"plan{number}").mkdir()
+        launches.append(launch(plan, runtime, folder / f"plan{number}"))
+    first = launches[0]
+    launches.append(first | {"name": "lacks a rank", "ranks": first["ranks"] - 1})
+    checker = CHECKERS / f"check_{runtime.replace('-', '_')}.py"
+    ran = subprocess.run(
+        [sys.executable, str(checker)],
+        input=json.dumps(launches),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return {one["name"]: one for one in map(json.loads, ran.stdout.splitlines())}
