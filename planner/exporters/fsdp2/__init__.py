@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.runtimes.fsdp2 import FSDP2_MODULE
@@ -21,6 +21,7 @@ from trainplan.planner.exporters.config import (
     ModuleEntry,
     one_line,
     option,
+    summary,
 )
 
 VERSION = "2.13"
@@ -56,23 +57,22 @@ def export_fsdp2(job: Job, layout: Layout) -> LaunchConfig:
     """The module with the sizes of the job and the degrees of the layout.
 
     Raises:
-        SpecError: The layout does not fill the cluster.
         UnsupportedError: The model or the layout has something the module does not do.
     """
     _refuse(job, layout)
     settings = {**_model(job.model), **_training(job, layout), **_layout(job, layout)}
-    summary = _summary(job, layout)
+    told = summary(job, layout)
     head = (f"Written by `plan export` for PyTorch {VERSION}: FSDP2 and DTensor.", *CHECKED)
     return LaunchConfig(
         runtime="fsdp2",
         runtime_version=f"PyTorch {VERSION}",
-        summary=summary,
+        summary=told,
         environment=(),
         required_environment=(),
         entry_point=ModuleEntry(MODULE),
         arguments=(option("data", "--steps", _steps(job)),),
         notes=tuple(_notes(job)),
-        files=(ConfigFile(f"{MODULE}.py", _module((*head, *summary), settings)),),
+        files=(ConfigFile(f"{MODULE}.py", _module((*head, *told), settings)),),
         keys=tuple(settings.items()),
         read_back=False,
     )
@@ -133,11 +133,6 @@ def _layout(job: Job, layout: Layout) -> dict[str, str]:
 
 
 def _refuse(job: Job, layout: Layout) -> None:
-    if layout.world_size != job.cluster.num_gpus:
-        raise SpecError(
-            f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
-            f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
-        )
     if feature := FSDP2_MODULE.refuses(job.model):
         raise UnsupportedError(
             f"the decoder of fsdp2 does not build {feature}: export {job.model.name!r} to another "
@@ -167,18 +162,6 @@ def _settings(job: Job) -> Iterator[str]:
 def _steps(job: Job) -> int:
     tokens = job.training.tokens
     return -(-tokens // job.training.tokens_per_step) if tokens else DEFAULT_STEPS
-
-
-def _summary(job: Job, layout: Layout) -> tuple[str, ...]:
-    training, names = job.training, ("tp", "dp", "dp_replicate", "zero_stage", "micro_batch_size")
-    return (
-        f"model: {job.model.name}",
-        f"cluster: {job.cluster.name}",
-        f"training: sequence length {training.seq_length}, global batch size "
-        f"{training.global_batch_size}, {training.precision}",
-        f"layout: {' '.join(f'{name}={getattr(layout, name)}' for name in names)} "
-        f"recompute={layout.recompute}",
-    )
 
 
 def _notes(job: Job) -> Iterator[str]:
