@@ -146,7 +146,7 @@ def _page(
     variables = [f"{v.name}: {v.sentence}" for v in config.required_environment]
     return (
         f"Wrote {names} and {folder / PLAN_FILE}.",
-        section("Set these first", *variables),
+        *((section("Set these first", *variables),) if variables else ()),
         notes_part(config.notes),
         section("Next", start),
     )

@@ -18,6 +18,7 @@ def test_a_searched_plan_is_exported(tmp_path):
     told = plan("export", str(document), "--launcher", "torchrun", "--output-dir", str(folder))
     assert told.code == 0, told.err
     assert "random tokens" in told.out
+    assert "Set these first" not in told.out
     assert {path.name for path in folder.iterdir()} == {"run.sh", "train_fsdp2.py", "plan.json"}
     assert subprocess.run(["bash", "-n", folder / "run.sh"], check=False).returncode == 0
     ast.parse((folder / "train_fsdp2.py").read_text("utf-8"))

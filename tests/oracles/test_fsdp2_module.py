@@ -1,7 +1,9 @@
 """Exported modules of plain PyTorch train as their decoder does whole in one process."""
 
+import math
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,9 @@ from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.model import RopeScaling
 from trainplan.planner.exporters import EXPORTERS
 
-pytest.importorskip("torch", "2.13", reason="running a module needs torch: run `make oracles`")
+torch = pytest.importorskip(
+    "torch", "2.13", reason="running a module needs torch: run `make oracles`"
+)
 
 pytestmark = pytest.mark.oracle
 DRIVE = Path(__file__).with_name("fsdp2_drive.py")
@@ -39,40 +43,61 @@ BLOCK = {"recompute": "full", "recompute_method": "block", "recompute_num_layers
 CASES = {
     "replicas": (TINY, {"dp": 2, "zero_stage": 0}),
     "zero1": (TINY, {"dp": 2, "zero_stage": 1}),
-    "zero2": (TINY, {"dp": 2, "zero_stage": 2, "micro_batch_size": 2}),
+    "zero2": (TINY, {"dp": 2, "zero_stage": 2}),
     "zero3": (TIED, {"dp": 2, "zero_stage": 3, **BLOCK}),
-    "tensor": (TINY, {"tp": 2, "zero_stage": 1}),
+    "tensor": (TINY, {"tp": 2, "zero_stage": 1, "micro_batch_size": 2}),
     "sequence": (TIED, {"tp": 2, "zero_stage": 3, "sequence_parallel": True, **BLOCK}),
 }
+OWN = """\
+import torch
+
+
+def tokens(replica, replicas):
+    print(f"replica {replica} of {replicas}", flush=True)
+    while True:
+        yield torch.full((1, 33), replica)
+"""
 STEP = re.compile(r"(step|whole) \d+: loss ([\d.]+), gradient norm ([\d.]+),")
 
 
 def module_text(model, layout):
-    """Of two ranks and eight sequences a step."""
+    """Of two ranks and four sequences a step."""
     job = Job(
         model=model,
-        training=TrainingSpec(seq_length=32, global_batch_size=8, precision="fp32"),
+        training=TrainingSpec(seq_length=32, global_batch_size=4, precision="fp32"),
         cluster=parse_cluster("1x2:h100-sxm"),
         runtime="fsdp2",
     )
     return EXPORTERS["fsdp2"](job, Layout(**layout)).files[0].text
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """What every module says of its steps, and what its decoder says whole."""
-    folder = tmp_path_factory.mktemp("modules")
-    for name, (model, layout) in CASES.items():
-        (folder / f"{name}.py").write_text(module_text(model, layout), encoding="utf-8")
+def torchrun(folder, *words):
+    """Two processes that find modules in a folder."""
     start = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    done = subprocess.run(
-        [*start, DRIVE, *CASES],
+    return subprocess.run(
+        [*start, *words],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
         check=False,
         timeout=120,
     )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Holds all modules, and data of one's own."""
+    made = tmp_path_factory.mktemp("modules")
+    for name, (model, layout) in CASES.items():
+        (made / f"{name}.py").write_text(module_text(model, layout), encoding="utf-8")
+    (made / "own.py").write_text(OWN, encoding="utf-8")
+    return made
+
+
+@pytest.fixture(scope="module")
+def told(folder):
+    """What every module says of its steps, and what its decoder says whole."""
+    done = torchrun(folder, DRIVE, *CASES)
     assert done.returncode == 0, done.stdout + done.stderr
     blocks = re.split(r"^module (\w+)$", done.stdout, flags=re.M)[1:]
     return dict(zip(blocks[::2], map(STEP.findall, blocks[1::2]), strict=True))
@@ -85,3 +110,32 @@ def test_losses_and_gradients_are_those_of_one_process(name, told):
         figures[kind] += map(float, numbers)
     assert len(figures["step"]) == 4
     assert figures["step"] == pytest.approx(figures["whole"], rel=1e-4)
+
+
+def test_a_module_trains_on_data_of_ones_own(folder):
+    done = torchrun(folder, "-m", "zero1", "--steps", "2", "--data", "own:tokens")
+    assert done.returncode == 0, done.stderr
+    assert {"replica 0 of 2", "replica 1 of 2"} <= set(done.stdout.splitlines())
+    losses = [float(loss) for _, loss, _ in STEP.findall(done.stdout)]
+    assert losses[1] < losses[0]
+
+
+def test_long_wavelengths_are_stretched(folder):
+    """Source: arXiv:2407.21783, section 3.4.1; meta-llama llama-models, apply_scaling."""
+    scaling, length = STRETCHED, STRETCHED.original_max_position_embeddings
+    expected = []
+    for pair in range(TINY.head_dim // 2):
+        rate = TINY.rope_theta ** (-2 * pair / TINY.head_dim)
+        turns = length * rate / (2 * math.pi)
+        if turns < scaling.low_freq_factor:
+            rate /= scaling.factor
+        elif turns < scaling.high_freq_factor:
+            share = (turns - scaling.low_freq_factor) / (
+                scaling.high_freq_factor - scaling.low_freq_factor
+            )
+            rate *= share + (1 - share) / scaling.factor
+        expected.append(rate)
+    assert expected[0] not in (1.0, 1 / scaling.factor)
+    assert expected[-1] == pytest.approx(TINY.rope_theta**-0.75 / scaling.factor)
+    table = runpy.run_path(str(folder / "zero3.py"))["rotation"](torch.device("cpu"))
+    assert table[1, 1, : len(expected)].tolist() == pytest.approx([math.sin(r) for r in expected])
