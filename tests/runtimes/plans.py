@@ -97,7 +97,7 @@ MEGATRON = (
 )  # fmt: skip
 
 
-def zero_bubble(model, nodes, precision, schedule, vpp=1, pp=4, tp=2, **layout):
+def zero_bubble(model, nodes, precision, schedule, *, vpp=1, pp=4, tp=2, **layout):
     dp = 8 * nodes // (tp * pp)
     degrees = {"tp": tp, "pp": pp, "dp": dp, "vpp": vpp, "schedule": schedule}
     name = " ".join((model, precision, schedule, layout.get("recompute", ""))).strip()
@@ -110,11 +110,11 @@ SCHEDULES = {
     "1f1b": 1, "interleaved": 2, "zb-1p": 1, "zb-2p": 1, "zb-v": 2, "v-half": 2, "v-min": 2,
 }  # fmt: skip
 ZERO_BUBBLE = (
-    *(zero_bubble("llama2-7b", 2, "fp16", name, vpp) for name, vpp in SCHEDULES.items()),
-    *(zero_bubble("llama2-7b", 2, "bf16", name, vpp) for name, vpp in SCHEDULES.items()),
+    *(zero_bubble("llama2-7b", 2, "fp16", name, vpp=vpp) for name, vpp in SCHEDULES.items()),
+    *(zero_bubble("llama2-7b", 2, "bf16", name, vpp=vpp) for name, vpp in SCHEDULES.items()),
     zero_bubble("llama3-70b", 8, "fp16", "zb-2p", pp=8, tp=4),
-    zero_bubble("llama3-70b", 8, "bf16", "v-half", 2, pp=8, tp=4),
-    zero_bubble("llama2-70b", 16, "fp16", "zb-v", 2, pp=8, tp=8),
+    zero_bubble("llama3-70b", 8, "bf16", "v-half", vpp=2, pp=8, tp=4),
+    zero_bubble("llama2-70b", 16, "fp16", "zb-v", vpp=2, pp=8, tp=8),
     zero_bubble("llama2-13b", 2, "fp16", "zb-1p"),
     zero_bubble("llama2-13b", 2, "bf16", "1f1b", **FULL),
     zero_bubble("llama2-13b", 2, "bf16", "1f1b", **recompute("core_attn")),

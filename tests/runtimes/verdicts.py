@@ -32,7 +32,7 @@ def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
     """
     absent = [name for name in CHECKOUTS[runtime] if name not in os.environ]
     if absent:
-        pytest.skip(f"{' and '.join(absent)} not set: see `make runtimes`")
+        pytest.skip(f"{' and '.join(absent)} names no checkout")
     launches = []
     for number, plan in enumerate(PLANS[runtime]):
         (folder / f"plan{number}").mkdir()

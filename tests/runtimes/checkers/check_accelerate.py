@@ -13,10 +13,10 @@ from judge import judge
 stand_ins.checkout("ACCELERATE_PATH", "accelerate", "src")
 stand_ins.quiet()
 
-from accelerate.commands import launch as launcher  # noqa: E402
-from accelerate.parallelism_config import ParallelismConfig  # noqa: E402
-from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin  # noqa: E402
-from accelerate.utils.launch import prepare_multi_gpu_env  # noqa: E402
+from accelerate.commands import launch as launcher
+from accelerate.parallelism_config import ParallelismConfig
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from accelerate.utils.launch import prepare_multi_gpu_env
 
 READ = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_")
 

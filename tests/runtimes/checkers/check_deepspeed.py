@@ -13,8 +13,8 @@ os.environ.update(DS_ACCELERATOR="cpu", DS_BUILD_OPS="0")
 stand_ins.checkout("DEEPSPEED_PATH", "deepspeed")
 stand_ins.quiet()
 
-from deepspeed.runtime import config as configs  # noqa: E402
-from deepspeed.runtime.tensor_parallel.init_utils import load_ds_config  # noqa: E402
+from deepspeed.runtime import config as configs
+from deepspeed.runtime.tensor_parallel.init_utils import load_ds_config
 
 
 def accept(launch):

@@ -11,20 +11,44 @@ import megatron_checkout
 import stand_ins
 from judge import judge
 
-NEED_CUDA = (
-    "transformer_engine transformer_engine_torch modelopt nvidia_resiliency_ext megatron.energon "
-    "qwen_vl_utils timm open_clip mlflow comet_ml flashinfer fla mamba_ssm causal_conv1d nemo_run "
-    "wandb decord librosa soundfile imageio ftfy easydict webdataset mistral_common deep_ep "
-    "multistorageclient megatron.bridge.diffusion megatron.bridge.recipes.flux "
-    "megatron.bridge.recipes.wan"
-).split()
+NEED_CUDA = [
+    "transformer_engine",
+    "transformer_engine_torch",
+    "modelopt",
+    "nvidia_resiliency_ext",
+    "megatron.energon",
+    "qwen_vl_utils",
+    "timm",
+    "open_clip",
+    "mlflow",
+    "comet_ml",
+    "flashinfer",
+    "fla",
+    "mamba_ssm",
+    "causal_conv1d",
+    "nemo_run",
+    "wandb",
+    "decord",
+    "librosa",
+    "soundfile",
+    "imageio",
+    "ftfy",
+    "easydict",
+    "webdataset",
+    "mistral_common",
+    "deep_ep",
+    "multistorageclient",
+    "megatron.bridge.diffusion",
+    "megatron.bridge.recipes.flux",
+    "megatron.bridge.recipes.wan",
+]
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
 stand_ins.checkout("MEGATRON_BRIDGE_PATH", "megatron", "src")
 megatron_checkout.load()
 
-import torch  # noqa: E402
-import transformers  # noqa: E402
+import torch
+import transformers
 
 # loaded before the stand-ins, which it would take for the packages
 for name in ("AutoConfig", "AutoModelForCausalLM", "AutoProcessor", "AutoTokenizer",
@@ -33,11 +57,11 @@ for name in ("AutoConfig", "AutoModelForCausalLM", "AutoProcessor", "AutoTokeniz
 stand_ins.packages(*NEED_CUDA)
 torch.cuda.is_available = lambda: False
 
-import megatron.bridge.training.config as configs  # noqa: E402
-import megatron.bridge.training.pretrain  # noqa: E402
-import megatron.bridge.utils.common_utils as common  # noqa: E402
-from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
-from transformer_engine.pytorch import optimizers  # noqa: E402
+import megatron.bridge.training.config as configs
+import megatron.bridge.training.pretrain
+import megatron.bridge.utils.common_utils as common
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformer_engine.pytorch import optimizers
 
 optimizers.FusedAdam = megatron_checkout.FusedAdam
 

@@ -13,19 +13,31 @@ stand_ins.checkout("ZERO_BUBBLE_PATH", "megatron")
 stand_ins.quiet()
 stand_ins.gpu(9)
 
-import torch  # noqa: E402, F401 - before the stand-ins, which it would take for the packages
+import torch  # before the stand-ins, which it would take for the packages
 
 stand_ins.packages(
-    *"megatron.core.transformer.custom_layers.transformer_engine apex transformer_engine amp_C "
-    "nvidia_resiliency_ext one_logger wandb zstandard nltk pulp flash_attn tensorstore zarr mip "
-    "cvxpy".split()
+    "megatron.core.transformer.custom_layers.transformer_engine",
+    "apex",
+    "transformer_engine",
+    "amp_C",
+    "nvidia_resiliency_ext",
+    "one_logger",
+    "wandb",
+    "zstandard",
+    "nltk",
+    "pulp",
+    "flash_attn",
+    "tensorstore",
+    "zarr",
+    "mip",
+    "cvxpy",
 )
 version = importlib.metadata.version
 importlib.metadata.version = lambda name: (
     "1.8.0" if name in ("transformer-engine", "transformer_engine") else version(name)
 )
 
-from megatron.training import arguments  # noqa: E402
+from megatron.training import arguments
 
 
 def accept(launch):

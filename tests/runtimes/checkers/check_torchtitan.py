@@ -15,9 +15,9 @@ from judge import judge
 CHECKOUT = stand_ins.checkout("TORCHTITAN_PATH", "torchtitan")
 stand_ins.quiet()
 
-import torch  # noqa: E402
-import torch._utils  # noqa: E402
-import torch.testing._internal.distributed.fake_pg  # noqa: E402
+import torch
+import torch._utils
+import torch.testing._internal.distributed.fake_pg
 
 torch._utils._get_available_device_type = lambda: "cpu"
 OF_A_GPU = {
@@ -32,14 +32,14 @@ for name, answer in OF_A_GPU.items():
     if not hasattr(torch.cpu, name):
         setattr(torch.cpu, name, lambda *_, answer=answer: answer)
 
-from torchtitan.tools import utils  # noqa: E402
+from torchtitan.tools import utils
 
 # before others take it by name; its own asks for a GPU first
 utils.has_cuda_capability = lambda *asked: torch.cuda.get_device_capability() >= asked
 
-from torchtitan.config import ConfigManager  # noqa: E402
-from torchtitan.distributed.parallel_dims import ParallelDims  # noqa: E402
-from torchtitan.trainer import Trainer  # noqa: E402
+from torchtitan.config import ConfigManager
+from torchtitan.distributed.parallel_dims import ParallelDims
+from torchtitan.trainer import Trainer
 
 
 class _AllocatesError(Exception):

@@ -3,11 +3,18 @@
 import stand_ins
 
 FUSED = (
-    "fused_apply_rotary_pos_emb", "fused_apply_rotary_pos_emb_thd", "fused_permute",
-    "fused_permute_with_probs", "fused_sort_chunks_by_index", "fused_sort_chunks_by_index_with_probs",
-    "fused_unpermute", "fused_permute_and_pad_with_probs", "fused_compute_score_for_moe_aux_loss",
-    "fused_moe_aux_loss", "fused_topk_with_score_function",
-)  # fmt: skip
+    "fused_apply_rotary_pos_emb",
+    "fused_apply_rotary_pos_emb_thd",
+    "fused_permute",
+    "fused_permute_with_probs",
+    "fused_sort_chunks_by_index",
+    "fused_sort_chunks_by_index_with_probs",
+    "fused_unpermute",
+    "fused_permute_and_pad_with_probs",
+    "fused_compute_score_for_moe_aux_loss",
+    "fused_moe_aux_loss",
+    "fused_topk_with_score_function",
+)
 """Kernels that configurations ask after: whether they are there, no more."""
 
 
