@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles attack mutation check docs fit accuracy bench
+.PHONY: demo test full oracles runtimes attack mutation check docs fit accuracy bench
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -24,6 +24,12 @@ full: $(VENV)/.oracles
 # Formulas against models in torch on fake tensors, and the profiler; downloads torch, needs no GPU.
 oracles: $(VENV)/.oracles
 	$(BIN)/python -m pytest -m oracle tests/oracles
+# Exported plans through the runtimes' own code, on a CPU. Clones nothing: variables name checkouts at
+# the commits in docs/how-to/check-exports-with-the-runtimes.md; a runtime without one is skipped.
+CHECKOUTS = MEGATRON_LM_PATH MEGATRON_BRIDGE_PATH ZERO_BUBBLE_PATH TORCHTITAN_PATH DEEPSPEED_PATH ACCELERATE_PATH
+runtimes: $(VENV)/.runtimes
+	@echo "Checkouts, set by you: $(foreach name,$(CHECKOUTS),$(name)=$($(name)))"
+	$(BIN)/python -m pytest -m runtime tests/runtimes
 # Climbs, brute force and harder questions against the proofs of the search; SEED is the first one.
 SECONDS ?= 3600
 attack: $(VENV)/.dev
@@ -55,6 +61,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@
 $(VENV)/.oracles: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,profile,oracles]'
+	@touch $(VENV)/.dev $@
+$(VENV)/.runtimes: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev,runtimes]'
 	@touch $(VENV)/.dev $@
 $(VENV)/.mutation: pyproject.toml | $(VENV)/.oracles
 	$(BIN)/python -m pip install --quiet --editable '.[mutation]'

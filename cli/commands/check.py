@@ -19,9 +19,9 @@ from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
-from trainplan.planner.questions.launches.corrected import corrected_script
 from trainplan.planner.questions.search import notes
 from trainplan.planner.readers import READERS, Asked, Launch, Reader
+from trainplan.planner.readers.corrected import corrected_script
 
 
 def command(

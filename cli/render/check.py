@@ -26,11 +26,11 @@ from trainplan.planner.plan import Plan
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.compare import FieldDifference
-from trainplan.planner.questions.launches.changed import SettingChange
 from trainplan.planner.questions.launches.check import LaunchCheck
 from trainplan.planner.questions.launches.edits import WORTH, Edit
 from trainplan.planner.questions.launches.lints import Lint
 from trainplan.planner.readers import Field, Place, Problem
+from trainplan.planner.readers.corrected import SettingChange
 
 SCHEMA = "trainplan/check/v1"
 VERDICTS = {

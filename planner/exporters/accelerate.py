@@ -40,6 +40,10 @@ from trainplan.planner.exporters.training_script import (
 
 COMMIT = "16cb6eb80dd9aa8b4df1a63ef57863e455d53b83"
 """Accelerate commit whose keys are written (1.15.0.dev0)."""
+CHECKED = (
+    "20 plans were taken by this commit's own ParallelismConfig, "
+    "FullyShardedDataParallelPlugin and launcher (torch 2.14, no GPU)"
+)
 FILE = "accelerate.yaml"
 FSDP, PARALLEL, DYNAMO = "fsdp_config", "parallelism_config", "dynamo_config"
 STRATEGIES: Mapping[str, str] = MappingProxyType({"all_gather": "allgather", "p2p": "alltoall"})
@@ -93,6 +97,7 @@ def export_accelerate(job: Job, layout: Layout) -> LaunchConfig:
     return LaunchConfig(
         runtime="accelerate",
         runtime_version=COMMIT,
+        checked=CHECKED,
         summary=summary(job, layout),
         environment=tuple(_environment(keys)),
         required_environment=(SCRIPT,),
@@ -143,8 +148,7 @@ def _degrees(job: Job, layout: Layout) -> dict[str, object]:
 def _text(job: Job, layout: Layout, config: Mapping[str, object]) -> str:
     head = (
         f"Written by `plan export` for accelerate {COMMIT}.",
-        "Checked: configurations of this exporter were taken by that commit's own ClusterConfig,",
-        "ParallelismConfig and FullyShardedDataParallelPlugin (no GPU).",
+        f"checked: {CHECKED}",
         *summary(job, layout),
         *_command(job),
     )

@@ -101,6 +101,8 @@ class LaunchConfig:
     """What is approximated or left to the user."""
     files: tuple[ConfigFile, ...] = ()
     """What the program reads beside its arguments; those that are one are of these."""
+    checked: str = ""
+    """What the runtime's own code said of such launches, and which versions (tests/runtimes)."""
     keys: tuple[tuple[str, str], ...] = ()
     """What `files` set, flat: `("parallelism.tensor_parallel_degree", "8")`, in their order."""
     read_back: bool = True

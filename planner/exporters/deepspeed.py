@@ -32,6 +32,7 @@ from trainplan.planner.exporters.training_script import (
 
 COMMIT = "edaa7221267243c7be7fb49c5d5f5c4fb97b4641"
 """DeepSpeed commit whose keys are written (0.19.6)."""
+CHECKED = "20 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
 FILE = "ds_config.json"
 WRITTEN: dict[str, tuple[object, ...]] = {
     "attention": ("flash",),
@@ -69,6 +70,7 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
     return LaunchConfig(
         runtime="deepspeed",
         runtime_version=COMMIT,
+        checked=CHECKED,
         summary=summary(job, layout),
         environment=(),
         required_environment=(SCRIPT,),

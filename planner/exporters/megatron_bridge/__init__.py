@@ -28,6 +28,10 @@ from trainplan.planner.exporters.megatron_lm import MEGATRON_LM, REQUIRED, expor
 
 COMMIT = "067f987d"
 """Megatron-Bridge commit whose keys are written."""
+CHECKED = (
+    "20 plans were taken by this commit's own recipe, overrides and validation over "
+    "Megatron-LM d98e8a64 (torch 2.14, transformers 5.12.1, no GPU)"
+)
 LAYER_FREQUENCY = "--moe-layer-freq"
 
 
@@ -48,6 +52,7 @@ def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
     return LaunchConfig(
         runtime="megatron-bridge",
         runtime_version=COMMIT,
+        checked=CHECKED,
         summary=base.summary,
         environment=base.environment,
         required_environment=REQUIRED[1:],

@@ -31,6 +31,10 @@ from trainplan.planner.exporters.megatron_lm.training import (
 
 COMMIT = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
 """Megatron-LM commit whose options are written (Megatron Core 0.20.0)."""
+CHECKED = (
+    "20 plans were taken by this commit's own parser, validator, configurations, schedule "
+    "checks and rank groups (torch 2.14, no GPU)"
+)
 
 REQUIRED = (
     RequiredVariable(
@@ -67,6 +71,7 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
     return LaunchConfig(
         runtime="megatron-lm",
         runtime_version=COMMIT,
+        checked=CHECKED,
         summary=summary(job, layout),
         environment=environment(job, layout),
         required_environment=REQUIRED,

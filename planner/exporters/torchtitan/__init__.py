@@ -43,12 +43,11 @@ from trainplan.planner.exporters.torchtitan.sections import (
 
 COMMIT = "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a"
 """torchtitan commit whose keys are written."""
-MODULE = "trainplan_config"
 CHECKED = (
-    "Checked: configs of this exporter were taken by that commit's own ConfigManager, ParallelDims "
-    "and Trainer, up to the allocation of weights (torch 2.13, no GPU, spmd_backend "
-    "partial_dtensor)."
+    "20 plans were taken by this commit's own ConfigManager, ParallelDims and Trainer, up to "
+    "the allocation of weights (torch 2.14, no GPU)"
 )
+MODULE = "trainplan_config"
 REQUIRED = (
     RequiredVariable(
         ASSETS,
@@ -75,7 +74,11 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
     checkpoints = recomputed(job, layout)
     every = checkpoints is not None and checkpoints.function.startswith("Every")
     parts = Parts(
-        head=(f"Written by `plan export` for torchtitan {COMMIT}.", CHECKED, *told),
+        head=(
+            f"Written by `plan export` for torchtitan {COMMIT}.",
+            f"checked: {CHECKED}",
+            *told,
+        ),
         model=model,
         vocab_size=job.model.vocab_size,
         predicts=job.model.num_nextn_predict_layers > 0,
@@ -91,6 +94,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
     return LaunchConfig(
         runtime="torchtitan",
         runtime_version=COMMIT,
+        checked=CHECKED,
         summary=told,
         environment=(),
         required_environment=REQUIRED,

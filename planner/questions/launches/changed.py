@@ -9,15 +9,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.questions.compare import FieldDifference, field_differences
-
-
-@dataclass(frozen=True, slots=True)
-class SettingChange:
-    """One option or key of the runtime; null: it is not set."""
-
-    name: str
-    before: str | None
-    after: str | None
+from trainplan.planner.readers.corrected import SettingChange
 
 
 @dataclass(frozen=True, slots=True)

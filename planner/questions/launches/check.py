@@ -12,11 +12,12 @@ from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions.estimates import check_model, estimate
-from trainplan.planner.questions.launches.changed import Run, SettingChange
+from trainplan.planner.questions.launches.changed import Run
 from trainplan.planner.questions.launches.edits import Edit, fewest_edits
 from trainplan.planner.questions.launches.lints import Lint, lints
 from trainplan.planner.questions.search import search
 from trainplan.planner.readers import Place, Problem, Reading
+from trainplan.planner.readers.corrected import SettingChange
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.work import ALONE, Budget, Workers
 

@@ -21,12 +21,8 @@ from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.estimates import estimates
-from trainplan.planner.questions.launches.changed import (
-    Run,
-    SettingChange,
-    field_changes,
-    setting_changes,
-)
+from trainplan.planner.questions.launches.changed import Run, field_changes, setting_changes
+from trainplan.planner.readers.corrected import SettingChange
 from trainplan.planner.space.choices import broken_rules
 
 MOST = 0.8

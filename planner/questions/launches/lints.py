@@ -16,12 +16,8 @@ from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.estimates import estimate
-from trainplan.planner.questions.launches.changed import (
-    Run,
-    SettingChange,
-    field_changes,
-    setting_changes,
-)
+from trainplan.planner.questions.launches.changed import Run, field_changes, setting_changes
+from trainplan.planner.readers.corrected import SettingChange
 from trainplan.planner.space.choices import broken_rules
 
 TILE = 64

@@ -6,9 +6,8 @@ import subprocess
 import pytest
 
 from trainplan.planner.exporters.config import EnvironmentVariable
-from trainplan.planner.questions.launches.changed import SettingChange
-from trainplan.planner.questions.launches.corrected import corrected, corrected_script
 from trainplan.planner.readers import COMMAND_LINE, Launch, Word
+from trainplan.planner.readers.corrected import SettingChange, corrected, corrected_script
 from trainplan.planner.readers.shell import launch_of_command
 
 TP = SettingChange("--tensor-model-parallel-size", "8", "4")

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from trainplan.planner.exporters.config import EnvironmentVariable, one_line
-from trainplan.planner.questions.launches.changed import SettingChange
-from trainplan.planner.readers import Launch, Word
+from trainplan.planner.readers.reading import Launch, Word
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """One option or key of the runtime; null: it is not set."""
+
+    name: str
+    before: str | None
+    after: str | None
 
 
 def corrected_script(

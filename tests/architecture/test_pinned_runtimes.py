@@ -1,0 +1,41 @@
+"""The commit a launch is written for is the one whose own code is asked every night."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.runtimes.plans import PLANS
+from tests.runtimes.verdicts import CHECKOUTS
+from trainplan.planner.exporters import EXPORTERS
+
+ROOT = Path(__file__).parents[2]
+JOB = yaml.safe_load((ROOT / ".github/workflows/check.yml").read_text("utf-8"))["jobs"]["runtimes"]
+PAGE = (ROOT / "docs/how-to/check-exports-with-the-runtimes.md").read_text("utf-8")
+
+
+def commit(runtime):
+    """That the job checks out into the folder which the runtime's variable names."""
+    folder = JOB["env"][CHECKOUTS[runtime][0]].rpartition("}}/")[2]
+    steps = [step.get("with", {}) for step in JOB["steps"]]
+    (ref,) = [told["ref"] for told in steps if told.get("path") == folder]
+    return ref
+
+
+OF_CHECKOUTS = [name for name, exporter in EXPORTERS.items() if exporter.source_patterns]
+"""Those that do not write the program, too."""
+
+
+def test_every_exporter_is_asked_about():
+    assert {*PLANS} == {*CHECKOUTS} == {*OF_CHECKOUTS}
+
+
+@pytest.mark.parametrize("runtime", OF_CHECKOUTS)
+def test_the_commit_is_the_one_that_is_written_for(runtime):
+    plan = PLANS[runtime][0]
+    config = EXPORTERS[runtime](plan.job(runtime), plan.layout)
+    assert re.fullmatch("[0-9a-f]{40}", commit(runtime))
+    assert commit(runtime).startswith(config.runtime_version)
+    assert commit(runtime) in PAGE
+    assert config.checked.startswith(f"{len(PLANS[runtime])} plans ")
