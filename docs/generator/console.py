@@ -23,18 +23,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trainplan.cli.main import run
-from trainplan.cli.terminal.clock import Clock
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec import Job
 from trainplan.planner.plan import Infeasible, Plan, SearchOptions
 from trainplan.planner.questions import search
-from trainplan.planner.work import Workers
+from trainplan.planner.work import ALONE, Budget, Workers
 
 BLOCK = re.compile(r"^```console(?: (\d+)(?:-(\d+))?)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECONDS = re.compile(r"\b\d+(?:\.\d+)? s\.$|(?<=in )\d+(?:\.\d+)? s\b", re.MULTILINE)
 """How long a search took: the only part of an output that may differ from run to run."""
 CUT = "..."
-_ANSWERS: dict[tuple[Job, SearchOptions], Plan | Infeasible] = {}
+_ANSWERS: dict[tuple[Job, SearchOptions | None], Plan | Infeasible] = {}
 
 
 def replayed(page: str) -> str:
@@ -52,16 +51,17 @@ def _searched_once() -> Iterator[None]:
 
     def shared(
         job: Job,
-        options: SearchOptions,
-        clock: Clock,
-        measured: Measured,
-        workers: Workers,
+        options: SearchOptions | None = None,
+        budget: Budget | None = None,
+        measured: Measured = NOTHING,
+        workers: Workers = ALONE,
     ) -> Plan | Infeasible:
         """The answer of the first command that asked."""
-        if measured != NOTHING or clock.seconds_left() < math.inf:
-            return plain(job, options, clock, measured, workers)
+        limited = budget is not None and budget.seconds_left() < math.inf
+        if limited or measured != NOTHING:
+            return plain(job, options, budget, measured, workers)
         if (job, options) not in _ANSWERS:
-            _ANSWERS[job, options] = plain(job, options, clock, measured, workers)
+            _ANSWERS[job, options] = plain(job, options, budget, measured, workers)
         return _ANSWERS[job, options]
 
     search.search = shared
