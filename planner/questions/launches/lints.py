@@ -63,15 +63,18 @@ Finder = Callable[[Run, Estimate, int], Iterator[Suggestion]]
 def lints(
     run: Run, priced: Estimate, measured: Measured = NOTHING, *, memory_margin: float = 0.0
 ) -> tuple[Lint, ...]:
-    """All that apply, what saves most first; a change that loses time and frees nothing is none."""
+    """All that apply, what saves most first, the best of each name.
+
+    A change that loses time and frees nothing is none.
+    """
     domain = machine_for(run.job, measured).domain_gpus
     found = (
         _with_price(run, priced, one, measured, memory_margin)
         for finder in LINTS
         for one in finder(run, priced, domain)
     )
-    kept = [one for one in found if one is not None]
-    return tuple(sorted(kept, key=lambda one: -(one.saved_s or 0.0)))
+    kept = sorted((one for one in found if one), key=lambda one: -(one.saved_s or 0.0))
+    return tuple({one.name: one for one in reversed(kept)}.values())[::-1]
 
 
 def _with_price(
