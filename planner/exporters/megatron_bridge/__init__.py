@@ -48,7 +48,7 @@ def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
         *_virtual_stages(layout),
         *_own_defaults(job),
     )
-    recipe = recipe_file(job.model, COMMIT)
+    recipe = recipe_file(job.model, COMMIT, CHECKED)
     return LaunchConfig(
         runtime="megatron-bridge",
         runtime_version=COMMIT,

@@ -10,7 +10,8 @@ MODULE = "bridge_recipe"
 TEXT = '''\
 """Recipe of Megatron-Bridge @{commit}: its vanilla GPT, a plan as KEY=VALUE arguments.
 
-Written by `plan export`. Keys were checked against ConfigContainer of that commit.
+Written by `plan export`.
+Checked: {checked}.
 """
 
 import os
@@ -61,7 +62,7 @@ if __name__ == "__main__":
 '''
 
 
-def recipe_file(model: ModelSpec, commit: str) -> ConfigFile:
+def recipe_file(model: ModelSpec, commit: str, checked: str) -> ConfigFile:
     """The recipe of this kind of model.
 
     Source: Megatron-Bridge `recipes/gpt/h100/vanilla_gpt.py` (defaults of Megatron-LM's own
@@ -72,5 +73,7 @@ def recipe_file(model: ModelSpec, commit: str) -> ConfigFile:
         ("mla_provider", "MLAModelProvider") if model.mla else ("gpt_provider", "GPTModelProvider")
     )
     layers = "transformer_layer_spec=layers" if model.moe else ""
-    text = TEXT.format(commit=commit, module=module, provider=provider, layers=layers)
+    text = TEXT.format(
+        commit=commit, checked=checked, module=module, provider=provider, layers=layers
+    )
     return ConfigFile(f"{MODULE}.py", text)

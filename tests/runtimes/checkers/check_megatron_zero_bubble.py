@@ -31,6 +31,7 @@ stand_ins.packages(
     "zarr",
     "mip",
     "cvxpy",
+    "pynvml",
 )
 version = importlib.metadata.version
 importlib.metadata.version = lambda name: (
