@@ -14,6 +14,7 @@ explain: what limits a plan and what more of it would save, as an `Explanation`.
 why_not: why a layout is not the answer of a plan, as a `WhyNot`.
 compare: two layouts, each of its job, term by term, as a `Comparison`.
 sweep: the best plan at every value of some parameters, as a `Sweep`.
+check_launch: someone's launch that was read, judged, as a `LaunchCheck`.
 
 What they are asked beside a job and a layout:
 
@@ -34,6 +35,8 @@ written: job, layout, options and alternatives of a document, as `Written`.
 chosen_from_json: job and layout of a document.
 EXPORTERS: by runtime, (job, layout) to a `LaunchConfig`.
 LAUNCHERS: by name, (config, cluster) to a `LaunchFile`.
+READERS: which launches are a runtime's own, and what they say, as a `Reading`.
+launches_of_script: the launches of a script of the shell, read without running it.
 """
 
 from importlib import import_module
@@ -53,10 +56,13 @@ if TYPE_CHECKING:
     from trainplan.planner.questions.compare import Comparison, compare
     from trainplan.planner.questions.estimates import Estimates, check, estimate, estimates
     from trainplan.planner.questions.explain import Explanation, explain
+    from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
     from trainplan.planner.questions.search import search
     from trainplan.planner.questions.simulate import Simulation, simulate
     from trainplan.planner.questions.sweep import Sweep, sweep
     from trainplan.planner.questions.why_not import WhyNot, why_not
+    from trainplan.planner.readers import READERS, Reading
+    from trainplan.planner.readers.shell import launches_of_script
     from trainplan.planner.space import parse_choice
     from trainplan.planner.work import Budget
     from trainplan.planner.work.budget import Unlimited
@@ -74,11 +80,14 @@ HOMES = {
     "trainplan.planner.questions.changes.variations": "Case",
     "trainplan.planner.questions.compare": "Comparison compare",
     "trainplan.planner.questions.explain": "Explanation explain",
+    "trainplan.planner.questions.launches.check": "LaunchCheck check_launch",
     "trainplan.planner.questions.estimates": "Estimates check estimate estimates",
     "trainplan.planner.questions.search": "search",
     "trainplan.planner.questions.simulate": "Simulation simulate",
     "trainplan.planner.questions.sweep": "Sweep sweep",
     "trainplan.planner.questions.why_not": "WhyNot why_not",
+    "trainplan.planner.readers": "READERS Reading",
+    "trainplan.planner.readers.shell": "launches_of_script",
     "trainplan.planner.space": "parse_choice",
     "trainplan.planner.work": "Budget",
     "trainplan.planner.work.budget": "Unlimited",
@@ -88,6 +97,7 @@ HOMES = {
 __all__ = [
     "EXPORTERS",
     "LAUNCHERS",
+    "READERS",
     "Budget",
     "Candidate",
     "Case",
@@ -98,10 +108,12 @@ __all__ = [
     "Evidence",
     "Explanation",
     "Infeasible",
+    "LaunchCheck",
     "LaunchConfig",
     "LaunchFile",
     "Pareto",
     "Plan",
+    "Reading",
     "SearchOptions",
     "Simulation",
     "Sweep",
@@ -109,6 +121,7 @@ __all__ = [
     "WhyNot",
     "Written",
     "check",
+    "check_launch",
     "chosen_from_json",
     "compare",
     "estimate",
@@ -116,6 +129,7 @@ __all__ = [
     "estimates",
     "evidence_of",
     "explain",
+    "launches_of_script",
     "pareto",
     "pareto_json",
     "parse_choice",
