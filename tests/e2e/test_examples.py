@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/command.sh"))
 SHIM = f"""#!/usr/bin/env bash
-[ "$1" != search ] || set -- "$@" $LIMIT
+[[ "$1" != search && "$1" != check ]] || set -- "$@" $LIMIT
 exec {sys.executable} -c "from trainplan.cli.main import main; main()" "$@"
 """
 

@@ -110,10 +110,12 @@ class GroupsContext(SplitContext):
 
     def balanced(self, table: LayoutTable) -> ObjectColumn:
         """Balanced stages of every row, as far as its ranks have room."""
+        if not len(table):
+            return objects([])
         stages: list[tuple[StageSpec, ...]] = [()] * len(table)
         of, (kind, layers) = self.priced(table), usual_layers(self.job)
         pair = of.pair(np.arange(len(table)), of.recomputed_share(np.inf))
-        for rows in of.shapes if len(table) else []:
+        for rows in of.shapes:
             one, stage_of = int(rows[0]), of.stage_of(int(rows[0]))
             group = of.ranks(one, self.order)
             own, last = pair[group][:, :, rows], stage_of.max()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
+from tests.e2e.command import plan as run_plan
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
@@ -136,3 +137,12 @@ def test_unlike_groups_offer_no_recomputation_that_the_runtime_lacks(job, runtim
     asked = job.model_copy(update={"runtime": runtime})
     answer = search(asked, SearchOptions(only_answer=True, top=1, fix=(choice,)))
     assert isinstance(answer, Infeasible)
+
+
+def test_groups_that_no_layout_fills_have_no_stages():
+    """Of one sequence of one token nothing can be cut, whatever the pipeline."""
+    done = run_plan(
+        *("search", "--model", "qwen3-30b-a3b", "--cluster", "1x4:h100-sxm+1x4:a100-sxm-80gb"),
+        *("--global-batch-size", "1", "--seq-length", "1", "--time-limit", "2"),
+    )
+    assert done.code in (0, 2)
