@@ -104,7 +104,8 @@ def _promise(found: LaunchCheck) -> str:
     if first.saved_s is None:
         return f"With {count} it runs, at {seconds(first.step_time_s)} a step."
     step = first.step_time_s + first.saved_s
-    return f"{count.capitalize()} would make it {step / first.step_time_s:.2f} times as fast."
+    faster = f"{count} would make it {step / first.step_time_s:.2f} times as fast."
+    return faster if found.reading.legal else f"Once it starts, {faster}"
 
 
 def _at(place: Place | None) -> str:

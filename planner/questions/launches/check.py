@@ -92,7 +92,7 @@ def check_launch(
         untried = str(error)
     edits: tuple[Edit, ...] = ()
     if found and layout is not None:
-        own = priced.step_time_s if priced and priced.memory.fits and judged.legal else None
+        own = priced.step_time_s if priced and priced.memory.fits else None
         optimum = Run(_in_words_of(job, found.job), found.best.layout)
         few = fewest_edits(Run(job, layout), optimum, own, measured, memory_margin=margin)
         edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)

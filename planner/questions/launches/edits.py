@@ -62,7 +62,7 @@ class Edit:
     step_time_s: float
     peak_reserved_bytes: float
     saved_s: float | None
-    """Of the step; null where the launch as it is cannot run."""
+    """Of the step; null where its layout as it is cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def fewest_edits(
 ) -> tuple[Edit, ...]:
     """The smallest set that brings most of the gain, then the whole optimum where that is faster.
 
-    None where they save less than `WORTH`. `own_step_s` is the step of the launch; null where it
-    cannot run: then the smallest set that makes it run comes first.
+    None where they save less than `WORTH`. `own_step_s` is the step of the launch; null where its
+    layout cannot run: then the smallest set that makes it run comes first.
     """
     names = _units_that_differ(launch, optimum)
     whole, found = tuple(names), list(_sets(names))

@@ -227,9 +227,9 @@ def _unknown(flag: str, word: Word) -> Problem:
         says = f"{shown(flag)} is an option where nvidia-modelopt is installed, and nowhere else"
         return Problem("package_flag", "unread", says, word.place)
     if flag in RENAMED:
-        now = RENAMED[flag]
+        now = f"now {RENAMED[flag]}"
     else:
         near = get_close_matches(flag, options(), n=1, cutoff=0.8)
-        now = f"{near[0]} is the nearest" if near else "none has a name like it, take it out"
-    says = f"{shown(flag)} is no option of this release; now: {now}"
+        now = f"did you mean {near[0]}?" if near else "take it out"
+    says = f"{shown(flag)} is no option of this release: {now}"
     return Problem("unknown_flag", "illegal", says, word.place)

@@ -76,7 +76,7 @@ def test_an_option_of_an_older_release_is_named_with_the_new_one():
 
 def test_a_slip_is_named_with_the_nearest_option():
     [problem] = parsed("--sequence_parallel")[1]
-    assert "--sequence-parallel is the nearest" in problem.says
+    assert "did you mean --sequence-parallel?" in problem.says
 
 
 def test_words_of_no_option_are_one_problem_that_says_where_they_stand():

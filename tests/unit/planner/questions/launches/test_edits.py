@@ -152,3 +152,11 @@ def test_the_best_layout_needs_no_edits() -> None:
     best, options = first.optimum.best.layout, first.optimum.job.options
     again = check_launch(reading(best, options=options), SearchOptions(), Unlimited())
     assert again.edits == ()
+
+
+def test_a_flag_that_is_refused_leaves_the_price_and_what_edits_save() -> None:
+    problem = Problem("unknown_flag", "illegal", "take it out")
+    found = check_launch(reading(Layout(tp=4, pp=2), problem), SearchOptions(), Unlimited())
+    assert not found.reading.legal
+    assert found.edits[0].saved_s is not None
+    assert found.edits[0].saved_s > 0
