@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.stated import Question
 from trainplan.cli.render.estimate import estimate_document, estimate_page
+from trainplan.cli.render.parts.text import gib, seconds
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.changes.variations import Case
@@ -22,7 +27,8 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     chosen = parse_layout(layout, job.cluster)
     measured = question.measured
     estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)
-    notes = (*answer.notes(job, measured), *question.notes)
+    beside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
+    notes = (*beside, *answer.notes(job, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
         case = Case(
@@ -34,3 +40,23 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         show_json(estimate_document(job, chosen, estimate, notes, found))
     else:
         show(*estimate_page(job, chosen, estimate, notes, found))
+
+
+def _with_sequence_parallel(
+    question: Question, text: str, layout: Layout, memory_margin: float
+) -> Iterator[str]:
+    """What sequence parallelism would change, where a layout with tp leaves it unsaid."""
+    if layout.tp == 1 or layout.sequence_parallel or "sequence_parallel" in text:
+        return
+    other = layout.model_copy(update={"sequence_parallel": True})
+    try:
+        priced = answer.estimate(
+            question.job, other, question.measured, memory_margin=memory_margin
+        )
+    except PlanError:
+        return
+    yield (
+        f"sequence_parallel is not in the layout, so it is off: with sequence_parallel=true a step "
+        f"takes {seconds(priced.step_time_s)} and "
+        f"{gib(priced.memory.peak_reserved_bytes)} GiB"
+    )

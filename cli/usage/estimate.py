@@ -29,5 +29,6 @@ def command() -> None:
 
     A layout that does not fit is priced too, with what would make it fit. Fields: tp pp vpp cp dp
     ep etp dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
-    recompute_modules recompute_method recompute_num_layers offload offload_modules.
+    recompute_modules recompute_method recompute_num_layers offload offload_modules stages
+    (layers of every virtual stage, such as 2+3*10+0).
     """

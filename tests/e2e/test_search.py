@@ -258,3 +258,11 @@ def test_search_never_imports_torch():
 def test_a_process_prints_what_the_function_prints():
     arguments = ("estimate", *TINY, "--layout", "tp=2,sp=true")
     assert plan_process(*arguments) == plan(*arguments)
+
+
+def test_an_estimate_says_what_the_sequence_parallelism_it_was_not_told_of_would_change():
+    notes = plan("estimate", *TINY, "--layout", "tp=4", "--json").json["provenance"]["notes"]
+    assert notes[0].startswith("sequence_parallel is not in the layout, so it is off: with")
+    for told in ("tp=4,sequence_parallel=false", "tp=4,sequence_parallel=true", "tp=1"):
+        document = plan("estimate", *TINY, "--layout", told, "--json").json
+        assert "sequence_parallel" not in " ".join(document["provenance"]["notes"])
