@@ -29,6 +29,7 @@ from trainplan.planner.readers.accelerate_keys import (
     Keys,
     keys_of,
 )
+from trainplan.planner.readers.ranks import ranks_of
 from trainplan.planner.readers.reading import Asked, Launch, Origin, Reader, Reading
 from trainplan.planner.readers.training_script import (
     ACCUMULATED,
@@ -43,7 +44,6 @@ from trainplan.planner.readers.training_script import (
     cluster_of,
     model_of,
     note_layout,
-    ranks_of,
     script_of,
     sequence_of,
 )

@@ -22,14 +22,13 @@ from trainplan.planner.exporters.accelerate import (
     VARIABLES,
 )
 from trainplan.planner.exporters.compare import recorded_flags
+from trainplan.planner.readers.ranks import LARGEST_WORLD, number
 from trainplan.planner.readers.reading import Asked, Launch, Place, Verdict, Word
 from trainplan.planner.readers.training_script import (
-    LARGEST_WORLD,
     Notes,
     Said,
     script_of,
     text_of,
-    whole,
 )
 
 RUNTIME = "accelerate"
@@ -109,8 +108,8 @@ def keys_of(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
     if launch.starter not in ("file", RUNTIME):
         _of_environment(keys, launch.environment)
     for key, word in (("num_machines", launch.nodes), ("num_processes", launch.ranks)):
-        if word is not None and whole(word) is not None and launch.starter == RUNTIME:
-            keys.told[key] = Said(whole(word), "stated", f"--{key} {word.text}", word.place)
+        if word is not None and number(word) is not None and launch.starter == RUNTIME:
+            keys.told[key] = Said(number(word), "stated", f"--{key} {word.text}", word.place)
     if not keys.told:
         says = "the launch reads the default configuration of its machine: name a --config_file"
         notes.problem("no_config", "unread", says, launch.program.place)

@@ -21,6 +21,7 @@ from trainplan.planner.readers.deepspeed_json import (
     keys_of,
     offloaded,
 )
+from trainplan.planner.readers.ranks import ranks_of
 from trainplan.planner.readers.reading import Asked, Launch, Reader, Reading, Word
 from trainplan.planner.readers.training_script import (
     ACCUMULATED,
@@ -36,7 +37,6 @@ from trainplan.planner.readers.training_script import (
     cluster_of,
     model_of,
     note_layout,
-    ranks_of,
     script_of,
     sequence_of,
     text_of,

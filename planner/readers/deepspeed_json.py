@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from trainplan.planner.exporters.compare import recorded_flags
 from trainplan.planner.exporters.deepspeed import DEEPSPEED
+from trainplan.planner.readers.ranks import LARGEST_WORLD
 from trainplan.planner.readers.reading import Place, Verdict
-from trainplan.planner.readers.training_script import LARGEST_WORLD, Notes, Said, Script
+from trainplan.planner.readers.training_script import Notes, Said, Script
 
 OFFLOAD = "zero_optimization.offload_optimizer"
 SECTIONS = (

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainplan.costmodel.spec import ClusterSpec, Layout, ModelSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import LARGEST_SIZE
+from trainplan.planner.readers.ranks import machines_of, number
 from trainplan.planner.readers.reading import (
     Asked,
     Field,
@@ -25,10 +25,6 @@ from trainplan.planner.readers.reading import (
     Word,
 )
 
-ALL_NODES = ("deepspeed",)
-"""Starters that take all nodes of a file. Source: DeepSpeed `launcher/runner.py`, main."""
-ASSUMED_GPU = "h100-sxm"
-LARGEST_WORLD = 1 << 20
 SEQUENCE = ("block_size", "max_seq_length", "max_seq_len", "max_length", "model_max_length")
 MICRO, ACCUMULATED = "per_device_train_batch_size", "gradient_accumulation_steps"
 CHECKPOINTING = "gradient_checkpointing"
@@ -80,10 +76,10 @@ class Script(NamedTuple):
             if name not in self.options:
                 continue
             value, word = self.options[name]
-            number = whole(value)
-            if number:
+            count = number(value)
+            if count:
                 assert value is not None
-                return Said(number, "stated", f"--{name} {value.text}", word.place)
+                return Said(count, "stated", f"--{name} {value.text}", word.place)
             text = "nothing" if value is None else repr(value.text[:60])
             says = f"--{name} is given {text}, no number of 1 or more that can be read: write one"
             unread = value is not None and bool(value.unresolved)
@@ -114,12 +110,6 @@ def script_of(arguments: Sequence[Word]) -> Script:
     return Script(found)
 
 
-def whole(word: Word | None) -> int | None:
-    """The number that a word is, where it is one."""
-    plain = word is not None and not word.unresolved and word.text.isdecimal()
-    return int(word.text) if word is not None and plain and len(word.text) < 10 else None
-
-
 def text_of(notes: Notes, path: Word, asked: Asked) -> str | None:
     """Text of a file that a launch names; else a problem.
 
@@ -133,39 +123,12 @@ def text_of(notes: Notes, path: Word, asked: Asked) -> str | None:
     return text
 
 
-def ranks_of(launch: Launch, asked: Asked) -> int | None:
-    """Ranks the launch starts, where it says so, or those of the cluster asked about.
-
-    Where no number of nodes is said torchrun takes one, and DeepSpeed all of its hostfile.
-    """
-    nodes, each, ranks = map(whole, (launch.nodes, launch.gpus_per_node, launch.ranks))
-    if ranks:
-        return ranks
-    if launch.nodes is None and launch.starter in ALL_NODES:
-        nodes = None if asked.cluster else 1
-    elif launch.nodes is None:
-        nodes = 1
-    if each and nodes:
-        return each * nodes
-    return asked.cluster.num_gpus if asked.cluster else None
-
-
 def cluster_of(notes: Notes, launch: Launch, asked: Asked, ranks: int) -> ClusterSpec | None:
-    """The cluster asked about, or so many GPUs of a common kind; null: it cannot be."""
-    if asked.cluster is not None:
-        if asked.cluster.num_gpus == ranks:
-            return asked.cluster
-        says = f"the launch runs {ranks} ranks and the cluster has {asked.cluster.num_gpus} GPUs"
-        notes.problem("world_size", "illegal", f"{says}: make them equal")
-        return None
-    if ranks > LARGEST_WORLD:
-        notes.problem("world_size", "illegal", f"{ranks} ranks are more than any cluster has")
-        return None
-    nodes = whole(launch.nodes)
-    if not nodes or ranks % nodes:
-        nodes = ranks // 8 if ranks % 8 == 0 else 1
-    notes.note("cluster.gpu", Said(ASSUMED_GPU, "assumed"))
-    return parse_cluster(f"{nodes}x{ranks // nodes}:{ASSUMED_GPU}")
+    """What so many ranks run on; else a problem."""
+    machines = machines_of(launch, asked, ranks)
+    notes.fields += machines.fields
+    notes.problems += machines.problems
+    return machines.cluster
 
 
 def model_of(notes: Notes, asked: Asked) -> ModelSpec | None:

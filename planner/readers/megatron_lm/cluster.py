@@ -10,16 +10,11 @@ from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import Precision
 from trainplan.planner.readers.megatron_lm.arguments import shown
-from trainplan.planner.readers.reading import Asked, Field, Launch, Problem, Word
+from trainplan.planner.readers.ranks import ASSUMED_GPU, counts_of, is_silent, number
+from trainplan.planner.readers.reading import Asked, Field, Launch, Problem
 
-ASSUMED_GPUS = ("h100-sxm", "b200")
+ASSUMED_GPUS = (ASSUMED_GPU, "b200")
 """The first that has the format, where no one says. Source: assumed."""
-ONE_RANK = ("torchrun", "python")
-"""Starters of one rank where nothing is said. Source: torchrun --help."""
-USUAL_NODE = 8
-"""GPUs of a node where nothing says any. Source: assumed, DGX and HGX nodes."""
-LONGEST = 9
-"""Digits of a count that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +41,14 @@ def lacks_format(cluster: ClusterSpec, precision: Precision) -> str | None:
 
 def place_of(launch: Launch, asked: Asked, precision: Precision) -> Place:
     """The cluster of a launch, or the user's where the launch leaves counts open."""
-    counts = _counts(launch)
+    counts = counts_of(launch)
     if asked.cluster is not None:
-        silent = not any((launch.nodes, launch.gpus_per_node, launch.ranks))
-        if silent or counts is None or counts[0] * counts[1] == asked.cluster.num_gpus:
+        if is_silent(launch) or counts is None or counts[0] * counts[1] == asked.cluster.num_gpus:
             return Place(asked.cluster, _fields(asked.cluster, launch, "stated"), ())
         return _resized(asked.cluster, launch, *counts)
     if counts is None:
         words = (launch.ranks, launch.nodes, launch.gpus_per_node)
-        unknown = next((word for word in words if word and _count(word) is None), None)
+        unknown = next((word for word in words if word and number(word) is None), None)
         what = f" ({shown(unknown.text)})" if unknown else ""
         says = f"the number of ranks is known to a run alone{what}: say --cluster NODESxGPUS:GPU"
         problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
@@ -79,25 +73,6 @@ def _resized(asked: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Place
     )
     problem = Problem("cluster_size", "ignored", says, launch.nodes.place if launch.nodes else None)
     return Place(cluster, _fields(cluster, launch, "stated"), (problem,))
-
-
-def _counts(launch: Launch) -> tuple[int, int] | None:
-    """Nodes and ranks of each; null: a run alone tells. Ranks fill usual nodes by default."""
-    one = 1 if launch.starter in ONE_RANK and launch.ranks is None else None
-    nodes = one if launch.nodes is None else _count(launch.nodes)
-    gpus = one if launch.gpus_per_node is None else _count(launch.gpus_per_node)
-    ranks = None if launch.ranks is None else _count(launch.ranks)
-    if ranks is not None:
-        known = gpus or (ranks // nodes if nodes else None)
-        each = known or (USUAL_NODE if ranks % USUAL_NODE == 0 else ranks)
-        return (ranks // each, each) if ranks and ranks % each == 0 else None
-    return None if nodes is None or gpus is None else (nodes, gpus)
-
-
-def _count(word: Word) -> int | None:
-    """A count; null: none, or one that only a run tells."""
-    known = not word.unresolved and word.text.isascii() and word.text.isdigit()
-    return int(word.text[:LONGEST]) if known else None
 
 
 def _fields(cluster: ClusterSpec, launch: Launch, gpu: str) -> tuple[Field, ...]:

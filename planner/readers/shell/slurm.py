@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 
+from trainplan.planner.readers.ranks import number
 from trainplan.planner.readers.reading import Place, Problem, Word
 from trainplan.planner.readers.shell.variables import Piece, Value
 
@@ -79,13 +80,6 @@ _OPTION = re.compile(
     r"--(?P<long>[\w-]+)(?:=(?P<value>.*))?|-(?P<short>[Nna])(?P<joined>.*)", re.DOTALL
 )
 _GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)")
-
-
-def number(word: Word | None) -> int | None:
-    """A count that is known."""
-    if word is None or word.unresolved or not re.fullmatch(r"\d{1,9}", word.text):
-        return None
-    return int(word.text)
 
 
 def allocation_of(words: Sequence[Word]) -> Allocation:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, islice, pairwise, takewhile
 
+from trainplan.planner.readers.ranks import number
 from trainplan.planner.readers.reading import Launch, Problem, Word
 from trainplan.planner.readers.shell.options import (
     ACCELERATE,
@@ -17,7 +18,7 @@ from trainplan.planner.readers.shell.options import (
     names,
     split,
 )
-from trainplan.planner.readers.shell.slurm import Allocation, allocation_of, disagreements, number
+from trainplan.planner.readers.shell.slurm import Allocation, allocation_of, disagreements
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SHELL = re.compile(r"(ba|z|da|k)?sh")

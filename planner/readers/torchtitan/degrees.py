@@ -1,4 +1,4 @@
-"""Ranks along every dimension, and the cluster they run on.
+"""Ranks along every dimension.
 
 Source: torchtitan/distributed/parallel_dims.py.
 """
@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.readers.reading import Asked, Field, Launch, Word
 from trainplan.planner.readers.torchtitan.told import Config
 
-ASSUMED_GPU = "h100-sxm"
 PARALLEL = "parallelism"
 TP, PP = f"{PARALLEL}.tensor_parallel_degree", f"{PARALLEL}.pipeline_parallel_degree"
 CP, EP = f"{PARALLEL}.context_parallel_degree", f"{PARALLEL}.expert_parallel_degree"
@@ -43,19 +39,6 @@ class Degrees(NamedTuple):
         return self.replicate * self.shard
 
 
-def world_size(launch: Launch, asked: Asked) -> int | None:
-    """Ranks the launch starts, where it says so."""
-    told = [_whole(word) for word in (launch.nodes, launch.gpus_per_node)]
-    if told[0] and told[1]:
-        return told[0] * told[1]
-    return asked.cluster.num_gpus if asked.cluster else None
-
-
-def _whole(word: Word | None) -> int | None:
-    plain = word is not None and not word.unresolved and word.text.isdecimal()
-    return int(word.text) if word is not None and plain and len(word.text) < 10 else None
-
-
 def told_degrees(config: Config) -> Degrees:
     """Degrees as they are told; the shard degree may be -1."""
     return Degrees(*(config.count(key) for key in (TP, PP, CP, EP, REPLICATE, SHARD)))
@@ -77,24 +60,3 @@ def filled(config: Config, told: Degrees, world: int | None) -> Degrees | None:
         config.problem("world_size", "illegal", says, SHARD)
         return None
     return told._replace(shard=shard)
-
-
-def cluster_of(config: Config, launch: Launch, asked: Asked, ranks: int) -> ClusterSpec | None:
-    """The cluster asked about, or so many GPUs of a common kind."""
-    if asked.cluster is not None:
-        if asked.cluster.num_gpus != ranks:
-            says = (
-                f"the launch runs {ranks} ranks and the cluster has {asked.cluster.num_gpus} GPUs"
-            )
-            config.problem("world_size", "illegal", f"{says}: make them equal")
-            return None
-        return asked.cluster
-    nodes, each = _whole(launch.nodes), _whole(launch.gpus_per_node)
-    told = {"cluster.num_nodes": launch.nodes, "cluster.gpus_per_node": launch.gpus_per_node}
-    for name, word in told.items():
-        if word is not None and (number := _whole(word)) is not None:
-            config.fields.append(Field(name, number, "stated", word.text, word.place))
-    if nodes is None or each is None or nodes * each != ranks:
-        nodes, each = (ranks // 8, 8) if ranks % 8 == 0 else (1, ranks)
-    config.fields.append(Field("cluster.gpu", ASSUMED_GPU, "assumed"))
-    return parse_cluster(f"{nodes}x{each}:{ASSUMED_GPU}")

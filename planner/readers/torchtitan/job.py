@@ -14,6 +14,7 @@ from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
 from trainplan.costmodel.spec.layout import Schedule
+from trainplan.planner.readers.ranks import machines_of, ranks_of
 from trainplan.planner.readers.reading import Asked, Launch
 from trainplan.planner.readers.torchtitan.checks import check_beside, check_ranks
 from trainplan.planner.readers.torchtitan.degrees import (
@@ -33,10 +34,8 @@ from trainplan.planner.readers.torchtitan.degrees import (
     TOKENS,
     TP,
     Degrees,
-    cluster_of,
     filled,
     told_degrees,
-    world_size,
 )
 from trainplan.planner.readers.torchtitan.model import DISPATCHERS, ReadModel
 from trainplan.planner.readers.torchtitan.pipeline import (
@@ -159,7 +158,7 @@ def job_of(
     """The question and the answer that the launch is."""
     told = told_degrees(config)
     check_beside(config, told, read.model)
-    degrees = filled(config, told, world_size(launch, asked))
+    degrees = filled(config, told, ranks_of(launch, asked))
     if degrees is None:
         return None, None
     check_ranks(config, degrees, read.model)
@@ -167,7 +166,10 @@ def job_of(
     if batch is None:
         return None, None
     ranks = degrees.dp * degrees.tp * degrees.cp * degrees.pp
-    cluster = cluster_of(config, launch, asked, ranks)
+    machines = machines_of(launch, asked, ranks)
+    config.fields += machines.fields
+    config.problems += machines.problems
+    cluster = machines.cluster
     if cluster is None:
         return None, None
     job = Job(

@@ -347,3 +347,9 @@ def test_launches_are_told_by_their_program():
     assert TORCHTITAN.recognises(of("train.py", "--job.config_file", "x.toml"))
     assert not TORCHTITAN.recognises(of("train.py", "--config", "x"))
     assert not TORCHTITAN.recognises(of("pretrain_gpt.py"))
+
+
+def test_one_node_is_meant_where_torchrun_is_told_of_none():
+    reading = read("--module", "llama3", "--config", "llama3_8b", nodes=None, gpus=8)
+    assert causes(reading, "unread") == []
+    assert reading.job.cluster.num_gpus == 8
