@@ -16,16 +16,11 @@ from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.exporters.config import LaunchConfig
 from trainplan.planner.launchers.script import (
     Launcher,
-    argument_arrays,
-    carried,
-    exports,
     gpus_per_node,
     head,
+    manifest_script,
     no_order,
     num_nodes,
-    program,
-    requirements,
-    script,
 )
 
 NAME = "trainplan"
@@ -107,16 +102,7 @@ def _environment(config: LaunchConfig) -> list[dict[str, str]]:
 
 def _text(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...]) -> str:
     no_order(order, "the operator")
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
-    words = (f"exec torchrun --nnodes {nodes} --nproc_per_node {gpus}", *RENDEZVOUS)
-    return script(
-        ("set -euo pipefail",),
-        requirements(config),
-        carried(config),
-        exports(config.environment),
-        argument_arrays(config),
-        (" \\\n  ".join((*words, program(config))),),
-    )
+    return manifest_script(config, RENDEZVOUS, cluster)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -10,12 +10,14 @@ from trainplan.planner.exporters.config import EntryPoint, LaunchConfig, Require
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     HOSTFILE,
+    OWN_FOLDER,
     Launcher,
     argument_arrays,
     arguments_of,
     beside,
     exports,
     gpus_per_node,
+    has_modules,
     head,
     num_nodes,
     requirements,
@@ -23,7 +25,7 @@ from trainplan.planner.launchers.script import (
 )
 
 ADDRESS = (RequiredVariable("MASTER_ADDR", "the address of the first node"),)
-OWN_FOLDER = '"$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"'
+HOSTS = (RequiredVariable("HOSTFILE", "a file with a line `name slots=GPUS` for each node"),)
 RANKS = (
     'RANK="$OMPI_COMM_WORLD_RANK"',
     'LOCAL_RANK="$OMPI_COMM_WORLD_LOCAL_RANK"',
@@ -36,13 +38,12 @@ RANKS = (
 def mpi(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
     """Run it on the first node; the hostfile beside it, or HOSTFILE, names the nodes."""
     nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
-    folder = OWN_FOLDER
-    hosts = (f'HOSTFILE="${{HOSTFILE:-{folder[1:-1]}/{HOSTFILE}}}"',) if order else ()
+    hosts = (f'HOSTFILE="${{HOSTFILE:-{OWN_FOLDER[1:-1]}/{HOSTFILE}}}"',) if order else ()
     return script(
         ("#!/usr/bin/env bash", *head(config)),
         ("set -euo pipefail",),
         requirements(config, (*ADDRESS, *(() if order or nodes == 1 else HOSTS))),
-        beside(config, folder),
+        beside(config, OWN_FOLDER),
         (*hosts, f'export MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'),
         exports(config.environment),
         argument_arrays(config),
@@ -50,12 +51,10 @@ def mpi(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ())
     )
 
 
-HOSTS = (RequiredVariable("HOSTFILE", "a file with a line `name slots=GPUS` for each node"),)
-
-
 def _start(config: LaunchConfig, nodes: int, gpus: int) -> Iterator[str]:
     """The ranks' numbers are known only inside each, hence the inner shell."""
     names = ["MASTER_ADDR", "MASTER_PORT", *(v.name for v in config.environment)]
+    names += ["PYTHONPATH"] if has_modules(config) else []
     hosts = ' --hostfile "$HOSTFILE"' if nodes > 1 else ""
     yield f"exec mpirun -np {nodes * gpus} --map-by ppr:{gpus}:node --bind-to none{hosts} \\"
     yield f"  {' '.join(f'-x {name}' for name in names)} \\"

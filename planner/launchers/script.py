@@ -27,6 +27,8 @@ DEFAULT_MASTER_PORT = 6000
 HOSTFILE = "hostfile"
 FOLDER = "LAUNCH_DIR"
 """Variable that holds the folder of the script."""
+OWN_FOLDER = '"$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"'
+"""Folder of a script that is run where it lies, as a bash word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +168,13 @@ def carried(config: LaunchConfig) -> Iterator[str]:
         yield f"printf '%s' {shlex.quote(file.text)} > \"${FOLDER}/{file.name}\""
 
 
+def has_modules(config: LaunchConfig) -> bool:
+    """Is a module among the files, which is found by its name?"""
+    return any(file.name.endswith(".py") for file in config.files)
+
+
 def _importable(config: LaunchConfig) -> Iterator[str]:
-    """Modules among the files are found by their name."""
-    if any(file.name.endswith(".py") for file in config.files):
+    if has_modules(config):
         yield f'export PYTHONPATH="${FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
 
 
@@ -239,6 +245,19 @@ def _word(value: Value) -> str:
     if isinstance(value, ConfigFile):
         return f'"${FOLDER}/{value.name}"'
     return f'"${value.name}"' if isinstance(value, UserVariable) else shlex.quote(value)
+
+
+def manifest_script(config: LaunchConfig, rendezvous: tuple[str, ...], cluster: ClusterSpec) -> str:
+    """The script of a node that a manifest hands over: it brings its files, and starts torchrun."""
+    start = f"exec torchrun --nnodes {num_nodes(cluster)} --nproc_per_node {gpus_per_node(cluster)}"
+    return script(
+        ("set -euo pipefail",),
+        requirements(config),
+        carried(config),
+        exports(config.environment),
+        argument_arrays(config),
+        (" \\\n  ".join((start, *rendezvous, program(config))),),
+    )
 
 
 def script(*blocks: Iterable[str]) -> str:

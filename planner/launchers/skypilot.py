@@ -13,15 +13,10 @@ from trainplan.planner.launchers.kubernetes import yaml_file
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     Launcher,
-    argument_arrays,
-    carried,
-    exports,
     gpus_per_node,
+    manifest_script,
     no_order,
     num_nodes,
-    program,
-    requirements,
-    script,
 )
 
 ACCELERATORS = {
@@ -39,7 +34,11 @@ ACCELERATORS = {
 }
 """SkyPilot's names of accelerators, by ours."""
 
-FIRST_NODE = "MASTER_ADDR=\"${SKYPILOT_NODE_IPS%%$'\\n'*}\""
+RENDEZVOUS = (
+    '--node_rank "$SKYPILOT_NODE_RANK"',
+    "--master_addr \"${SKYPILOT_NODE_IPS%%$'\\n'*}\"",  # the first of the lines
+    f'--master_port "${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"',
+)
 
 
 def skypilot(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
@@ -57,26 +56,9 @@ def skypilot(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] 
         "num_nodes": nodes,
         "resources": {"accelerators": f"{ACCELERATORS[kinds[0]]}:{gpus}"},
         "envs": {variable.name: "" for variable in config.required_environment},
-        "run": _text(config, nodes, gpus),
+        "run": manifest_script(config, RENDEZVOUS, cluster),
     }
     return yaml_file(config, document, "set the values under envs, and `setup` where it is needed")
-
-
-def _text(config: LaunchConfig, nodes: int, gpus: int) -> str:
-    words = (
-        f"exec torchrun --nnodes {nodes} --nproc_per_node {gpus}",
-        '--node_rank "$SKYPILOT_NODE_RANK" --master_addr "$MASTER_ADDR"',
-        f'--master_port "${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"',
-    )
-    return script(
-        ("set -euo pipefail",),
-        requirements(config),
-        carried(config),
-        ("# the first node is where the processes find each other", FIRST_NODE),
-        exports(config.environment),
-        argument_arrays(config),
-        (" \\\n  ".join((*words, program(config))),),
-    )
 
 
 SKYPILOT = Launcher("task.yaml", skypilot, starts="sky launch", carries_files=True)

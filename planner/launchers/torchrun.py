@@ -8,6 +8,7 @@ from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.exporters.config import LaunchConfig, RequiredVariable
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
+    OWN_FOLDER,
     Launcher,
     argument_arrays,
     beside,
@@ -66,7 +67,7 @@ def _script(
         ("#!/usr/bin/env bash", *head(config), *numbers),
         ("set -euo pipefail",),
         requirements(config, required),
-        beside(config, '"$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"'),
+        beside(config, OWN_FOLDER),
         exports(config.environment),
         argument_arrays(config),
         start,

@@ -218,3 +218,9 @@ def test_trials_write_a_folder_for_each_layout(tmp_path: Path):
     alone = plan("export", made, "--output-dir", tmp_path / "one", "--trials", "2")
     assert alone.code == 2
     assert "--launcher slurm" in alone.err
+
+
+def test_mpi_tells_other_nodes_where_a_module_beside_the_script_is(config, job):
+    module = ConfigFile("own.py", "")
+    assert "-x PYTHONPATH" not in LAUNCHERS["mpi"](config, job.cluster).text
+    assert "-x PYTHONPATH" in LAUNCHERS["mpi"](replace(config, files=(module,)), job.cluster).text
