@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from pydantic import ValidationError
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec import Job, Layout
@@ -18,6 +20,20 @@ class Run:
 
     job: Job
     layout: Layout
+
+
+def with_options(job: Job, values: Mapping[str, object]) -> Job:
+    """The job with other values of some settings of its runtime."""
+    return job.model_copy(update={"options": job.options.model_copy(update=values)})
+
+
+def filling(values: Mapping[str, object], num_gpus: int) -> Layout | None:
+    """The layout with such fields, data parallelism filling the GPUs; null: there is none."""
+    try:
+        least = Layout.model_validate({**values, "dp": values["dp_replicate"]})
+    except ValidationError:  # such values never go together, whatever the job
+        return None
+    return least.resized(num_gpus)
 
 
 def field_changes(before: Run, after: Run) -> tuple[FieldDifference, ...]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions.estimates import check_model, estimate
-from trainplan.planner.questions.launches.changed import Run
+from trainplan.planner.questions.launches.changed import Run, with_options
 from trainplan.planner.questions.launches.edits import Edit, fewest_edits
 from trainplan.planner.questions.launches.lints import Lint, lints
 from trainplan.planner.questions.search import search
@@ -70,16 +71,17 @@ def check_launch(
         return LaunchCheck(reading, None, (), None, (), "too little of the job could be read")
     try:
         check_model(job)
-        judged = _judged(reading)
+        broken = () if layout is None else broken_rules(job, LayoutTable.of([layout]))[0]
     except PlanError as error:
         problem = Problem("not_priced", "unmodelled", str(error))
         told = replace(reading, problems=(*reading.problems, problem))
         return LaunchCheck(told, None, (), None, (), "the job cannot be priced")
-    free = job.model_copy(update={"options": job.options.model_copy(update=dict.fromkeys(FREE))})
+    judged = _judged(reading, broken)
+    free = with_options(job, dict.fromkeys(FREE))
     priced: Estimate | None = None
     slips: tuple[Lint, ...] = ()
     margin = options.memory_margin
-    if layout is not None and not _breaks_rules(reading):
+    if layout is not None and not broken and layout.world_size == job.cluster.num_gpus:
         priced = estimate(job, layout, measured, memory_margin=margin)
         found_slips = lints(Run(job, layout), priced, measured, memory_margin=margin)
         slips = tuple(replace(one, settings=_own(reading, one.settings)) for one in found_slips)
@@ -110,28 +112,15 @@ def _in_words_of(job: Job, other: Job) -> Job:
     stated: dict[str, object] = {}
     for name in FREE:
         own = getattr(job.options, name)
-        if own is not None and getattr(other.options, name) is None:
-            same = other.model_copy(
-                update={"options": other.options.model_copy(update={name: own})}
-            )
-            if traits_of(same) == plain:
-                stated[name] = own
-    return other.model_copy(update={"options": other.options.model_copy(update=stated)})
+        free = own is not None and getattr(other.options, name) is None
+        if free and traits_of(with_options(other, {name: own})) == plain:
+            stated[name] = own
+    return with_options(other, stated)
 
 
-def _breaks_rules(reading: Reading) -> bool:
-    """Is it a layout that cannot be priced?"""
-    assert reading.job is not None and reading.layout is not None
-    other_world = reading.layout.world_size != reading.job.cluster.num_gpus
-    return other_world or bool(broken_rules(reading.job, LayoutTable.of([reading.layout]))[0])
-
-
-def _judged(reading: Reading) -> Reading:
+def _judged(reading: Reading, broken: Sequence[Rule]) -> Reading:
     """With every rule that the layout breaks among its problems, each with its line."""
-    job, layout = reading.job, reading.layout
-    if job is None or layout is None:
-        return reading
-    rules = {rule.name: rule for rule in broken_rules(job, LayoutTable.of([layout]))[0]}
+    rules = {rule.name: rule for rule in broken}
     placed = [
         replace(one, place=_place(reading, rules[one.cause].columns))
         if one.place is None and one.cause in rules
@@ -140,9 +129,9 @@ def _judged(reading: Reading) -> Reading:
     ]
     named = {problem.cause for problem in placed}
     added = [
-        Problem(name, "unmodelled", f"not priced: {rule.says}", _place(reading, rule.columns))
-        for name, rule in rules.items()
-        if name not in named
+        Problem(rule.name, "unmodelled", f"not priced: {rule.says}", _place(reading, rule.columns))
+        for rule in broken
+        if rule.name not in named
     ]
     return replace(reading, problems=(*placed, *added))
 

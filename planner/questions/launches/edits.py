@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from pydantic import ValidationError
 
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.layouts import LayoutTable
@@ -21,7 +20,13 @@ from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.estimates import estimates
-from trainplan.planner.questions.launches.changed import Run, field_changes, setting_changes
+from trainplan.planner.questions.launches.changed import (
+    Run,
+    field_changes,
+    filling,
+    setting_changes,
+    with_options,
+)
 from trainplan.planner.readers.corrected import SettingChange
 from trainplan.planner.space.choices import broken_rules
 
@@ -159,16 +164,11 @@ def _priced(
 def with_units(launch: Run, optimum: Run, units: tuple[str, ...]) -> Run | None:
     """The launch with some units of the optimum, data parallelism filling the cluster."""
     layout = _layout(launch.layout, optimum.layout, units, launch.job.cluster.num_gpus)
-    options = launch.job.options.model_copy(
-        update={
-            name: getattr(optimum.job.options, name)
-            for name in type(launch.job.options).model_fields
-            if _option(name) in units
-        }
-    )
     if layout is None:
         return None
-    return Run(launch.job.model_copy(update={"options": options}), layout)
+    options = dict(optimum.job.options)
+    taken = {name: value for name, value in options.items() if _option(name) in units}
+    return Run(with_options(launch.job, taken), layout)
 
 
 def _layout(own: Layout, best: Layout, units: tuple[str, ...], num_gpus: int) -> Layout | None:
@@ -176,15 +176,7 @@ def _layout(own: Layout, best: Layout, units: tuple[str, ...], num_gpus: int) ->
     for axis in AXES:
         taken = TOGETHER.get(axis.name, axis.name) in units
         place(values, axis.name, axis.of(best if taken else own))
-    degrees = (best if unit in units else own for unit in ("tp", "cp", "pp"))
-    ranks = 1
-    for name, layout in zip(("tp", "cp", "pp"), degrees, strict=True):
-        ranks *= getattr(layout, name)
-    values["dp"], rest = divmod(num_gpus, ranks)
-    try:
-        return None if rest else Layout.model_validate(values)
-    except ValidationError:  # such values never go together, whatever the job
-        return None
+    return filling(values, num_gpus)
 
 
 def _edit(launch: Run, one: _Priced, own_step_s: float | None) -> Edit:

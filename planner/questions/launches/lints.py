@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.estimates import estimate
-from trainplan.planner.questions.launches.changed import Run, field_changes, setting_changes
+from trainplan.planner.questions.launches.changed import (
+    Run,
+    field_changes,
+    filling,
+    setting_changes,
+    with_options,
+)
 from trainplan.planner.readers.corrected import SettingChange
 from trainplan.planner.space.choices import broken_rules
 
@@ -105,22 +108,12 @@ def _with_price(
 
 def _with_layout(run: Run, **values: object) -> Run | None:
     """The run with other fields of its layout, data parallelism filling the cluster."""
-    changed = {**dict(run.layout), **values}
-    degrees = [changed[name] for name in ("tp", "cp", "pp")]
-    ranks = 1
-    for degree in degrees:
-        assert isinstance(degree, int)
-        ranks *= degree
-    changed["dp"], rest = divmod(run.job.cluster.num_gpus, ranks)
-    try:
-        return None if rest else Run(run.job, Layout.model_validate(changed))
-    except ValidationError:
-        return None
+    layout = filling({**dict(run.layout), **values}, run.job.cluster.num_gpus)
+    return None if layout is None else Run(run.job, layout)
 
 
 def _with_option(run: Run, **values: object) -> Run:
-    options = run.job.options.model_copy(update=values)
-    return Run(run.job.model_copy(update={"options": options}), run.layout)
+    return Run(with_options(run.job, values), run.layout)
 
 
 def _some(name: str, says: str, run: Run | None) -> Iterator[Suggestion]:
