@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -91,8 +90,7 @@ def _where_no_even_fit(context: SearchContext, reached: Reached) -> Reached:
         splits.expand(EXPANDED_FOR_ANY, any_answer=True)
         uneven_result = splits.known()
     else:
-        run = partial(splits.run, at_last=try_promising)
-        uneven_result = run_with_any_chunks(splits, run, None)
+        uneven_result = run_with_any_chunks(splits, try_promising)
     if uneven_result.table is None:
         return reached
     return _changed(
@@ -122,8 +120,7 @@ def _only_uneven(context: SearchContext, reached: Reached) -> Reached:
     splits = splits_below(context, job, cutoff_s, OnlyUneven)
     if found.finalists is not None:
         splits.try_first(found.finalists)
-    run = partial(splits.run, at_last=try_promising)
-    uneven_result = run_with_any_chunks(splits, run, None)
+    uneven_result = run_with_any_chunks(splits, try_promising)
     late = context.budget.spent()
     if uneven_result.table is None and found.finalists is None and not late:
         return reached

@@ -29,17 +29,14 @@ SHARE = 0.15
 
 
 def run_with_any_chunks(
-    splits: UnevenSearch,
-    run: Callable[[], UnevenResult],
-    even: LayoutTable | None,
-    opened: int = EXPANDED,
+    splits: UnevenSearch, at_last: Callable[[UnevenSearch], None]
 ) -> UnevenResult:
-    """What a search of splits with chunks alike finds, and then any; `even` are answers before."""
+    """What a search of splits with chunks alike finds, and then any."""
     whole = splits.budget
     splits.budget = alike_budget(whole)
-    alike = run()
+    alike = splits.run(at_last=at_last)
     splits.budget = whole
-    return any_chunks(splits, alike, even, opened)
+    return any_chunks(splits, alike, None)
 
 
 def alike_budget(whole: Budget) -> Budget:

@@ -14,7 +14,6 @@ from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.goals.reach import reach
-from trainplan.planner.goals.uneven import faster_splits
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.tree.branch_and_bound import Search
@@ -168,8 +167,7 @@ def moe_job():
     )
 
 
-def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job, monkeypatch):
-    monkeypatch.setitem(faster_splits.__kwdefaults__, "may_open", 0)
+def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job):
     ten, one, many = (search(moe_job, SearchOptions(top=top)) for top in (10, 1, 30))
     assert ten.best.layout.stages is not None
     assert [len(plan.candidates) for plan in (ten, one, many)] == [10, 1, 30]
