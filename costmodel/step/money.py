@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from trainplan.costmodel.spec import ClusterSpec, Job
@@ -41,7 +39,7 @@ def run_steps(job: Job) -> int | None:
     whole one, so the quotient is rounded up.
     """
     tokens = job.training.tokens
-    return None if tokens is None else math.ceil(tokens / job.training.tokens_per_step)
+    return None if tokens is None else -(-tokens // job.training.tokens_per_step)
 
 
 def longest_step_seconds(job: Job, deadline_days: float) -> float:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step.money import run_steps
+
+PLACEHOLDER_STEPS = 1000
+"""Optimizer steps where the job names no number of tokens."""
 
 Group = Literal["model", "layout", "recompute", "optimizer", "precision", "data"]
 """Heading under which an argument is printed."""
@@ -131,6 +136,23 @@ def summary(job: Job, layout: Layout) -> tuple[str, ...]:
         f"layout: micro_batch_size={layout.micro_batch_size} schedule={layout.schedule} "
         f"recompute={layout.recompute}",
     )
+
+
+def steps_of(job: Job) -> int:
+    """Optimizer steps of the whole run, or a placeholder, which a note should say."""
+    return run_steps(job) or PLACEHOLDER_STEPS
+
+
+def refuse_broken(rules: Iterable[Rule], job: Job, layout: Layout) -> None:
+    """Check a layout by rules.
+
+    Raises:
+        UnsupportedError: It breaks one; the message is the rule's own.
+    """
+    table = LayoutTable.of([layout])
+    for rule in rules:
+        if rule.broken(job, table)[0]:
+            raise UnsupportedError(rule.says)
 
 
 def one_line(text: str) -> str:

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.spec import Job, Layout
-from trainplan.planner.exporters.config import EntryPoint, RequiredVariable, UserVariable
+from trainplan.planner.exporters.config import (
+    EntryPoint,
+    RequiredVariable,
+    UserVariable,
+    refuse_broken,
+)
 
 FOLDER = "TRAIN_FOLDER"
 SCRIPT = RequiredVariable(FOLDER, "the folder that holds your training script, train.py")
@@ -29,10 +33,8 @@ def refuse(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) 
     Raises:
         UnsupportedError: It does not run; the message says what to change.
     """
-    traits, table = RUNTIMES[job.runtime], LayoutTable.of([layout])
-    for rule in (*traits.rules, *executed(traits)):
-        if rule.broken(job, table)[0]:
-            raise UnsupportedError(rule.says)
+    traits = RUNTIMES[job.runtime]
+    refuse_broken((*traits.rules, *executed(traits)), job, layout)
     for reason in _reasons(job, layout, written):
         raise UnsupportedError(f"{job.runtime}: {reason}")
 

@@ -10,25 +10,25 @@ from importlib import resources
 
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.runtimes.fsdp2 import FSDP2_MODULE
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.planner.exporters.config import (
+    PLACEHOLDER_STEPS,
     ConfigFile,
     Exporter,
     LaunchConfig,
     ModuleEntry,
     one_line,
     option,
+    refuse_broken,
+    steps_of,
     summary,
 )
 
 VERSION = "2.13"
 """PyTorch release the module is written for."""
 MODULE = "train_fsdp2"
-DEFAULT_STEPS = 1000
-"""Where the job names no number of tokens."""
 MARK = "# SETTINGS\n"
 """Line of the module's text where the settings go."""
 CHECKED = (
@@ -70,7 +70,7 @@ def export_fsdp2(job: Job, layout: Layout) -> LaunchConfig:
         environment=(),
         required_environment=(),
         entry_point=ModuleEntry(MODULE),
-        arguments=(option("data", "--steps", _steps(job)),),
+        arguments=(option("data", "--steps", steps_of(job)),),
         notes=tuple(_notes(job)),
         files=(ConfigFile(f"{MODULE}.py", _module((*head, *told), settings)),),
         keys=tuple(settings.items()),
@@ -138,10 +138,7 @@ def _refuse(job: Job, layout: Layout) -> None:
             f"the decoder of fsdp2 does not build {feature}: export {job.model.name!r} to another "
             "runtime"
         )
-    table = LayoutTable.of([layout])
-    for rule in (*RULES, *FSDP2_MODULE.rules, *executed(FSDP2_MODULE)):
-        if rule.broken(job, table)[0]:
-            raise UnsupportedError(rule.says)
+    refuse_broken((*RULES, *FSDP2_MODULE.rules, *executed(FSDP2_MODULE)), job, layout)
     for reason in _settings(job):
         raise UnsupportedError(f"fsdp2: {reason}")
 
@@ -159,18 +156,13 @@ def _settings(job: Job) -> Iterator[str]:
             yield f"{name}={value} is not written; leave the option out"
 
 
-def _steps(job: Job) -> int:
-    tokens = job.training.tokens
-    return -(-tokens // job.training.tokens_per_step) if tokens else DEFAULT_STEPS
-
-
 def _notes(job: Job) -> Iterator[str]:
     yield (
         "random tokens: --data MODULE:FUNCTION takes yours; learning rate and its like are common "
         "values in the module, and no checkpoints are written"
     )
     if not job.training.tokens:
-        yield f"the job has no number of tokens: --steps {DEFAULT_STEPS} is a placeholder"
+        yield f"the job has no number of tokens: --steps {PLACEHOLDER_STEPS} is a placeholder"
 
 
 FSDP2 = Exporter(

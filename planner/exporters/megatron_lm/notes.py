@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.planner.exporters.config import PLACEHOLDER_STEPS
 from trainplan.planner.exporters.megatron_lm.layout import context_exchange
 from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 from trainplan.planner.exporters.megatron_lm.rope import rope_notes
-from trainplan.planner.exporters.megatron_lm.training import train_iters
 
 
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ def _training_notes(job: Job) -> Iterator[str]:
         "are common values, not part of the plan: change them freely"
     )
     if job.training.tokens is None:
-        yield f"the job has no number of tokens: --train-iters {train_iters(job)} is a placeholder"
+        yield f"the job has no number of tokens: --train-iters {PLACEHOLDER_STEPS} is a placeholder"
     yield (
         "--vocab-size is the model's; a tokenizer with more entries needs a larger one, which adds "
         "memory"

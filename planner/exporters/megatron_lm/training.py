@@ -11,22 +11,13 @@ from collections.abc import Iterator, Mapping
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.job import Precision
-from trainplan.planner.exporters.config import Argument, UserVariable, option, switch
+from trainplan.planner.exporters.config import Argument, UserVariable, option, steps_of, switch
 from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
-
-DEFAULT_TRAIN_ITERS = 1000
-"""Steps where the job names no number of tokens."""
-
-
-def train_iters(job: Job) -> int:
-    """Optimizer steps: the job's tokens, rounded up to whole steps."""
-    tokens = job.training.tokens
-    return -(-tokens // job.training.tokens_per_step) if tokens else DEFAULT_TRAIN_ITERS
 
 
 def training_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     """Batch size, steps, learning rate and Adam."""
-    steps = train_iters(job)
+    steps = steps_of(job)
     yield option("optimizer", "--global-batch-size", job.training.global_batch_size)
     yield option("optimizer", "--train-iters", steps)
     yield option("optimizer", "--optimizer", "adam")

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
+    PLACEHOLDER_STEPS,
     ConfigFile,
     Exporter,
     LaunchConfig,
     ModuleEntry,
     RequiredVariable,
     option,
+    steps_of,
     summary,
 )
 from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
@@ -37,7 +39,6 @@ from trainplan.planner.exporters.torchtitan.sections import (
     compiler,
     parallelism,
     recomputed,
-    steps,
     training,
 )
 
@@ -85,7 +86,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         sections=sections,
         recomputed=checkpoints,
         helpers=(EVERY_KTH,) if every else (),
-        steps=steps(job),
+        steps=steps_of(job),
     )
     files = [ConfigFile(f"{MODULE}.py", module_text(parts))]
     if layout.pp > 1 and by_table(layout):
@@ -120,7 +121,10 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
         "from the Hub: change them freely"
     )
     if job.training.tokens is None:
-        yield f"the job has no number of tokens: training.steps = {steps(job)} is a placeholder"
+        yield (
+            "the job has no number of tokens: training.steps = "
+            f"{PLACEHOLDER_STEPS} is a placeholder"
+        )
     yield (
         "the loss is taken at once, as priced; ChunkedLossWrapper of torchtitan takes it in pieces "
         "and needs less memory"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.exporters.config import refuse_broken
 
 PRECISIONS = ("bf16", "fp32", "fp8", "mxfp8", "nvfp4")
 
@@ -19,10 +19,7 @@ def refuse(job: Job, layout: Layout) -> None:
     Raises:
         UnsupportedError: It does not run; the message says what to change.
     """
-    table = LayoutTable.of([layout])
-    for rule in (*TORCHTITAN.rules, *executed(TORCHTITAN)):
-        if rule.broken(job, table)[0]:
-            raise UnsupportedError(rule.says)
+    refuse_broken((*TORCHTITAN.rules, *executed(TORCHTITAN)), job, layout)
     for reason in (*_layout(job, layout), *_settings(job, layout)):
         raise UnsupportedError(f"torchtitan: {reason}")
 

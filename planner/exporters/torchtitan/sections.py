@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.exporters.config import steps_of
 from trainplan.planner.exporters.torchtitan.code import Call, Code, Expression
 from trainplan.planner.exporters.torchtitan.schedule import (
     by_table,
@@ -16,8 +17,6 @@ from trainplan.planner.exporters.torchtitan.schedule import (
     stage_layers,
 )
 
-DEFAULT_STEPS = 1000
-"""Where the job names no number of tokens."""
 CSV = "trainplan_schedule.csv"
 EVERY_KTH = '''\
 class EveryKth(FullAC):
@@ -37,19 +36,13 @@ class EveryKth(FullAC):
 '''
 
 
-def steps(job: Job) -> int:
-    """Optimizer steps: the job's tokens, rounded up to whole steps."""
-    tokens = job.training.tokens
-    return -(-tokens // job.training.tokens_per_step) if tokens else DEFAULT_STEPS
-
-
 def training(job: Job, layout: Layout) -> dict[str, Expression]:
     """Keys of `training`: tokens instead of sequences."""
     told: dict[str, Expression] = {
         "num_tokens_per_microbatch_per_dp_rank": layout.micro_batch_size * job.training.seq_length,
         "num_tokens_per_train_step": job.training.tokens_per_step,
         "max_context_length": job.training.seq_length,
-        "steps": steps(job),
+        "steps": steps_of(job),
         "disable_cuda_graphs": job.options.cuda_graph != "full_iteration",
     }
     if job.training.precision == "fp32":

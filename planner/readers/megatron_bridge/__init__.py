@@ -40,7 +40,6 @@ from trainplan.planner.readers.reading import (
 PROGRAMS = frozenset({"run_recipe.py"})
 NESTED = "model.transformer."
 SWITCHES = frozenset({"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env"})
-NAMED = ("--recipe", "--model", "--mode")
 NOT_OURS = frozenset({"device_max_connections"})
 """What Megatron-LM's own validator says, which Bridge does not run. Source: Megatron-Bridge
 @067f987d `src/megatron/bridge/training/config.py`, which asks for queues under FSDP alone."""
