@@ -251,7 +251,7 @@ EXACT = (  # name, (pp, vpp, num_microbatches), placement, (F, B, W), memory, sp
 
 @pytest.mark.parametrize("case", EXACT, ids=[case[0] for case in EXACT])
 def test_the_bound_is_the_optimum_that_exact_solvers_prove(case):
-    """Source: mixed integer programs solved to optimality, ../shared/research/schedules.md."""
+    """Source: mixed integer programs of these pipelines, solved to optimality."""
     _, (pp, vpp, m), placement, passes, memory, splits, makespan = case
     assert bound_of(placement, (pp, vpp, m), passes, memory, splits=splits) == makespan
 
