@@ -14,11 +14,10 @@ import numpy as np
 from trainplan.costmodel.blocks.accumulation import (
     adds_whole,
     counted_microbatches,
-    dense_weights,
-    moe_weights,
+    layer_weights,
 )
 from trainplan.costmodel.blocks.attention.core import all_but_projections, attention_part
-from trainplan.costmodel.blocks.candidates import Candidates, remembered
+from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.blocks.embedding_and_head import (
     embedding_passes,
     head_passes,
@@ -73,8 +72,8 @@ class Block:
 class Blocks:
     """All kinds of block of one model."""
 
-    dense: Block
-    moe: Block
+    layers: tuple[Block, ...]
+    """One of each kind, in the order of `ModelSpec.kinds`."""
     embedding: Block
     head: Block
     mtp: Block
@@ -83,8 +82,8 @@ class Blocks:
 
     @property
     def by_kind(self) -> tuple[Block, ...]:
-        """Dense, MoE, embedding, head, MTP."""
-        return self.dense, self.moe, self.embedding, self.head, self.mtp
+        """Each kind of layer, embedding, head, MTP."""
+        return *self.layers, self.embedding, self.head, self.mtp
 
 
 def _beside(candidates: Candidates) -> tuple[IntColumn, IntColumn]:
@@ -108,52 +107,51 @@ def distinct_keys(
 def blocks(keys: Candidates) -> Blocks:
     """Price every kind of block of the model for each key."""
     columns = shapes(keys)
-    model, attention = keys.job.model, attention_part(columns)
-    dense = moe = _at_level(columns, _dense(columns, attention), moe=False)
-    if model.moe:
-        moe = _at_level(columns, _moe(columns, attention), moe=True)
+    layers = tuple(_layer_at_level(replace(columns, job=kind.job)) for kind in of_kinds(keys))
     head = _end_at_level(columns, head=True)
-    layer_input = columns.storage * columns.tokens * model.hidden_size / columns.residual_shards
+    layer_input = columns.storage * columns.tokens * keys.job.model.hidden_size
     return Blocks(
-        dense=dense,
-        moe=moe,
+        layers=layers,
         embedding=_end_at_level(columns, head=False),
         head=head,
-        mtp=_mtp(columns, moe, head),
-        layer_input_bytes=layer_input,
+        mtp=_mtp(columns, layers[keys.job.model.kind_of_layer[-1]], head),
+        layer_input_bytes=layer_input / columns.residual_shards,
     )
 
 
-def _dense(columns: Shapes, attention: Part) -> Block:
+def _layer_of_kind(columns: Shapes) -> Block:
+    """A layer of a model with one kind."""
     model = columns.job.model
-    mlp = mlp_part(columns, model.intermediate_size, "mlp")
-    norms = norm_module(columns, 1 if model.mla else 0)
-    added = columns.accumulation_seconds(dense_weights(model, columns.table))
-    part = (attention + mlp).accumulating(added)
-    return _layer(columns, part, norms, dense_launches(columns))
+    experts = model.feed_forward == "moe"
+    second = moe_part(columns) if experts else mlp_part(columns, model.intermediate_size, "mlp")
+    norms = norm_module(columns, experts + (1 if model.mla else 0))
+    added = columns.accumulation_seconds(layer_weights(model, columns.table))
+    part = (attention_part(columns) + second).accumulating(added)
+    return _layer(columns, part, norms, (moe_launches if experts else dense_launches)(columns))
 
 
-def _moe(columns: Shapes, attention: Part) -> Block:
-    model = columns.job.model
-    norms = norm_module(columns, 2 if model.mla else 1)
-    added = columns.accumulation_seconds(moe_weights(model, columns.table))
-    part = (attention + moe_part(columns)).accumulating(added)
-    return _layer(columns, part, norms, moe_launches(columns))
-
-
-def _at_level(columns: Shapes, block: Block, *, moe: bool) -> Block:
-    """A layer at the level of those that were measured, where some were."""
+def _layer_at_level(columns: Shapes) -> Block:
+    """A layer of a model with one kind, at the level of those that were measured, if any were."""
+    block, moe = _layer_of_kind(columns), columns.job.model.feed_forward == "moe"
     if not columns.machine.layers:
         return block
 
     def parts(keys: Candidates) -> Passes:
-        one = _measured_shapes(keys)
-        layer = (_moe if moe else _dense)(one, attention_part(one))
+        layer = _layer_of_kind(_measured_shapes(_of_sort(keys, moe=moe)))
         return Passes(layer.forward, layer.backward)
 
     found = levels(columns, parts, moe=moe)
     sizes = layer_sizes(columns.job.model, columns.job.training.seq_length, columns.table, moe=moe)
     return _scaled(block, found, sizes) if found else block
+
+
+def _of_sort(keys: Candidates, *, moe: bool) -> Candidates:
+    """Layouts with a model of the first kind of layer that has experts, or has none."""
+    for kind in of_kinds(keys):
+        if (kind.job.model.feed_forward == "moe") == moe:
+            return kind
+    dense = keys.job.model.model_copy(update={"moe": None, "feed_forward": "mlp"})
+    return replace(keys, job=keys.job.model_copy(update={"model": dense}))
 
 
 def _end_at_level(columns: Shapes, *, head: bool) -> Block:

@@ -82,20 +82,16 @@ def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     )
 
 
-def dense_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
-    """Weights of a dense layer on one rank, norms left out. Source: as `block_params`."""
-    return _attention_weights(model, table) + dense_mlp_params(model, table)
-
-
-def moe_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
-    """Weights of a mixture-of-experts layer on one rank. Source: as `dense_weights`."""
-    moe = model.moe
-    assert moe is not None
+def layer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """Weights of a layer of one kind on one rank, norms left out. Source: as `block_params`."""
+    attention, moe = _attention_weights(model, table), model.moe
+    if moe is None:
+        return attention + dense_mlp_params(model, table)
     shared = shared_experts_params(model, moe, table)
     experts = experts_params(model, moe, table)
-    return _attention_weights(model, table) + router_params(model, moe) + shared + experts
+    return attention + router_params(model, moe) + shared + experts
 
 
 def _attention_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
-    """Weights of the attention projections on one rank. Source: as `dense_weights`."""
+    """Weights of the attention projections on one rank. Source: as `layer_weights`."""
     return (attention_matrix_params(model) + attention_bias_params(model)) / table.tp

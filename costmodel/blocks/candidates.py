@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Generic, TypeVar
 
@@ -42,6 +42,16 @@ class Candidates(Context):
     def take(self, rows: IntColumn | BoolColumn) -> Candidates:
         """The rows picked by an index or a mask."""
         return self.with_table(self.table.take(rows))
+
+
+@lru_cache(maxsize=64)
+def _jobs_of_kinds(job: Job) -> tuple[Job, ...]:
+    return tuple(job.model_copy(update={"model": kind}) for kind in job.model.kinds)
+
+
+def of_kinds(candidates: Candidates) -> tuple[Candidates, ...]:
+    """The layouts with a model of each kind of layer alone, in the order of `ModelSpec.kinds`."""
+    return tuple(replace(candidates, job=job) for job in _jobs_of_kinds(candidates.job))
 
 
 def context_of(job: Job, machine: Machine) -> Context:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks import KEY, Block, Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.attention.core import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
-from trainplan.costmodel.blocks.candidates import Candidates, remembered
+from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, offloads, recomputes
@@ -35,24 +35,24 @@ class Offloadable(Copies):
     name: str
 
 
-def layer_copies(keys: Candidates, *, key: IntColumn, table: LayoutTable) -> tuple[Copies, Copies]:
-    """What a dense layer and a mixture-of-experts layer of each row offload.
+def layer_copies(keys: Candidates, *, key: IntColumn, table: LayoutTable) -> tuple[Copies, ...]:
+    """What a layer of each kind offloads in each row.
 
     `keys` are the distinct block keys and `key` says which one a row has.
     """
+    kinds = of_kinds(keys)
     nothing = np.broadcast_to(0.0, len(table))
     if not table.offload_modules.any():
-        return Copies(nothing, nothing), Copies(nothing, nothing)
-    attention, experts = _modules(keys)
-    dense = _chosen(attention, key, table)
-    return dense, _chosen((*attention, *experts), key, table) if experts else dense
+        return (Copies(nothing, nothing),) * len(kinds)
+    return tuple(_chosen(_modules(kind), key, table) for kind in kinds)
 
 
 @remembered(" ".join(KEY))
-def _modules(keys: Candidates) -> tuple[tuple[Offloadable, ...], tuple[Offloadable, ...]]:
-    """What any layer may offload, and what a mixture of experts may beside it."""
+def _modules(keys: Candidates) -> tuple[Offloadable, ...]:
+    """What a layer of a model with one kind may offload."""
     columns = shapes(keys)
-    return _attention(columns), _experts(columns) if keys.job.model.moe else ()
+    experts = _experts(columns) if keys.job.model.moe else ()
+    return *_attention(columns), *experts
 
 
 def _chosen(modules: Sequence[Offloadable], key: IntColumn, table: LayoutTable) -> Copies:
@@ -142,34 +142,43 @@ class RowBlocks:
     kinds: Blocks
     key: IntColumn
     """Row of `kinds` that belongs to each layout."""
-    dense: Selective
-    moe: Selective
-    """As `dense` in a model without mixture of experts."""
+    layers: tuple[Selective, ...]
+    """Of each kind, in the order of `ModelSpec.kinds`."""
     mtp: Selective
+
+    def largest(self, bytes_of: Callable[[Selective], FloatColumn]) -> FloatColumn:
+        """Largest of some bytes over the kinds of layer."""
+        return np.asarray(np.max([bytes_of(layer) for layer in self.layers], axis=0))
 
 
 def row_blocks(candidates: Candidates) -> RowBlocks:
     """Price every distinct block once and gather it by row."""
-    job, table = candidates.job, candidates.table
+    table = candidates.table
     keys, key = distinct_keys(candidates)
     kinds = blocks(keys)
     copies = layer_copies(keys, key=key, table=table)
-    dense = moe = _selective(kinds.dense, key, table, copies[0])
-    if job.model.moe:
-        moe = _selective(kinds.moe, key, table, copies[1])
-    return RowBlocks(kinds, key, dense, moe, _prediction(kinds, key, moe, table))
+    layers = tuple(
+        _selective(block, key, table, some)
+        for block, some in zip(kinds.layers, copies, strict=True)
+    )
+    last = candidates.job.model.kind_of_layer[-1]
+    return RowBlocks(kinds, key, layers, _prediction(kinds, key, last, layers[last], table))
 
 
-def _prediction(kinds: Blocks, key: IntColumn, layer: Selective, table: LayoutTable) -> Selective:
+def _prediction(
+    kinds: Blocks, key: IntColumn, last: int, layer: Selective, table: LayoutTable
+) -> Selective:
     """The layer inside a multi-token-prediction module: uniform recomputation repeats it too.
 
     Source: Megatron Core multi_token_prediction.py:1621 (the block method leaves it whole).
     """
     again = (table.recompute == FULL) & (table.recompute_method == UNIFORM)
-    whole = kinds.moe.saved_bytes[key]
-    dropped = np.where(again, whole - kinds.layer_input_bytes[key], layer.dropped_bytes)
+    whole = kinds.layers[last]
+    dropped = np.where(
+        again, whole.saved_bytes[key] - kinds.layer_input_bytes[key], layer.dropped_bytes
+    )
     return Selective(
-        seconds=np.where(again, kinds.moe.forward.total[key], layer.seconds),
+        seconds=np.where(again, whole.forward.total[key], layer.seconds),
         saved_bytes=kinds.mtp.saved_bytes[key] - dropped - layer.copies.freed_bytes,
         dropped_bytes=dropped,
         copies=layer.copies,

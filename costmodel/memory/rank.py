@@ -188,10 +188,10 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
     their input (block), or one input for a group of layers (uniform).
     Source: Korthikanti et al., arXiv:2205.05198, sections 4 and 5.
     """
-    total = ranks.dense_whole_held * blocks.dense.saved_bytes
-    total += ranks.inputs_held * blocks.kinds.layer_input_bytes[blocks.key]
-    if ranks.moe.any():
-        total += ranks.moe_whole_held * blocks.moe.saved_bytes
+    total = ranks.inputs_held * blocks.kinds.layer_input_bytes[blocks.key]
+    for held, layer in zip(ranks.whole_held, blocks.layers, strict=True):
+        if held.any():
+            total += held * layer.saved_bytes
     if ranks.mtp.any():
         total += ranks.mtp_held * blocks.mtp.saved_bytes
     return total
@@ -205,15 +205,20 @@ is under way. Source: as `costmodel.pipeline.bound.LayerSeconds.overlapped_with_
 def in_transit_bytes(blocks: RowBlocks, ranks: Ranks, table: LayoutTable) -> ClassRows:
     """Offloaded activations that are on the device all the same, on each rank class.
 
-    Mixture-of-experts layers offload no less than dense ones. Source: LAYERS_IN_TRANSIT.
+    Those that offload most. Source: LAYERS_IN_TRANSIT.
     """
     if not table.offload_modules.any():
         return np.zeros((1, 1))
-    larger = np.minimum(LAYERS_IN_TRANSIT, ranks.moe_whole_held + ranks.mtp_held)
-    others = np.minimum(LAYERS_IN_TRANSIT - larger, ranks.dense_whole_held)
-    return np.asarray(
-        larger * blocks.moe.copies.freed_bytes + others * blocks.dense.copies.freed_bytes
+    held = [*zip(ranks.whole_held, blocks.layers, strict=True), (ranks.mtp_held, blocks.mtp)]
+    count, freed = np.broadcast_arrays(
+        np.stack([number for number, _ in held]),
+        np.stack([layer.copies.freed_bytes for _, layer in held])[:, None],
     )
+    order = np.argsort(-freed, axis=0, kind="stable")
+    count, freed = (np.take_along_axis(one, order, axis=0) for one in (count, freed))
+    before = np.cumsum(count, axis=0) - count
+    taken = np.minimum(count, np.maximum(0, LAYERS_IN_TRANSIT - before))
+    return np.asarray((taken * freed).sum(axis=0))
 
 
 def device_share(ranks: Ranks, offloaded_layers: int) -> FloatColumn:
@@ -221,7 +226,7 @@ def device_share(ranks: Ranks, offloaded_layers: int) -> FloatColumn:
 
     Source: derived; Megatron-LM `--cpu-offloading-num-layers` counts layers of one rank.
     """
-    layers = np.maximum(1.0, ranks.dense + ranks.moe)
+    layers = np.maximum(1.0, np.sum(ranks.layers, axis=0))
     return np.asarray(1 - np.minimum(offloaded_layers, layers) / layers)
 
 
@@ -238,8 +243,8 @@ def backward_bytes(
     Source: the head's backward pass frees the logits before the first layer runs backward; then one
     layer's gradients, and what was dropped and is made again, live beside all that is kept.
     """
-    kept = np.maximum(blocks.dense.saved_bytes, blocks.moe.saved_bytes)
-    dropped = np.maximum(blocks.dense.dropped_bytes, blocks.moe.dropped_bytes)
+    kept = blocks.largest(lambda layer: layer.saved_bytes)
+    dropped = blocks.largest(lambda layer: layer.dropped_bytes)
     layer = layer_backward_bytes(candidates, tokens) + dropped
     if candidates.traits.autograd.shared_layer_input:
         again = ranks.layers_at_once > 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -68,19 +68,36 @@ class BlockParams:
     `expert` ones are replicated over the expert data parallelism, all others over `dp * cp`.
     """
 
-    dense_layer: Rows
-    moe_layer: Rows
-    """Attention, router and shared experts of a mixture-of-experts layer."""
-    expert_layer: Rows
-    """Routed experts of one layer."""
+    layers: tuple[Rows, ...]
+    """A layer of each kind, without its routed experts."""
+    experts: tuple[Rows, ...]
+    """Routed experts of one layer of each kind."""
     embedding: Rows
     head: Rows
     mtp: Rows
     """One multi-token-prediction module without its routed experts."""
+    mtp_experts: Rows
 
     def take(self, rows: IntColumn) -> BlockParams:
         """The rows picked by an index."""
-        return BlockParams(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return BlockParams(
+            tuple(one[rows] for one in self.layers),
+            tuple(one[rows] for one in self.experts),
+            self.embedding[rows],
+            self.head[rows],
+            self.mtp[rows],
+            self.mtp_experts[rows],
+        )
+
+    @property
+    def largest_layer(self) -> Rows:
+        """Most parameters of a layer without its routed experts."""
+        return np.asarray(np.max(self.layers, axis=0))
+
+    @property
+    def most_experts(self) -> Rows:
+        """Most parameters of the routed experts of one layer."""
+        return np.asarray(np.max(self.experts, axis=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +135,23 @@ def attention_rank_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     return cut / table.tp + whole
 
 
-def block_params(job: Job, table: LayoutTable) -> BlockParams:
-    """Parameters of every kind of block on one rank.
+def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
+    """A layer of a model with one kind on one rank, and its routed experts apart.
 
     Source: derived from `model.params` and the two mappings of arXiv:2504.14960, section 3.
     """
-    model, moe = job.model, job.model.moe
-    attention = attention_rank_params(model, table)
-    dense = attention + dense_mlp_params(model, table)
-    zero = np.zeros(len(table))
-    moe_layer, experts = dense, zero
-    if moe:
-        shared = shared_experts_params(model, moe, table)
-        moe_layer = attention + router_params(model, moe) + shared
-        experts = experts_params(model, moe, table)
+    attention, moe = attention_rank_params(model, table), model.moe
+    if moe is None:
+        return attention + dense_mlp_params(model, table), np.zeros(len(table))
+    shared = shared_experts_params(model, moe, table)
+    return attention + router_params(model, moe) + shared, experts_params(model, moe, table)
+
+
+def block_params(job: Job, table: LayoutTable) -> BlockParams:
+    """Parameters of every kind of block on one rank. Source: as `layer_rank_params`."""
+    model = job.model
+    layers, experts = zip(*(layer_rank_params(kind, table) for kind in model.kinds), strict=True)
+    last = model.kind_of_layer[-1]
     rows = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
     learned = model.position_embedding == "learned"
     positions = model.max_position_embeddings * model.hidden_size if learned else 0
@@ -139,12 +159,12 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
     mtp_embedding = tied_copy / max(1, model.num_nextn_predict_layers)
     mtp_norms = MTP_NORMS * norm_params(model)
     return BlockParams(
-        dense_layer=dense,
-        moe_layer=moe_layer,
-        expert_layer=experts,
+        layers=layers,
+        experts=experts,
         embedding=rows + positions,
         head=(tied_copy if model.tie_word_embeddings else rows) + norm_params(model),
-        mtp=moe_layer + 2 * model.hidden_size**2 / table.tp + mtp_norms + mtp_embedding,
+        mtp=layers[last] + 2 * model.hidden_size**2 / table.tp + mtp_norms + mtp_embedding,
+        mtp_experts=experts[last],
     )
 
 
@@ -154,14 +174,15 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     Source: a rank holds whole blocks, so its parameters are for each kind the number of its blocks
     times the parameters of one, experts apart.
     """
-    shared = ranks.dense * params.dense_layer + ranks.embedding * params.embedding
-    shared += ranks.head * params.head
+    shared = ranks.embedding * params.embedding + ranks.head * params.head
     expert = np.zeros((1, 1))
-    if ranks.moe.any() or ranks.mtp.any():
-        shared += ranks.moe * params.moe_layer
-        expert = (ranks.moe + ranks.mtp) * params.expert_layer
+    for count, layer, experts in zip(ranks.layers, params.layers, params.experts, strict=True):
+        if count.any():
+            shared += count * layer
+            expert = expert + count * experts if experts.any() else expert
     if ranks.mtp.any():
         shared += ranks.mtp * params.mtp
+        expert = expert + ranks.mtp * params.mtp_experts
     return RankParams(shared, expert, bool(expert.any()))
 
 

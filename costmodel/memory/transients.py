@@ -20,7 +20,7 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.model.params import query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec import Job, ModelSpec
 
 
 def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> FloatColumn:
@@ -53,10 +53,14 @@ def layer_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> F
     """
     model = job.model
     inside = np.zeros(len(table))
-    if model.num_dense_layers:
-        inside = mlp_gradient_bytes(job, table, tokens, width=model.intermediate_size)
-    if model.moe:
-        inside = np.maximum(inside, expert_gradient_bytes(job, table, tokens))
+    for kind in model.kinds:
+        of_kind = job.model_copy(update={"model": kind})
+        if kind.feed_forward == "mlp":
+            width = kind.intermediate_size
+            own = mlp_gradient_bytes(of_kind, table, tokens, width=width)
+            inside = np.maximum(inside, own)
+        elif kind.moe:
+            inside = np.maximum(inside, expert_gradient_bytes(of_kind, table, tokens))
     output = job.training.storage_bytes * tokens * model.hidden_size
     return np.asarray(output + inside + waiting_gradient_bytes(job, table))
 
@@ -162,7 +166,7 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     if traits.autograd.weight_gradients:
         return layer_gradient_bytes(job, table, tokens)
     ups = 2 if model.gated_mlp else 1
-    widest = ups * (model.intermediate_size if model.num_dense_layers else 0) / table.tp
+    widest = ups * widest_mlp(model) / table.tp
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
         rows = moe.num_experts_per_tok * table.etp / cut
@@ -200,12 +204,22 @@ def mlp_columns(job: Job, table: LayoutTable) -> FloatColumn:
     """
     model, moe = job.model, job.model.moe
     tensors = 3 if model.gated_mlp else 2
-    widths = [model.intermediate_size / table.tp] if model.num_dense_layers else []
+    widths = [
+        kind.intermediate_size / table.tp for kind in model.kinds if kind.feed_forward == "mlp"
+    ]
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
         routed = moe.num_experts_per_tok * moe.moe_intermediate_size / cut
         widths.append(routed + moe.shared_expert_intermediate_size / table.tp)
+    if any(kind.feed_forward == "none" for kind in model.kinds):
+        widths.append(np.zeros(len(table)))
     return np.asarray(tensors * np.min(widths, axis=0))
+
+
+def widest_mlp(model: ModelSpec) -> int:
+    """Largest width of a plain MLP; 0: no layer has one."""
+    widths = [kind.intermediate_size for kind in model.kinds if kind.feed_forward == "mlp"]
+    return max(widths, default=0)
 
 
 def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> FloatColumn:
@@ -213,9 +227,9 @@ def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> F
 
     Source: Transformer Engine `get_dummy_wgrad`; measured on 24 B200 runs (1.6 GiB for 70B).
     """
-    layer = np.maximum(params.dense_layer, params.moe_layer)
+    layer = params.largest_layer
     if job.model.moe:
-        layer = layer + params.expert_layer / (job.model.moe.num_experts / table.ep)
+        layer = layer + params.most_experts / (job.model.moe.num_experts / table.ep)
     return job.training.storage_bytes * layer
 
 
@@ -230,9 +244,9 @@ def added_gradient_bytes(candidates: Candidates, params: BlockParams) -> FloatCo
         np.where(sums_whole(candidates.traits, table, ranks), 1.0, 0.0)
         for ranks in (shard_ranks(table), expert_shard_ranks(table))
     )
-    layer = np.maximum(params.dense_layer, params.moe_layer) * shared
+    layer = params.largest_layer * shared
     return np.asarray(
-        candidates.job.training.storage_bytes * (layer + params.expert_layer * expert)
+        candidates.job.training.storage_bytes * (layer + params.most_experts * expert)
     )
 
 
@@ -252,8 +266,12 @@ def sharded_unit_bytes(
     """
     table = candidates.table
     shared, expert = shard_ranks(table) > 1, expert_shard_ranks(table) > 1
-    layer = np.maximum(
-        params.dense_layer * shared, params.moe_layer * shared + params.expert_layer * expert
+    layer = np.max(
+        [
+            one * shared + experts * expert
+            for one, experts in zip(params.layers, params.experts, strict=True)
+        ],
+        axis=0,
     )
     most = held.weighted(shared.astype(np.float64), expert.astype(np.float64))
     gradients = candidates.traits.gradients.accumulated_bytes * np.minimum(layer, most)

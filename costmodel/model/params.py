@@ -15,8 +15,9 @@ def norm_params(model: ModelSpec) -> int:
 
 
 def norms_per_layer(model: ModelSpec) -> int:
-    """Norms over `hidden_size` in one layer."""
-    return 4 if model.norm_position == "both" else 2
+    """Norms over `hidden_size` in one layer: before each of its halves, or before and behind."""
+    halves = (model.mixer != "none") + (model.feed_forward != "none")
+    return halves * (2 if model.norm_position == "both" else 1)
 
 
 def window_span(model: ModelSpec, seq_length: int) -> float:
@@ -125,23 +126,27 @@ def attention_params(model: ModelSpec) -> int:
     )
 
 
-def dense_layer_params(model: ModelSpec) -> int:
-    """One layer with a plain MLP."""
-    return attention_params(model) + mlp_params(model, model.intermediate_size, bias=model.mlp_bias)
-
-
-def moe_layer_params(model: ModelSpec, *, active: bool = False) -> int:
-    """One mixture-of-experts layer; `active`: only the experts one token visits."""
+def feed_forward_params(model: ModelSpec, *, active: bool = False) -> int:
+    """The second half of a layer of one kind; `active`: only the experts one token visits."""
     moe = model.moe
-    if moe is None:
+    if model.feed_forward == "none":
         return 0
+    if moe is None:
+        return mlp_params(model, model.intermediate_size, bias=model.mlp_bias)
     experts = moe.num_experts_per_tok if active else moe.num_experts
-    return (
-        attention_params(model)
-        + router_params(model, moe)
-        + shared_expert_params(model, moe)
-        + experts * expert_params(model, moe)
-    )
+    routed = experts * expert_params(model, moe)
+    return router_params(model, moe) + shared_expert_params(model, moe) + routed
+
+
+def layer_params(model: ModelSpec, *, active: bool = False) -> int:
+    """One layer of a model with one kind; `active`: only the experts one token visits."""
+    return attention_params(model) + feed_forward_params(model, active=active)
+
+
+def _all_layers_params(model: ModelSpec, *, active: bool = False) -> int:
+    """Every layer of a model."""
+    each = [layer_params(kind, active=active) for kind in model.kinds]
+    return sum(each[kind] for kind in model.kind_of_layer)
 
 
 def embedding_params(model: ModelSpec) -> int:
@@ -162,51 +167,60 @@ def head_params(model: ModelSpec) -> int:
 
 def num_parameters(model: ModelSpec) -> int:
     """Parameters of the whole model, tied embeddings once, MTP modules left out."""
-    return (
-        embedding_params(model)
-        + model.num_dense_layers * dense_layer_params(model)
-        + model.num_moe_layers * moe_layer_params(model)
-        + head_params(model)
-    )
+    return embedding_params(model) + _all_layers_params(model) + head_params(model)
 
 
 def num_active_parameters(model: ModelSpec) -> int:
     """Parameters one token visits; equals `num_parameters` for a dense model."""
-    idle = moe_layer_params(model) - moe_layer_params(model, active=True)
-    return num_parameters(model) - model.num_moe_layers * idle
+    idle = _all_layers_params(model) - _all_layers_params(model, active=True)
+    return num_parameters(model) - idle
 
 
-def matrix_params_per_token(model: ModelSpec) -> float:
-    """Weights one token is multiplied with, all layers, head and MTP modules; no embedding."""
+def layer_matrix_params_per_token(model: ModelSpec) -> float:
+    """Weights that one token is multiplied with in a layer of a model with one kind."""
     h, mla, moe = model.hidden_size, model.mla, model.moe
     down = 0
     if mla:
         down = h * ((mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim)
     attention = attention_matrix_params(model) + down
-    dense = attention + mlp_params(model, model.intermediate_size, bias=False)
-    sparse = dense
-    if moe:
-        active = moe.num_experts_per_tok * expert_params(model, moe)
-        sparse = attention + active + shared_expert_params(model, moe) + h * moe.num_experts
+    if model.feed_forward == "none":
+        return attention
+    if moe is None:
+        return attention + mlp_params(model, model.intermediate_size, bias=False)
+    active = moe.num_experts_per_tok * expert_params(model, moe)
+    return attention + active + shared_expert_params(model, moe) + h * moe.num_experts
+
+
+def matrix_params_per_token(model: ModelSpec) -> float:
+    """Weights one token is multiplied with, all layers, head and MTP modules; no embedding."""
+    h, each = model.hidden_size, [layer_matrix_params_per_token(kind) for kind in model.kinds]
     head = h * model.vocab_size
-    module = sparse + 2 * h * h + head
-    return (
-        model.num_dense_layers * dense
-        + model.num_moe_layers * sparse
-        + head
-        + model.num_nextn_predict_layers * module
-    )
+    module = each[-1] + 2 * h * h + head
+    layers = sum(each[kind] for kind in model.kind_of_layer)
+    return layers + head + model.num_nextn_predict_layers * module
+
+
+def attention_span(model: ModelSpec, seq_length: int) -> float:
+    """Tokens that a token attends to on average in a layer of a model with one kind.
+
+    Source: Narayanan et al., arXiv:2104.04473, appendix, halved by the mask; `window_span`.
+    """
+    if model.mixer == "sliding_attention":
+        return window_span(model, seq_length)
+    return seq_length / 2
 
 
 def attention_flop_per_token(model: ModelSpec, seq_length: int) -> float:
     """Forward FLOPs of the attention cores for one token, all layers, causal.
 
-    Source: Narayanan et al., arXiv:2104.04473, appendix; halved by the mask; windows cut it.
+    Source: Narayanan et al., arXiv:2104.04473, appendix; `attention_span`.
     """
-    windowed = model.num_sliding_window_layers
-    full = model.num_hidden_layers + model.num_nextn_predict_layers - windowed
-    span = full * seq_length / 2 + windowed * window_span(model, seq_length)
-    return 2.0 * span * (query_columns(model) + value_columns(model))
+    each = [
+        2.0 * attention_span(kind, seq_length) * (query_columns(kind) + value_columns(kind))
+        for kind in model.kinds
+    ]
+    modules = model.num_nextn_predict_layers * each[-1]
+    return sum(each[kind] for kind in model.kind_of_layer) + modules
 
 
 def model_flop_per_step(job: Job) -> float:

@@ -72,8 +72,8 @@ COLUMNS: Callable[[LayerSeconds], tuple[Rows, ...]] = attrgetter(
 class RowSeconds:
     """Seconds of every kind of block for each row."""
 
-    dense: LayerSeconds
-    moe: LayerSeconds
+    layers: tuple[LayerSeconds, ...]
+    """Of each kind, in the order of `ModelSpec.kinds`."""
     embedding: LayerSeconds
     head: LayerSeconds
     mtp: LayerSeconds
@@ -88,8 +88,8 @@ class RowSeconds:
 
     @property
     def by_kind(self) -> tuple[LayerSeconds, ...]:
-        """Dense, MoE, embedding, head, MTP."""
-        return self.dense, self.moe, self.embedding, self.head, self.mtp
+        """Each kind of layer, embedding, head, MTP."""
+        return *self.layers, self.embedding, self.head, self.mtp
 
 
 @remembered("tp cp dp pp")
@@ -171,32 +171,27 @@ def rank_seconds(seconds: RowSeconds, ranks: Ranks) -> RankSeconds:
     way to rank r crosses the blocks before it and r messages, and home goes without weight
     gradients where those run apart.
     """
-    dense, moe, embedding = seconds.dense, seconds.moe, seconds.embedding
-    forward = ranks.dense * dense.forward
-    backward = ranks.dense * dense.backward
     behind, messages = ranks.rank > 0, ranks.rank * seconds.p2p
-    reach = ranks.dense_before * dense.forward + messages + behind * embedding.forward
-    home = ranks.dense_before * dense.backward + messages + behind * embedding.backward
-    if ranks.dense_recomputed.any():
-        backward += ranks.dense_recomputed * dense.recompute_forward
-        home += ranks.dense_recomputed_before * dense.recompute_forward
-    if ranks.moe.any():
-        forward += ranks.moe * moe.forward
-        backward += ranks.moe * moe.backward
-        reach += ranks.moe_before * moe.forward
-        home += ranks.moe_before * moe.backward
-    if ranks.moe_recomputed.any():
-        backward += ranks.moe_recomputed * moe.recompute_forward
-        home += ranks.moe_recomputed_before * moe.recompute_forward
-    for count, block in zip(ranks.by_kind[2:], seconds.by_kind[2:], strict=True):
+    reach, home = messages + behind * seconds.embedding.forward, messages.copy()
+    home += behind * seconds.embedding.backward
+    forward, backward = np.zeros((2, *reach.shape))
+    for layer, before, again, again_before in zip(
+        seconds.layers, ranks.before, ranks.recomputed, ranks.recomputed_before, strict=True
+    ):
+        reach += before * layer.forward
+        home += before * layer.backward
+        if again.any():
+            backward += again * layer.recompute_forward
+            home += again_before * layer.recompute_forward
+    for count, block in zip(ranks.by_kind, seconds.by_kind, strict=True):
         if count.any():
             forward += count * block.forward
             backward += count * block.backward
     weight: FloatColumn = np.broadcast_to(0.0, home.shape)
     if seconds.splits_backward.any():
-        before = (ranks.dense_before, ranks.moe_before, behind)
+        before_it: list[FloatColumn | BoolColumn] = [*ranks.before, behind]
         weight = seconds.splits_backward * _weight_seconds(seconds, ranks.by_kind)
-        home -= seconds.splits_backward * _weight_seconds(seconds, before)
+        home -= seconds.splits_backward * _weight_seconds(seconds, before_it)
     return RankSeconds(
         forward, backward, weight=weight, reach=reach, home=home, apart=seconds.apart
     )

@@ -28,25 +28,20 @@ class Ranks:
     A layout with fewer classes than others repeats its last one, so maxima are unchanged.
     """
 
-    dense: ClassRows
-    """Dense layers of one rank."""
-    moe: ClassRows
+    layers: tuple[ClassRows, ...]
+    """Layers of one rank, of each kind."""
     embedding: ClassRows
     head: ClassRows
     mtp: ClassRows
     rank: ClassRows
     """Last rank of the class: how many ranks come before it."""
-    dense_before: ClassRows
-    """Dense layers a micro batch crosses before it reaches that rank."""
-    moe_before: ClassRows
-    dense_recomputed: ClassRows
-    """Dense layers of the rank whose whole forward pass is repeated."""
-    moe_recomputed: ClassRows
-    dense_recomputed_before: ClassRows
-    moe_recomputed_before: ClassRows
-    dense_whole_held: ClassRows
-    """Dense layers held whole: not recomputed in full."""
-    moe_whole_held: ClassRows
+    before: tuple[ClassRows, ...]
+    """Layers a micro batch crosses before it reaches that rank, of each kind."""
+    recomputed: tuple[ClassRows, ...]
+    """Layers of the rank whose whole forward pass is repeated, of each kind."""
+    recomputed_before: tuple[ClassRows, ...]
+    whole_held: tuple[ClassRows, ...]
+    """Layers held whole, of each kind: not recomputed in full."""
     mtp_held: ClassRows
     inputs_held: ClassRows
     """Layer inputs kept by full recomputation."""
@@ -55,8 +50,8 @@ class Ranks:
 
     @property
     def by_kind(self) -> tuple[ClassRows, ...]:
-        """Blocks of one rank: dense, MoE, embedding, head, MTP."""
-        return self.dense, self.moe, self.embedding, self.head, self.mtp
+        """Blocks of one rank: each kind of layer, embedding, head, MTP."""
+        return *self.layers, self.embedding, self.head, self.mtp
 
 
 def ranks_of(job: Job, table: LayoutTable, *, merged: bool = True) -> Ranks:
@@ -86,7 +81,7 @@ def ranks_of(job: Job, table: LayoutTable, *, merged: bool = True) -> Ranks:
 def _rows(shapes: Sequence[RankClasses], shape: IntColumn, table: LayoutTable) -> Ranks:
     """Pick each row's coefficients; `shape` is the number of its pipeline shape."""
     sizes = np.array([len(one.rank) for one in shapes])
-    widths = np.array([one.dense_recomputed.shape[1] for one in shapes])
+    widths = np.array([one.block_inputs_held.shape[1] for one in shapes])
     member = np.minimum(np.arange(sizes.max())[:, None], sizes[shape] - 1)
     plain = (np.cumsum(sizes) - sizes)[shape] + member
     full = table.recompute == FULL
@@ -101,24 +96,24 @@ def _rows(shapes: Sequence[RankClasses], shape: IntColumn, table: LayoutTable) -
         column = np.concatenate([one.ravel() for one in columns])
         return column.take(index) if column.any() else np.broadcast_to(0.0, index.shape)
 
+    def each(name: str, index: IntColumn) -> tuple[ClassRows, ...]:
+        """Coefficients of each kind of layer."""
+        columns = zip(*(getattr(one, name) for one in shapes), strict=True)
+        return tuple(pick(column, index) for column in columns)
+
     blocked = pick([one.block_inputs_held for one in shapes], covered)
     grouped = pick([one.uniform_inputs_held for one in shapes], starts + uniform * number)
     ahead = np.minimum(number, pick([one.largest_stage for one in shapes], plain))
     return Ranks(
-        dense=pick([one.dense for one in shapes], plain),
-        moe=pick([one.moe for one in shapes], plain),
+        layers=each("layers", plain),
         embedding=pick([one.embedding for one in shapes], plain),
         head=pick([one.head for one in shapes], plain),
         mtp=pick([one.mtp for one in shapes], plain),
         rank=pick([one.rank for one in shapes], plain),
-        dense_before=pick([one.dense_before for one in shapes], plain),
-        moe_before=pick([one.moe_before for one in shapes], plain),
-        dense_recomputed=pick([one.dense_recomputed for one in shapes], covered),
-        moe_recomputed=pick([one.moe_recomputed for one in shapes], covered),
-        dense_recomputed_before=pick([one.dense_recomputed_before for one in shapes], covered),
-        moe_recomputed_before=pick([one.moe_recomputed_before for one in shapes], covered),
-        dense_whole_held=pick([one.dense_whole_held for one in shapes], covered),
-        moe_whole_held=pick([one.moe_whole_held for one in shapes], covered),
+        before=each("before", plain),
+        recomputed=each("recomputed", covered),
+        recomputed_before=each("recomputed_before", covered),
+        whole_held=each("whole_held", covered),
         mtp_held=pick([one.mtp_held for one in shapes], plain),
         inputs_held=np.where(uniform, grouped, blocked),
         layers_at_once=np.where(uniform, ahead, full),

@@ -15,19 +15,28 @@ import numpy as np
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, layers_per_stage
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, IntRowStages
+from trainplan.costmodel.layouts.table import (
+    FULL,
+    UNIFORM,
+    IntLayerKinds,
+    IntRowStages,
+    IntStageKinds,
+)
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.memory import nondominated
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.spec import Job, ModelSpec, StageSpec
+
+ENDS = 3
+"""Kinds of block that are no layers: embedding, head, MTP module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """The layers of a model in order, as far as stages care; hashes faster than the model."""
 
-    moe_before: tuple[int, ...]
-    """Mixture-of-experts layers before layer 0, 1, ..., and in all."""
+    kinds: tuple[int, ...]
+    """Kind of every layer."""
     mtp: int
     """Multi-token-prediction modules."""
     stages: tuple[StageSpec, ...] | None = None
@@ -38,21 +47,21 @@ class Decoder:
 class StageLayers:
     """Blocks of each virtual stage by kind; columns over stages."""
 
-    dense: IntColumn
-    moe: IntColumn
+    of_kind: IntStageKinds
+    """Layers of each kind; (stage, kind)."""
     embedding: IntColumn
     head: IntColumn
     mtp: IntColumn
 
     @property
     def layers(self) -> IntColumn:
-        """Layers of either kind."""
-        return self.dense + self.moe
+        """Layers of any kind."""
+        return np.asarray(self.of_kind.sum(axis=1))
 
     @property
     def by_kind(self) -> tuple[IntColumn, ...]:
-        """Dense, MoE, embedding, head, MTP."""
-        return self.dense, self.moe, self.embedding, self.head, self.mtp
+        """Each kind of layer, embedding, head, MTP."""
+        return *self.of_kind.T, self.embedding, self.head, self.mtp
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +72,25 @@ class RankClasses:
     recomputes in full; the last N covers every layer.
     """
 
-    dense: FloatColumn
-    """Dense layers of one rank."""
-    moe: FloatColumn
+    layers: tuple[FloatColumn, ...]
+    """Layers of one rank, of each kind."""
     embedding: FloatColumn
     head: FloatColumn
     mtp: FloatColumn
     rank: FloatColumn
     """Last rank of the class: how many ranks come before it."""
-    dense_before: FloatColumn
-    """Dense layers a micro batch crosses before it reaches that rank."""
-    moe_before: FloatColumn
+    before: tuple[FloatColumn, ...]
+    """Layers a micro batch crosses before it reaches that rank, of each kind."""
     mtp_held: FloatColumn
     """MTP modules whose activations the fullest rank of the class holds at its fullest moment."""
     largest_stage: FloatColumn
     """Layers of its largest virtual stage."""
-    dense_recomputed: FloatColumn
-    """(class, N) Dense layers of one rank whose forward pass is repeated."""
-    moe_recomputed: FloatColumn
-    dense_recomputed_before: FloatColumn
-    moe_recomputed_before: FloatColumn
-    dense_whole_held: FloatColumn
-    """(class, N) Dense layers held whole by the fullest rank of the class: not recomputed."""
-    moe_whole_held: FloatColumn
+    recomputed: tuple[FloatColumn, ...]
+    """(class, N) Layers of one rank whose forward pass is repeated, of each kind."""
+    recomputed_before: tuple[FloatColumn, ...]
+    whole_held: tuple[FloatColumn, ...]
+    """(class, N) Layers held whole by the fullest rank of the class, of each kind: those not
+    recomputed."""
     block_inputs_held: FloatColumn
     """(class, N) Layer inputs held when the first N layers of each stage are recomputed."""
     uniform_inputs_held: FloatColumn
@@ -99,8 +104,14 @@ def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder
 
 @lru_cache(maxsize=1024)
 def _decoder_of(model: ModelSpec, stages: tuple[StageSpec, ...] | None) -> Decoder:
-    before = np.concatenate([[0], np.cumsum(model.moe_layers)])
-    return Decoder(tuple(before.tolist()), model.num_nextn_predict_layers, stages)
+    return Decoder(model.kind_of_layer, model.num_nextn_predict_layers, stages)
+
+
+@lru_cache(maxsize=1024)
+def layers_before(kinds: tuple[int, ...]) -> IntLayerKinds:
+    """Layers of each kind before layer 0, 1, ..., and in all; (layer, kind)."""
+    each = np.eye(max(kinds) + 1, dtype=np.int64)[list(kinds)]
+    return np.concatenate([np.zeros((1, each.shape[1]), dtype=np.int64), each.cumsum(axis=0)])
 
 
 @lru_cache(maxsize=1024)
@@ -111,17 +122,16 @@ def stage_layers(decoder: Decoder, num_stages: int) -> StageLayers:
         SpecError: The stages given are for another number of stages or of layers.
     """
     counts = np.array(_layer_counts(decoder, num_stages))
-    ends = np.cumsum(counts)
-    moe_before = np.array(decoder.moe_before)
-    moe = moe_before[ends] - moe_before[ends - counts]
+    ends, before = np.cumsum(counts), layers_before(decoder.kinds)
     first = np.zeros(num_stages, dtype=np.int64)
     last = first.copy()
     first[0] = last[-1] = 1
-    return StageLayers(counts - moe, moe, embedding=first, head=last, mtp=last * decoder.mtp)
+    held = before[ends] - before[ends - counts]
+    return StageLayers(held, embedding=first, head=last, mtp=last * decoder.mtp)
 
 
 def _layer_counts(decoder: Decoder, num_stages: int) -> tuple[int, ...]:
-    layers = len(decoder.moe_before) - 1
+    layers = len(decoder.kinds)
     if decoder.stages is None:
         return layers_per_stage(layers, num_stages)
     counts = tuple(stage.layers for stage in decoder.stages)
@@ -146,44 +156,42 @@ def rank_classes(
     passes = held_passes(schedule, microbatches, layers)
     distinguished = np.concatenate(kinds, axis=1) if merged else np.arange(len(stage))[:, None]
     fullest, last = _classes(distinguished, _by_chunk(kinds, passes))
-    dense, moe, embedding, head, mtp = (kind[last].sum(axis=1, dtype=np.float64) for kind in kinds)
+    sums = [kind[last].sum(axis=1, dtype=np.float64) for kind in kinds]
+    embedding, head, mtp = sums[-ENDS:]
     held = passes[fullest]
     limit = np.arange(int(layers.max()) + 1)
     again = _recomputed(decoder, stages, _limits(decoder, limit))
-    dense_recomputed, moe_recomputed = (column[stage] for column in again)
+    repeated = [kind[stage] for kind in again]
     groups = -(-stages.layers[:, None] // np.maximum(limit, 1)) * (limit > 0)
     return RankClasses(
-        dense=dense,
-        moe=moe,
+        layers=tuple(sums[:-ENDS]),
         embedding=embedding,
         head=head,
         mtp=mtp,
         rank=last.astype(np.float64),
-        dense_before=_before(stages.dense, last),
-        moe_before=_before(stages.moe, last),
+        before=tuple(_before(kind, last) for kind in stages.of_kind.T),
         mtp_held=held[:, -1] * mtp,
         largest_stage=layers[last].max(axis=1).astype(np.float64),
-        dense_recomputed=dense_recomputed[last].sum(axis=1, dtype=np.float64),
-        moe_recomputed=moe_recomputed[last].sum(axis=1, dtype=np.float64),
-        dense_recomputed_before=_before(again[0], last),
-        moe_recomputed_before=_before(again[1], last),
-        dense_whole_held=_held(held, (kinds[0][..., None] - dense_recomputed)[fullest]),
-        moe_whole_held=_held(held, (kinds[1][..., None] - moe_recomputed)[fullest]),
-        block_inputs_held=_held(held, (dense_recomputed + moe_recomputed)[fullest]),
+        recomputed=tuple(kind[last].sum(axis=1, dtype=np.float64) for kind in repeated),
+        recomputed_before=tuple(_before(kind, last) for kind in again),
+        whole_held=tuple(
+            _held(held, (kind[..., None] - some)[fullest])
+            for kind, some in zip(kinds, repeated, strict=False)
+        ),
+        block_inputs_held=_held(held, sum(repeated[1:], start=repeated[0])[fullest]),
         uniform_inputs_held=_held(held, groups[stage][fullest]),
     )
 
 
 def recomputed_layers(
     decoder: Decoder, stages: StageLayers, table: LayoutTable
-) -> tuple[IntRowStages, IntRowStages]:
-    """Dense and MoE layers of every virtual stage that full recomputation repeats."""
+) -> tuple[IntRowStages, ...]:
+    """Layers of each kind in every virtual stage that full recomputation repeats."""
     full = table.recompute == FULL
     uniform = full & (table.recompute_method == UNIFORM)
     everything = int(stages.layers.max())
     limit = np.where(uniform, everything, np.where(full, table.recompute_num_layers, 0))
-    dense, moe = _recomputed(decoder, stages, _limits(decoder, limit))
-    return dense.T, moe.T
+    return tuple(kind.T for kind in _recomputed(decoder, stages, _limits(decoder, limit)))
 
 
 def _limits(decoder: Decoder, limit: IntColumn) -> IntColumn:
@@ -212,9 +220,9 @@ def _by_chunk(kinds: Sequence[IntColumn], passes: FloatColumn) -> FloatColumn:
     Source: where all chunks of a rank hold the same layers, a pass in flight holds as much on any
     of them, so only the number of passes counts.
     """
-    dense, moe, _, _, mtp = kinds
-    even = (np.ptp(dense, axis=1) == 0) & (np.ptp(moe, axis=1) == 0) & (mtp[:, -1] == 0)
-    alike = even & ((dense[:, 0] == 0) | (moe[:, 0] == 0))
+    layers, mtp = np.stack(kinds[:-ENDS]), kinds[-1]
+    even = (np.ptp(layers, axis=2) == 0).all(axis=0) & (mtp[:, -1] == 0)
+    alike = even & ((layers[:, :, 0] > 0).sum(axis=0) <= 1)
     total = np.zeros_like(passes)
     total[:, 0] = passes.sum(axis=1)
     return np.where(alike[:, None], total, passes)
@@ -239,13 +247,10 @@ def _held(passes: FloatColumn, layers: IntColumn) -> FloatColumn:
     return np.asarray(np.einsum("kc,kcn->kn", passes, layers))
 
 
-def _recomputed(
-    decoder: Decoder, stages: StageLayers, limit: IntColumn
-) -> tuple[IntColumn, IntColumn]:
-    """Dense and MoE layers among the first of each stage; `limit` and result are (stage, N)."""
-    moe_before = np.array(decoder.moe_before)
-    counts = stages.layers
+def _recomputed(decoder: Decoder, stages: StageLayers, limit: IntColumn) -> tuple[IntColumn, ...]:
+    """Layers of each kind among the first of each stage; `limit` and results are (stage, N)."""
+    before, counts = layers_before(decoder.kinds), stages.layers
     start = np.cumsum(counts) - counts
     covered = np.minimum(limit, counts[:, None])
-    moe = moe_before[start[:, None] + covered] - moe_before[start][:, None]
-    return covered - moe, moe
+    some = before[start[:, None] + covered] - before[start][:, None]
+    return tuple(np.moveaxis(some, -1, 0))

@@ -6,16 +6,23 @@ one is used and the adapter in `costmodel.model.families` translates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.layers import (
+    MLP,
+    Count,
+    FeedForward,
+    LayerKind,
+    Mixer,
+    Size,
+    listed_kinds,
+)
 
-Size = Annotated[PositiveInt, Field(le=10**9)]
-"""A dimension of a tensor."""
-Count = Annotated[NonNegativeInt, Field(le=10**9)]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
 
@@ -76,6 +83,30 @@ class MoeSpec(Spec):
         if (self.topk_group or 1) > groups:
             raise ValueError(f"topk_group = {self.topk_group} exceeds n_group = {groups}; lower it")
         return self
+
+    def placed(self, layers: int) -> tuple[FeedForward, ...]:
+        """What feeds forward in each of so many layers."""
+        first, freq = self.first_k_dense_replace, self.moe_layer_freq
+        return tuple(
+            "moe" if i >= first and (i - first) % freq == freq - 1 else "mlp" for i in range(layers)
+        )
+
+    def everywhere(self) -> MoeSpec:
+        """The same in every layer."""
+        return self.model_copy(update={"first_k_dense_replace": 0, "moe_layer_freq": 1})
+
+
+def placed_layers(
+    mixers: Sequence[Mixer],
+    moe: MoeSpec | None,
+    feed_forwards: Sequence[FeedForward] | None = None,
+) -> dict[str, object]:
+    """Fields of a model whose layers have these parts, in order; experts where `moe` says."""
+    usual: Sequence[FeedForward] = moe.placed(len(mixers)) if moe else [MLP] * len(mixers)
+    if len(set(mixers)) == 1 and feed_forwards in (None, tuple(usual)):
+        return {"mixer": mixers[0], "moe": moe}
+    listed = listed_kinds(mixers, feed_forwards or usual)
+    return {"moe": moe.everywhere() if moe else None, **listed}
 
 
 class RopeScaling(Spec):
@@ -143,8 +174,14 @@ class ModelSpec(Spec):
     scale_embeddings: bool = False
     """Token embeddings are multiplied by sqrt(hidden_size) (Gemma)."""
     sliding_window: Size | None = None
-    num_sliding_window_layers: Count = 0
-    """How many layers attend to `sliding_window` tokens only."""
+    """Tokens that a token of a `sliding_attention` layer sees."""
+    mixer: Mixer = "full_attention"
+    """Of every layer that `layers` gives no other."""
+    feed_forward: FeedForward | None = None
+    """Of every layer that `layers` gives no other; null: experts where `moe` puts them."""
+    layer_kinds: tuple[LayerKind, ...] = ()
+    layers: tuple[str, ...] | None = None
+    """Kind of every layer in order, by its name in `layer_kinds`; null: all as said here."""
     tie_word_embeddings: bool = False
 
     mla: MlaSpec | None = None
@@ -159,22 +196,74 @@ class ModelSpec(Spec):
                 f"num_attention_heads = {self.num_attention_heads} is not a multiple of "
                 f"num_key_value_heads = {self.num_key_value_heads}"
             )
-        if self.num_sliding_window_layers > self.num_hidden_layers:
-            raise ValueError("num_sliding_window_layers exceeds num_hidden_layers")
-        if self.num_sliding_window_layers and self.sliding_window is None:
-            raise ValueError("num_sliding_window_layers is set but sliding_window is not")
         if self.moe and self.moe.first_k_dense_replace > self.num_hidden_layers:
             raise ValueError("first_k_dense_replace exceeds num_hidden_layers")
         return self
 
+    @model_validator(mode="after")
+    def _layers_are_known(self) -> Self:
+        names = [kind.name for kind in self.layer_kinds]
+        if len(set(names)) < len(names):
+            raise ValueError(f"layer_kinds: two are called {_twice(names)!r}; rename one")
+        if self.layers is None:
+            if names:
+                raise ValueError("layer_kinds are given but layers is not: list every layer")
+            return self
+        if len(self.layers) != self.num_hidden_layers:
+            raise ValueError(
+                f"layers lists {len(self.layers)} layers, num_hidden_layers is "
+                f"{self.num_hidden_layers}; make them equal"
+            )
+        for place, name in enumerate(self.layers):
+            if name not in names:
+                raise ValueError(
+                    f"layers: layer {place} is of kind {name!r}, which layer_kinds lacks"
+                )
+        if self.moe and (self.moe.first_k_dense_replace or self.moe.moe_layer_freq > 1):
+            raise ValueError(
+                "layers says which layers have experts: leave first_k_dense_replace and "
+                "moe_layer_freq out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _kinds_have_their_sizes(self) -> Self:
+        for kind in self.kinds:
+            if kind.mixer == "sliding_attention" and self.sliding_window is None:
+                raise ValueError("a layer has mixer sliding_attention but sliding_window is null")
+        if self.sliding_window and not self.num_sliding_window_layers:
+            raise ValueError(
+                "sliding_window is given but no layer has mixer sliding_attention; say which have, "
+                "or leave it out"
+            )
+        for kind in self.kinds:
+            if kind.feed_forward == "moe" and self.moe is None:
+                raise ValueError("a layer has feed_forward moe but moe is null")
+            if kind.num_attention_heads % kind.num_key_value_heads:
+                raise ValueError("a kind's num_attention_heads is no multiple of its key-value's")
+        return self
+
+    @property
+    def kinds(self) -> tuple[ModelSpec, ...]:
+        """A model of each kind of layer alone, in order of first appearance."""
+        return _kinds(self)[0]
+
+    @property
+    def kind_of_layer(self) -> tuple[int, ...]:
+        """For every layer in order: its place in `kinds`."""
+        return _kinds(self)[1]
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """For every layer in order: what mixes its tokens."""
+        kinds = self.kinds
+        return tuple(kinds[kind].mixer for kind in self.kind_of_layer)
+
     @property
     def moe_layers(self) -> tuple[bool, ...]:
         """For every layer in order: is it a mixture of experts?"""
-        if self.moe is None:
-            return (False,) * self.num_hidden_layers
-        return _moe_layers(
-            self.num_hidden_layers, self.moe.first_k_dense_replace, self.moe.moe_layer_freq
-        )
+        experts = [kind.feed_forward == "moe" for kind in self.kinds]
+        return tuple(experts[kind] for kind in self.kind_of_layer)
 
     @property
     def num_moe_layers(self) -> int:
@@ -184,13 +273,54 @@ class ModelSpec(Spec):
     @property
     def num_dense_layers(self) -> int:
         """Layers with a plain MLP."""
-        return self.num_hidden_layers - self.num_moe_layers
+        dense = [kind.feed_forward == "mlp" for kind in self.kinds]
+        return sum(dense[kind] for kind in self.kind_of_layer)
+
+    @property
+    def num_sliding_window_layers(self) -> int:
+        """Layers whose tokens see `sliding_window` tokens only."""
+        return self.mixers.count("sliding_attention")
 
 
 @lru_cache(maxsize=256)
-def _moe_layers(layers: int, first: int, freq: int) -> tuple[bool, ...]:
-    """For every layer in order: is it a mixture of experts?"""
-    return tuple(
-        i >= first and (i - first) % freq == freq - 1 if freq > 1 else i >= first
-        for i in range(layers)
-    )
+def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
+    """A model of each kind of layer alone, and the kind of every layer."""
+    plain = {"layers": None, "layer_kinds": ()}
+    if model.layers is None:
+        changes: list[dict[str, object]] = [{"feed_forward": one} for one in _feed_forwards(model)]
+    else:
+        known = {kind.name: kind.changes() for kind in model.layer_kinds}
+        usual = {"feed_forward": model.feed_forward or ("moe" if model.moe else "mlp")}
+        changes = [usual | known[name] for name in model.layers]
+    found: dict[ModelSpec, int] = {}
+    places = {}
+    order = []
+    for change in changes:
+        text = tuple(change.items())
+        if text not in places:
+            kind = model.model_copy(update=plain | change)
+            places[text] = found.setdefault(_without_placement(kind), len(found))
+        order.append(places[text])
+    return tuple(found), tuple(order)
+
+
+def _without_placement(kind: ModelSpec) -> ModelSpec:
+    """A layer of one kind says nothing of where experts stand."""
+    if kind.moe is None:
+        return kind
+    if kind.feed_forward != "moe":
+        return kind.model_copy(update={"moe": None})
+    return kind.model_copy(update={"moe": kind.moe.everywhere()})
+
+
+def _feed_forwards(model: ModelSpec) -> tuple[FeedForward, ...]:
+    """Of every layer of a model without a list."""
+    layers = model.num_hidden_layers
+    if model.feed_forward or model.moe is None:
+        return (model.feed_forward or "mlp",) * layers
+    return model.moe.placed(layers)
+
+
+def _twice(names: list[str]) -> str:
+    """The first name that occurs again."""
+    return next(name for place, name in enumerate(names) if name in names[:place])

@@ -7,6 +7,8 @@ an estimate, asked for ranks that hold one block each.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -23,7 +25,8 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.pipeline.stages import ENDS
+from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import (
     rank_offload_seconds,
@@ -31,15 +34,18 @@ from trainplan.costmodel.traffic.data_parallel import (
     updated_params,
 )
 
-KINDS = 5
-"""Dense layer, MoE layer, embedding, head, MTP module."""
-DENSE, MOE, EMBEDDING, HEAD, MTP = range(KINDS)
+EMBEDDING, HEAD, MTP = -3, -2, -1
+"""Kinds of block that are no layers stand behind those that are: 0, 1, ... as `ModelSpec.kinds`."""
+
+
+def num_kinds(model: ModelSpec) -> int:
+    """Kinds of block: of layer, embedding, head, MTP module."""
+    return len(model.kinds) + ENDS
 
 
 def layer_counts(job: Job) -> tuple[tuple[int, int], ...]:
     """Kinds of decoder layer that a model has, and how many of each."""
-    counts = ((DENSE, job.model.num_dense_layers), (MOE, job.model.num_moe_layers))
-    return tuple((kind, count) for kind, count in counts if count)
+    return tuple(sorted(Counter(job.model.kind_of_layer).items()))
 
 
 def usual_layers(job: Job) -> tuple[int, int]:
@@ -79,6 +85,29 @@ class BlockCosts:
             **columns, input_bytes=self.input_bytes[rows], params=self.params.take(rows)
         )
 
+    def with_one_kind(self, *, least: bool) -> BlockCosts:
+        """The same with one kind of layer, with the least states and the longest passes of any.
+
+        Or the most and the shortest: nothing of a rank's traffic or update is less, or more.
+        """
+        lower, upper = (np.min, np.max) if least else (np.max, np.min)
+
+        def merged(column: FloatColumn, choose: Callable[..., FloatColumn]) -> FloatColumn:
+            kinds = choose(column[:EMBEDDING], axis=0)[None]
+            return np.concatenate([kinds, column[EMBEDDING:]])
+
+        passes = ["forward", "backward", "weight", "recompute_forward", "saved_bytes"]
+        states = ["state_bytes", "optimizer_bytes", "optimizer", "offload"]
+        experts = self.params.expert
+        params = RankParams(
+            merged(self.params.shared, lower),
+            merged(experts, lower) if self.params.has_experts else experts,
+            self.params.has_experts,
+        )
+        columns = {name: merged(getattr(self, name), upper) for name in passes}
+        columns |= {name: merged(getattr(self, name), lower) for name in states}
+        return replace(self, params=params, **columns)
+
     def with_room(self, fraction: FloatColumn | float) -> BlockCosts:
         """The same where so much more of the optimizer is on the host, at no cost of time."""
         return replace(self, state_bytes=self.state_bytes - fraction * self.optimizer_bytes)
@@ -87,7 +116,7 @@ class BlockCosts:
 def block_costs(priced: Priced) -> BlockCosts:
     """Costs of every kind of block for each row of a priced table."""
     table = priced.table
-    units = _one_block_each(len(table))
+    units = _one_block_each(num_kinds(priced.job.model), len(table))
     blocks, params = priced.gathered, priced.params
     held = rank_params(units, params)
     memory = rank_memory(priced, blocks, ranks=units, params=params, held=held)
@@ -119,25 +148,21 @@ def _optimizer_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
     return held.weighted(*(optimizer_bytes_per_param(whole, ranks) for ranks in shards))
 
 
-def _one_block_each(rows: int) -> Ranks:
+def _one_block_each(kinds: int, rows: int) -> Ranks:
     """Ranks that hold one block, of each kind in turn, and the activations of one micro batch."""
-    one = np.repeat(np.eye(KINDS)[:, :, None], rows, axis=2)
-    none = np.zeros((KINDS, rows))
+    one = np.repeat(np.eye(kinds)[:, :, None], rows, axis=2)
+    none, layers = np.zeros((kinds, rows)), tuple(one[:EMBEDDING])
+    nothing = (none,) * len(layers)
     return Ranks(
-        dense=one[DENSE],
-        moe=one[MOE],
+        layers=layers,
         embedding=one[EMBEDDING],
         head=one[HEAD],
         mtp=one[MTP],
         rank=none,
-        dense_before=none,
-        moe_before=none,
-        dense_recomputed=none,
-        moe_recomputed=none,
-        dense_recomputed_before=none,
-        moe_recomputed_before=none,
-        dense_whole_held=one[DENSE],
-        moe_whole_held=one[MOE],
+        before=nothing,
+        recomputed=nothing,
+        recomputed_before=nothing,
+        whole_held=layers,
         mtp_held=one[MTP],
         inputs_held=none,
         layers_at_once=none,

@@ -10,6 +10,7 @@ lower bound of seconds gives one of joules. Hosts, switches and cooling are not 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,9 +78,9 @@ class Energy(Context):
         key, ranks = priced.key, priced.ranks
         total = _whole_model(self.job.model, priced.blocks)[key]
         total = total + _selective(self.job.model, priced)
-        for recompute_forward, kind in ((ranks.dense_recomputed, 0), (ranks.moe_recomputed, 1)):
-            repeated = _busy(priced.blocks.by_kind[kind].recompute_forward)[key]
-            total = total + _over_ranks(recompute_forward, priced.table, apart=apart) * repeated
+        for again, layer in zip(ranks.recomputed, priced.blocks.layers, strict=True):
+            repeated = _busy(layer.recompute_forward)[key]
+            total = total + _over_ranks(again, priced.table, apart=apart) * repeated
         return self._share(priced.table) * total
 
     def _share(self, table: LayoutTable) -> FloatColumn:
@@ -127,9 +128,9 @@ def _busy(seconds: PassSeconds) -> FloatColumn:
 
 
 def _counts(model: ModelSpec) -> tuple[int, ...]:
-    """Blocks of the model: dense, MoE, embedding, head, MTP."""
-    modules = model.num_nextn_predict_layers
-    return model.num_dense_layers, model.num_moe_layers, 1, 1, modules
+    """Blocks of the model: layers of each kind, embedding, head, MTP."""
+    layers = Counter(model.kind_of_layer)
+    return *(layers[kind] for kind in sorted(layers)), 1, 1, model.num_nextn_predict_layers
 
 
 def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:

@@ -10,6 +10,7 @@ an explicit step time is never below its bound.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import numpy as np
 
@@ -169,31 +170,30 @@ def row_seconds(
     """
     machine, traits, table = candidates.machine, candidates.traits, candidates.table
     kinds, key, nothing = blocks.kinds, blocks.key, np.zeros(len(table))
-    layers = [
-        layer_seconds(kinds.dense, key, blocks.dense.seconds),
-        layer_seconds(kinds.moe, key, blocks.moe.seconds),
+    every = [
+        *map(layer_seconds, kinds.layers, repeat(key), (one.seconds for one in blocks.layers)),
         layer_seconds(kinds.embedding, key, nothing),
         layer_seconds(kinds.head, key, nothing),
         layer_seconds(kinds.mtp, key, blocks.mtp.seconds),
     ]
     if (table.zero_stage >= 2).any():
         traffic = sharded_traffic(candidates, _units(traits, params, nothing))
-        first = 0 if candidates.job.model.num_dense_layers else 1
-        windows = list(layers)
-        for end, layer, block in ((2, first, kinds.by_kind[first]), (3, 1, kinds.moe)):
-            windows[end] = free_window(layer_seconds(block, key, nothing), traffic[layer])
+        order, windows = candidates.job.model.kind_of_layer, list(every)
+        for end, layer in ((-3, order[0]), (-2, order[-1])):
+            alone = layer_seconds(kinds.layers[layer], key, nothing)
+            windows[end] = free_window(alone, traffic[layer])
         contention = machine.constants.fsdp_contention
-        layers = [
-            overlapped_layer(contention, *one) for one in zip(layers, traffic, windows, strict=True)
+        every = [
+            overlapped_layer(contention, *one) for one in zip(every, traffic, windows, strict=True)
         ]
-    dense, moe, embedding, head, mtp = layers
+    *layers, embedding, head, mtp = every
     if table.offload_modules.any():
-        pairs = (dense, blocks.dense), (moe, blocks.moe), (mtp, blocks.mtp)
-        dense, moe, mtp = (_copying(machine, layer, block.copies) for layer, block in pairs)
+        pairs = zip(layers, blocks.layers, strict=True)
+        layers = [_copying(machine, layer, block.copies) for layer, block in pairs]
+        mtp = _copying(machine, mtp, blocks.mtp.copies)
     sent = message_seconds_of(candidates)
     return RowSeconds(
-        dense,
-        moe,
+        tuple(layers),
         embedding,
         head,
         mtp,
@@ -211,11 +211,13 @@ def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> 
     """
     matrices, root = traits.sharding.fetches.weights, traits.sharding.ends_at_root
     return [
-        Unit(RankParams(params.dense_layer, nothing), matrices),
-        Unit(RankParams(params.moe_layer, params.expert_layer), matrices),
+        *(
+            Unit(RankParams(layer, experts), matrices)
+            for layer, experts in zip(params.layers, params.experts, strict=True)
+        ),
         Unit(RankParams(params.embedding, nothing), root=root),
         Unit(RankParams(params.head, nothing), root=root),
-        Unit(RankParams(params.mtp, params.expert_layer), matrices),
+        Unit(RankParams(params.mtp, params.mtp_experts), matrices),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -54,7 +55,7 @@ def node_bound_seconds(candidates: Candidates, each: Each = map) -> FloatColumn:
 def _of_keys(keys: Candidates) -> FloatColumn:
     """The whole model and the cheapest crossing of a layer; (which, key). Source: as below."""
     kinds, model = blocks(keys), keys.job.model
-    return np.stack([_whole_model(model, kinds), _crossing(model, kinds, keys.traits)])
+    return np.stack([_whole_model(model, kinds), _crossing(kinds, keys.traits)])
 
 
 def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
@@ -63,8 +64,8 @@ def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
     Source: a micro batch passes each block once each way, one after the other, so the seconds of a
     kind count as often as the model has it.
     """
-    modules = model.num_nextn_predict_layers
-    counts = model.num_dense_layers, model.num_moe_layers, 1, 1, modules
+    layers = Counter(model.kind_of_layer)
+    counts = *(layers[kind] for kind in sorted(layers)), 1, 1, model.num_nextn_predict_layers
     return np.asarray(
         sum(
             count * (block.forward.total + block.backward.total)
@@ -73,14 +74,13 @@ def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
     )
 
 
-def _crossing(model: ModelSpec, kinds: Blocks, traits: RuntimeTraits) -> FloatColumn:
+def _crossing(kinds: Blocks, traits: RuntimeTraits) -> FloatColumn:
     """Seconds of the cheapest layer in the directions that every schedule counts.
 
     Source: as `node_bound_seconds`.
     """
     fill, drain = counts_fill_and_drain(traits)
-    both = (kinds.dense, kinds.moe) if model.num_dense_layers and model.moe else (kinds.moe,)
-    passes = [fill * one.forward.total + drain * one.backward.total for one in both]
+    passes = [fill * one.forward.total + drain * one.backward.total for one in kinds.layers]
     return np.asarray(np.min(passes, axis=0))
 
 

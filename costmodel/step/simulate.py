@@ -171,8 +171,10 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     dropped = sum(
         count * block.recompute[row] for block, count in zip(seconds.by_kind, counts, strict=True)
     )
-    repeated = ranks.dense_recomputed[rank, row] * seconds.dense.recompute_forward[row]
-    repeated += ranks.moe_recomputed[rank, row] * seconds.moe.recompute_forward[row]
+    repeated = sum(
+        again[rank, row] * layer.recompute_forward[row]
+        for again, layer in zip(ranks.recomputed, seconds.layers, strict=True)
+    )
     layers = list(zip(counts, seconds.by_kind, strict=True))
     traffic = sum(count * layer.traffic[row] for count, layer in layers)
     waiting = sum(count * layer.waiting[row] for count, layer in layers)

@@ -38,6 +38,7 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 from trainplan.costmodel.step import Priced
+from trainplan.costmodel.step.block_costs import layer_counts
 from trainplan.costmodel.step.estimate import as_executed
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
@@ -155,16 +156,12 @@ def _outside_bytes(traits: RuntimeTraits, machine: Machine) -> float:
 
 def _mean_params(job: Job, table: LayoutTable) -> RankParams:
     """Parameters of a pipeline rank, mean over the ranks; as rank classes hold them."""
-    params, model = block_params(job, table), job.model
-    modules = model.num_nextn_predict_layers
-    shared = (
-        model.num_dense_layers * params.dense_layer
-        + model.num_moe_layers * (params.moe_layer if model.moe else 0.0)
-        + params.embedding
-        + params.head
-        + modules * params.mtp
-    )
-    expert = (model.num_moe_layers + modules) * params.expert_layer
+    params, modules = block_params(job, table), job.model.num_nextn_predict_layers
+    shared = params.embedding + params.head + modules * params.mtp
+    expert = modules * params.mtp_experts
+    for kind, count in layer_counts(job):
+        shared = shared + count * params.layers[kind]
+        expert = expert + count * params.experts[kind]
     return RankParams(shared / table.pp, expert / table.pp)
 
 

@@ -80,8 +80,10 @@ class Case:
 def measured_model(model: ModelSpec) -> ModelSpec:
     """The model whose layer runs: torch's kernel knows no window, no sink and no cap of logits."""
     changed = {
+        "mixer": "full_attention",
+        "layer_kinds": (),
+        "layers": None,
         "sliding_window": None,
-        "num_sliding_window_layers": 0,
         "attention_sinks": False,
         "attn_logit_softcapping": None,
     }

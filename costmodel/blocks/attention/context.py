@@ -29,11 +29,11 @@ def context_ways(
 ) -> tuple[BoolColumn, BoolColumn]:
     """Which rows exchange heads for sequence, and which gather keys and values; else: a ring.
 
-    A ring has neither windows nor sinks: there heads are exchanged, or keys and values gathered
-    where the heads cannot be cut.
+    A ring has neither windows nor sinks: all layers of a model with either exchange heads, or
+    gather keys and values where the heads cannot be cut.
     Source: Transformer Engine @d0067d0d `context_parallel.py`, attn_forward_func_with_cp.
     """
-    windows, sinks = model.num_sliding_window_layers > 0, model.attention_sinks
+    windows, sinks = model.sliding_window is not None, model.attention_sinks
     instead = exchange == "p2p" and (windows or sinks)
     cut = (heads_to_cut(model) % (table.tp * table.cp) == 0) | sinks
     heads = cut if instead else np.full(len(table), exchange == "a2a")

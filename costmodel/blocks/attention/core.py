@@ -27,7 +27,7 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.model.params import query_columns, value_columns, window_span
+from trainplan.costmodel.model.params import attention_span, query_columns, value_columns
 from trainplan.costmodel.spec import ModelSpec
 
 RESIDUAL_PASSES = 10
@@ -52,13 +52,11 @@ LSE_BYTES = 4
 
 
 def attention_flop(model: ModelSpec, seq_length: int, tokens: FloatColumn) -> FloatColumn:
-    """Forward FLOPs of the attention core over all heads, mean over the layers.
+    """Forward FLOPs of the attention core over all heads of a layer.
 
-    Source: Dao, arXiv:2307.08691, section 4.1: 4 s^2 d per head, halved by the causal mask;
-    a window sees fewer than s / 2 tokens.
+    Source: Dao, arXiv:2307.08691, section 4.1: 4 s^2 d per head; `attention_span`.
     """
-    windowed = model.num_sliding_window_layers / model.num_hidden_layers
-    span = windowed * window_span(model, seq_length) + (1 - windowed) * seq_length / 2
+    span = attention_span(model, seq_length)
     return 2.0 * tokens * span * (query_columns(model) + value_columns(model))
 
 

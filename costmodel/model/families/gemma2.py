@@ -5,9 +5,11 @@ Source: transformers `Gemma2Config`, `modeling_gemma2.py`; arXiv:2408.00118, sec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import activation, decoder
-from trainplan.costmodel.model.families.reader import HfConfig, every_other_layer, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, every_other_layer, listed_layers
 from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {
@@ -20,12 +22,12 @@ DEFAULTS = {
 }
 
 
-def gemma(config: HfConfig, otherwise_sliding: int, qk_norm: str) -> ModelSpec:
+def gemma(config: HfConfig, otherwise_sliding: Sequence[bool], qk_norm: str) -> ModelSpec:
     """What Gemma 2 and Gemma 3 share.
 
     Args:
         config: The file, with the defaults of its family.
-        otherwise_sliding: Sliding layers where the file does not list them.
+        otherwise_sliding: Which layers slide where the file does not list them.
         qk_norm: Norm on queries and keys.
     """
     bias = config.boolean("attention_bias")
@@ -40,8 +42,7 @@ def gemma(config: HfConfig, otherwise_sliding: int, qk_norm: str) -> ModelSpec:
         scale_embeddings=True,
         attn_logit_softcapping=config.optional_number("attn_logit_softcapping"),
         final_logit_softcapping=config.optional_number("final_logit_softcapping"),
-        sliding_window=window,
-        num_sliding_window_layers=sliding_layers(config, window, otherwise_sliding),
+        **listed_layers(config, window, otherwise_sliding),
     )
 
 

@@ -29,8 +29,8 @@ def gemma3_text(config: HfConfig) -> ModelSpec:
     """Read the language model of a Gemma 3; the last of every pattern is a full layer."""
     config = config.with_defaults(DEFAULTS)
     layers = config.integer("num_hidden_layers")
-    full = layers // config.integer("sliding_window_pattern", "_sliding_window_pattern")
-    return gemma(config, layers - full, qk_norm="head")
+    pattern = config.integer("sliding_window_pattern", "_sliding_window_pattern")
+    return gemma(config, [(i + 1) % pattern != 0 for i in range(layers)], qk_norm="head")
 
 
 def gemma3(config: HfConfig) -> ModelSpec:

@@ -6,7 +6,7 @@ Source: transformers `GptOssConfig`, `modeling_gpt_oss.py`; arXiv:2508.10925, se
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
-from trainplan.costmodel.model.families.reader import HfConfig, every_other_layer, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, every_other_layer, listed_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 DEFAULTS = {
@@ -23,19 +23,18 @@ def gpt_oss(config: HfConfig) -> ModelSpec:
     config = config.with_defaults(DEFAULTS)
     bias = config.boolean("attention_bias")
     window = config.optional_integer("sliding_window")
+    moe = MoeSpec(
+        num_experts=config.integer("num_local_experts", "num_experts"),
+        num_experts_per_tok=config.integer("num_experts_per_tok", "experts_per_token"),
+        moe_intermediate_size=config.integer("intermediate_size"),
+        router_bias=True,
+        expert_bias=True,
+    )
     return decoder(
         config,
         qkv_bias=bias,
         attention_output_bias=bias,
         attention_sinks=True,
         swiglu_limit=config.number("swiglu_limit"),
-        sliding_window=window,
-        num_sliding_window_layers=sliding_layers(config, window, every_other_layer(config)),
-        moe=MoeSpec(
-            num_experts=config.integer("num_local_experts", "num_experts"),
-            num_experts_per_tok=config.integer("num_experts_per_tok", "experts_per_token"),
-            moe_intermediate_size=config.integer("intermediate_size"),
-            router_bias=True,
-            expert_bias=True,
-        ),
+        **listed_layers(config, window, every_other_layer(config), moe),
     )

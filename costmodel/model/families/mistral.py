@@ -6,7 +6,7 @@ Source: transformers `MistralConfig`; arXiv:2310.06825, section 2.
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
-from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, every_layer, listed_layers
 from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {"head_dim": None, "sliding_window": 4096}
@@ -18,8 +18,5 @@ def mistral(config: HfConfig) -> ModelSpec:
     window = config.optional_integer("sliding_window")
     return decoder(
         config,
-        sliding_window=window,
-        num_sliding_window_layers=sliding_layers(
-            config, window, otherwise=config.integer("num_hidden_layers")
-        ),
+        **listed_layers(config, window, every_layer(config)),
     )

@@ -6,7 +6,7 @@ Source: transformers `MixtralConfig`; arXiv:2401.04088, section 2 (softmax over 
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
-from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, every_layer, listed_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 DEFAULTS = {
@@ -21,15 +21,9 @@ def mixtral(config: HfConfig) -> ModelSpec:
     """Read a Mixtral."""
     config = config.with_defaults(DEFAULTS)
     window = config.optional_integer("sliding_window")
-    return decoder(
-        config,
-        sliding_window=window,
-        num_sliding_window_layers=sliding_layers(
-            config, window, otherwise=config.integer("num_hidden_layers")
-        ),
-        moe=MoeSpec(
-            num_experts=config.integer("num_local_experts", "num_experts"),
-            num_experts_per_tok=config.integer("num_experts_per_tok"),
-            moe_intermediate_size=config.integer("intermediate_size"),
-        ),
+    moe = MoeSpec(
+        num_experts=config.integer("num_local_experts", "num_experts"),
+        num_experts_per_tok=config.integer("num_experts_per_tok"),
+        moe_intermediate_size=config.integer("intermediate_size"),
     )
+    return decoder(config, **listed_layers(config, window, every_layer(config), moe))

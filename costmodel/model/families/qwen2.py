@@ -6,7 +6,7 @@ Source: transformers `Qwen2Config`, `modeling_qwen2.py`; arXiv:2407.10671, secti
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.decoder import decoder
-from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, listed_layers
 from trainplan.costmodel.spec import ModelSpec
 
 WINDOW_DEFAULTS = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
@@ -20,9 +20,10 @@ def window(config: HfConfig) -> int | None:
     )
 
 
-def upper_layers(config: HfConfig) -> int:
+def upper_layers(config: HfConfig) -> tuple[bool, ...]:
     """Layers from `max_window_layers` on, which are those that slide."""
-    return max(0, config.integer("num_hidden_layers") - config.count("max_window_layers"))
+    first = config.count("max_window_layers")
+    return tuple(i >= first for i in range(config.integer("num_hidden_layers")))
 
 
 def qwen2(config: HfConfig) -> ModelSpec:
@@ -31,6 +32,5 @@ def qwen2(config: HfConfig) -> ModelSpec:
     return decoder(
         config,
         qkv_bias=True,
-        sliding_window=window(config),
-        num_sliding_window_layers=sliding_layers(config, window(config), upper_layers(config)),
+        **listed_layers(config, window(config), upper_layers(config)),
     )

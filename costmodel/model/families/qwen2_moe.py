@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, window
-from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, listed_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 MOE_DEFAULTS = {"decoder_sparse_step": 1, "mlp_only_layers": None, "norm_topk_prob": False}
@@ -27,29 +27,27 @@ def leading_dense_layers(config: HfConfig) -> int:
     return leading
 
 
-def alternate_lower_layers(config: HfConfig) -> int:
+def alternate_lower_layers(config: HfConfig) -> tuple[bool, ...]:
     """The first of every two layers below `max_window_layers`, which are those that slide."""
-    return (min(config.count("max_window_layers"), config.integer("num_hidden_layers")) + 1) // 2
+    end = config.count("max_window_layers")
+    return tuple(i % 2 == 0 and i < end for i in range(config.integer("num_hidden_layers")))
 
 
 def qwen2_moe(config: HfConfig) -> ModelSpec:
     """Read a Qwen2-MoE."""
     config = config.with_defaults(DEFAULTS)
+    moe = MoeSpec(
+        num_experts=config.integer("num_experts", "num_local_experts"),
+        num_experts_per_tok=config.integer("num_experts_per_tok"),
+        moe_intermediate_size=config.integer("moe_intermediate_size"),
+        shared_expert_intermediate_size=config.integer("shared_expert_intermediate_size"),
+        shared_expert_gate=True,
+        first_k_dense_replace=leading_dense_layers(config),
+        moe_layer_freq=config.integer("decoder_sparse_step"),
+        norm_topk_prob=config.boolean("norm_topk_prob"),
+    )
     return decoder(
         config,
         qkv_bias=config.boolean("qkv_bias"),
-        sliding_window=window(config),
-        num_sliding_window_layers=sliding_layers(
-            config, window(config), alternate_lower_layers(config)
-        ),
-        moe=MoeSpec(
-            num_experts=config.integer("num_experts", "num_local_experts"),
-            num_experts_per_tok=config.integer("num_experts_per_tok"),
-            moe_intermediate_size=config.integer("moe_intermediate_size"),
-            shared_expert_intermediate_size=config.integer("shared_expert_intermediate_size"),
-            shared_expert_gate=True,
-            first_k_dense_replace=leading_dense_layers(config),
-            moe_layer_freq=config.integer("decoder_sparse_step"),
-            norm_topk_prob=config.boolean("norm_topk_prob"),
-        ),
+        **listed_layers(config, window(config), alternate_lower_layers(config), moe),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, upper_layers, window
-from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, listed_layers
 from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {**COMMON, **WINDOW_DEFAULTS}
@@ -23,6 +23,5 @@ def qwen3(config: HfConfig) -> ModelSpec:
         qkv_bias=bias,
         attention_output_bias=bias,
         qk_norm="head",
-        sliding_window=window(config),
-        num_sliding_window_layers=sliding_layers(config, window(config), upper_layers(config)),
+        **listed_layers(config, window(config), upper_layers(config)),
     )

@@ -9,7 +9,7 @@ from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, window
 from trainplan.costmodel.model.families.qwen2_moe import MOE_DEFAULTS, leading_dense_layers
-from trainplan.costmodel.model.families.reader import HfConfig, sliding_layers
+from trainplan.costmodel.model.families.reader import HfConfig, every_layer, listed_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 DEFAULTS = {**COMMON, **WINDOW_DEFAULTS, **MOE_DEFAULTS, "head_dim": None}
@@ -19,21 +19,18 @@ def qwen3_moe(config: HfConfig) -> ModelSpec:
     """Read a Qwen3-MoE."""
     config = config.with_defaults(DEFAULTS)
     bias = config.boolean("attention_bias")
+    moe = MoeSpec(
+        num_experts=config.integer("num_experts", "num_local_experts"),
+        num_experts_per_tok=config.integer("num_experts_per_tok"),
+        moe_intermediate_size=config.integer("moe_intermediate_size"),
+        first_k_dense_replace=leading_dense_layers(config),
+        moe_layer_freq=config.integer("decoder_sparse_step"),
+        norm_topk_prob=config.boolean("norm_topk_prob"),
+    )
     return decoder(
         config,
         qkv_bias=bias,
         attention_output_bias=bias,
         qk_norm="head",
-        sliding_window=window(config),
-        num_sliding_window_layers=sliding_layers(
-            config, window(config), otherwise=config.integer("num_hidden_layers")
-        ),
-        moe=MoeSpec(
-            num_experts=config.integer("num_experts", "num_local_experts"),
-            num_experts_per_tok=config.integer("num_experts_per_tok"),
-            moe_intermediate_size=config.integer("moe_intermediate_size"),
-            first_k_dense_replace=leading_dense_layers(config),
-            moe_layer_freq=config.integer("decoder_sparse_step"),
-            norm_topk_prob=config.boolean("norm_topk_prob"),
-        ),
+        **listed_layers(config, window(config), every_layer(config), moe),
     )

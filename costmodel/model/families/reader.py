@@ -5,7 +5,7 @@ With the layers that attend to a sliding window, and the architectures that are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,6 +13,8 @@ from pydantic import ValidationError
 
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint, shown
+from trainplan.costmodel.spec.layers import Mixer
+from trainplan.costmodel.spec.model import MoeSpec, placed_layers
 
 LARGEST_NUMBER = 10**12
 """No dimension, count or constant of a published model comes near it; larger is a typing slip."""
@@ -211,16 +213,20 @@ def refusal(model_type: str, known: Iterable[str]) -> UnsupportedError:
     return UnsupportedError(text)
 
 
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING: Final = "sliding_attention"
+FULL: Final = "full_attention"
 
 
-def sliding_layers(config: HfConfig, window: int | None, otherwise: int) -> int:
-    """Layers with a sliding window.
+def listed_layers(
+    config: HfConfig, window: int | None, otherwise: Sequence[bool], moe: MoeSpec | None = None
+) -> dict[str, object]:
+    """Fields of a model whose layers see a window or all.
 
     Args:
         config: The file; its `layer_types`, where it has them, decide.
         window: Tokens of the window; null: no layer slides.
-        otherwise: The count where `layer_types` is missing.
+        otherwise: Which layers slide where `layer_types` is missing.
+        moe: Experts, which stand where they say.
     """
     types = config.with_defaults({"layer_types": None}).texts("layer_types")
     layers = config.integer("num_hidden_layers")
@@ -234,11 +240,18 @@ def sliding_layers(config: HfConfig, window: int | None, otherwise: int) -> int:
             raise UnsupportedError(
                 f"{config.where}: layer type {kind!r} is not modelled; known: {SLIDING}, {FULL}"
             )
-    if window is None:
-        return 0
-    return types.count(SLIDING) if types else otherwise
+    slides = [kind == SLIDING for kind in types] if types else otherwise
+    mixers: list[Mixer] = [SLIDING if window and one else FULL for one in slides]
+    if SLIDING not in mixers:
+        window = None
+    return {"sliding_window": window, **placed_layers(mixers, moe)}
 
 
-def every_other_layer(config: HfConfig) -> int:
+def every_other_layer(config: HfConfig) -> tuple[bool, ...]:
     """The first of every two layers (Gemma 2, gpt-oss)."""
-    return (config.integer("num_hidden_layers") + 1) // 2
+    return tuple(i % 2 == 0 for i in range(config.integer("num_hidden_layers")))
+
+
+def every_layer(config: HfConfig) -> tuple[bool, ...]:
+    """All of them."""
+    return (True,) * config.integer("num_hidden_layers")

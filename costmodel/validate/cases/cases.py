@@ -17,7 +17,7 @@ from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, MoeSpe
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunLayout, RunModel
 from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES
-from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.spec.model import MlaSpec, placed_layers
 from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.split import split_into, split_of
 from trainplan.costmodel.validate.cases.unstated import (
@@ -135,7 +135,7 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
             first_k_dense_replace=model.moe.num_dense_layers or 0,
         )
     layers = _stated(model.num_layers, "model.num_layers")
-    window, windowed = names.windows_called(model.sliding_window_layers, layers)
+    window, mixers = names.windows_called(model.sliding_window_layers, layers)
     found = ModelSpec(
         name=model.name,
         num_hidden_layers=layers,
@@ -152,10 +152,9 @@ def _model(model: RunModel, seq_length: int) -> ModelSpec:
         gated_mlp=gated,
         tie_word_embeddings=bool(model.tie_word_embeddings),
         sliding_window=window,
-        num_sliding_window_layers=windowed,
         mla=mla,
-        moe=moe,
         num_nextn_predict_layers=model.mtp_layers or 0,
+        **placed_layers(mixers, moe),
     )
     return as_published(found)
 

@@ -9,6 +9,7 @@ from typing import get_args
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.spec.job import ContextExchange, Dispatcher, Precision
+from trainplan.costmodel.spec.layers import Mixer
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 SCHEDULES: Mapping[str, str] = MappingProxyType(
@@ -62,8 +63,12 @@ def precision_called(stated: str | None, gpu: str) -> Precision:
     return "tf32" if stated == "fp32" and not old else names[stated or "bf16"]
 
 
-def windows_called(stated: str | int | None, num_layers: int) -> tuple[int | None, int]:
-    """Tokens of a sliding window, and how many layers have one: every other one if not said.
+def windows_called(
+    stated: str | int | None, num_layers: int
+) -> tuple[int | None, tuple[Mixer, ...]]:
+    """Tokens of a sliding window, and the mixer of every layer: every other one has it if not said.
+
+    As many layers as the text says, the others spread evenly, as published models have them.
 
     Text such as "sliding window 1024 on 5 of 6 layers", "sliding window 512, 5:1" or "sliding
     window 4096 on all layers".
@@ -71,12 +76,22 @@ def windows_called(stated: str | int | None, num_layers: int) -> tuple[int | Non
     text = str(stated or "")
     window = WINDOW.search(text)
     if not window:
-        return None, 0
+        return None, _spread(num_layers, 0)
     rest = text[window.end() :]
     share = SHARE.search(rest)
     if share:
         sliding, others = int(share[1]), int(share[4])
         whole = sliding + others if share[3] else others
-        return int(window[1]), min(num_layers, num_layers * sliding // max(1, whole))
+        some = min(num_layers, num_layers * sliding // max(1, whole))
+        return int(window[1]), _spread(num_layers, some)
     every = re.search(r"\b(all|every) layers?\b", rest)
-    return int(window[1]), num_layers if every else num_layers // 2
+    return int(window[1]), _spread(num_layers, num_layers if every else num_layers // 2)
+
+
+def _spread(layers: int, sliding: int) -> tuple[Mixer, ...]:
+    """So many sliding layers, with those that see all spread evenly among them."""
+    full = layers - sliding
+    return tuple(
+        "sliding_attention" if (i + 1) * full // layers == i * full // layers else "full_attention"
+        for i in range(layers)
+    )

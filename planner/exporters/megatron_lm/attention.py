@@ -58,23 +58,21 @@ def _qk_norm(model: ModelSpec) -> bool:
 
 
 def _window(model: ModelSpec) -> Iterator[Argument]:
-    """`--window-size LEFT,RIGHT`: positions seen besides the token's own.
+    """`--window-size LEFT,RIGHT`: positions seen besides the token's own; which layers have it.
 
-    The model description counts windowed layers but does not list them: full attention is put on
-    every n-th layer, as the published models with both kinds do.
+    Every n-th layer sees all, or a list gives those that do not a 1.
+    Source: Megatron-LM `core/transformer/utils.py`, is_layer_window_attention.
     """
-    if model.sliding_window is None:  # the spec refuses this combination
-        return
+    assert model.sliding_window is not None
     yield option("model", "--window-size", f"{model.sliding_window - 1},0")
-    num_layers, windowed = model.num_hidden_layers, model.num_sliding_window_layers
-    full = num_layers - windowed
-    if full and num_layers % full == 0:
-        yield option("model", "--window-attn-skip-freq", num_layers // full)
-    elif full:
-        pattern = [
-            int((i + 1) * full // num_layers == i * full // num_layers) for i in range(num_layers)
-        ]
-        yield option("model", "--window-attn-skip-freq", _list_text(pattern))
+    slides = [kind == "sliding_attention" for kind in model.mixers]
+    if all(slides):
+        return
+    every = slides.index(False) + 1
+    if slides == [(i + 1) % every != 0 for i in range(len(slides))]:
+        yield option("model", "--window-attn-skip-freq", every)
+    else:
+        yield option("model", "--window-attn-skip-freq", _list_text([int(one) for one in slides]))
 
 
 def _list_text(values: list[int]) -> str:

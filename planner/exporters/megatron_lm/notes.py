@@ -31,12 +31,6 @@ def _training_notes(job: Job) -> Iterator[str]:
 
 
 def _model_notes(model: ModelSpec) -> Iterator[str]:
-    windowed = model.num_sliding_window_layers
-    if 0 < windowed < model.num_hidden_layers:
-        yield (
-            f"{windowed} of {model.num_hidden_layers} layers attend to a window; which ones is not "
-            "in the model description: full attention is on every n-th layer"
-        )
     yield from rope_notes(model)
     if model.activation == "gelu_tanh" and not model.mlp_bias:
         yield "without biases the runtime computes GELU exactly, not with tanh"

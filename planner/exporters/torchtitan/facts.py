@@ -59,13 +59,18 @@ def modules() -> tuple[str, ...]:
     return tuple(_recorded()["configs"])
 
 
+LISTED = {"layer_kinds", "layers", "mixer", "feed_forward"}
+"""Fields that say in several ways which parts each layer has."""
+
+
 def what_it_builds(model: ModelSpec) -> dict[str, object]:
     """What torchtitan knows of a model: two with the same are one to it.
 
     Widths that no layer has, heads beside latent ones, and the bias that balances any router here
     say nothing.
     """
-    known: dict[str, Any] = model.model_dump(exclude={"name", "model_type"})
+    known: dict[str, Any] = model.model_dump(exclude={"name", "model_type", *LISTED})
+    known["parts"] = [model.mixers, model.moe_layers]
     if model.num_dense_layers == 0:
         del known["intermediate_size"]
     if model.mla:
@@ -74,6 +79,7 @@ def what_it_builds(model: ModelSpec) -> dict[str, object]:
         del known["sliding_window"]
     if model.moe:
         moe = known["moe"]
+        del moe["first_k_dense_replace"], moe["moe_layer_freq"]
         del moe["router_bias"]
         for name in ("n_group", "topk_group", "routed_scaling_factor"):
             moe[name] = float(moe[name] or 1)

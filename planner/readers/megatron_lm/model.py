@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.model import MlaSpec, RopeScaling
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.layers import FeedForward, Mixer
+from trainplan.costmodel.spec.model import MlaSpec, RopeScaling, placed_layers
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
-from trainplan.planner.readers.megatron_lm.moe import mlp_width, read_experts
+from trainplan.planner.readers.megatron_lm.moe import expert_layers, mlp_width, read_experts
 
 POSITIONS = {"rope": "rope", "yarn": "rope", "mrope": "rope", "none": "none"}
 """Kinds of the cost model; all others are tables."""
@@ -73,9 +74,8 @@ def model_fields(arguments: Arguments, vocab_size: int) -> dict[str, object]:
         "tie_word_embeddings": not arguments.on("untie_embeddings_and_output_weights"),
         "num_nextn_predict_layers": arguments.count("mtp_num_layers"),
         "mla": _latent(arguments) if latent else None,
-        "moe": experts,
         **_activation(arguments),
-        **_window(arguments, layers or 0),
+        **_window(arguments, layers or 0, experts),
         **(_rope(arguments, latent=latent) if kind == "rope" else {}),
     }
 
@@ -103,17 +103,30 @@ def _activation(arguments: Arguments) -> dict[str, object]:
     return {"activation": "gelu_tanh" if fused else "gelu", "gated_mlp": False}
 
 
-def _window(arguments: Arguments, layers: int) -> dict[str, object]:
+def _window(arguments: Arguments, layers: int, experts: MoeSpec | None) -> dict[str, object]:
     """Every n-th layer sees all, or those that a list gives 0; without either all have windows."""
     window, skip = arguments.integers("window_size"), arguments.value("window_attn_skip_freq")
+    if not layers:
+        return {"moe": experts}
+    feed_forwards = _feed_forwards(arguments, layers, experts)
     if len(window) != 2:
-        return {}
-    windowed = layers
+        return placed_layers(["full_attention"] * layers, experts, feed_forwards)
+    slides = [True] * layers
     if isinstance(skip, int) and skip > 0:
-        windowed -= layers // skip
-    elif isinstance(skip, tuple):
-        windowed = min(layers, skip.count(1))
-    return {"sliding_window": window[0] + 1, "num_sliding_window_layers": windowed}
+        slides = [(i + 1) % skip != 0 for i in range(layers)]
+    elif isinstance(skip, tuple) and len(skip) == layers:
+        slides = [one == 1 for one in skip]
+    mixers: list[Mixer] = ["sliding_attention" if one else "full_attention" for one in slides]
+    return {"sliding_window": window[0] + 1, **placed_layers(mixers, experts, feed_forwards)}
+
+
+def _feed_forwards(
+    arguments: Arguments, layers: int, experts: MoeSpec | None
+) -> tuple[FeedForward, ...]:
+    places = expert_layers(arguments, layers) if experts else (False,) * layers
+    if experts and len(places) != layers:
+        return experts.placed(layers)
+    return tuple("moe" if one else "mlp" for one in places)
 
 
 def _rope(arguments: Arguments, *, latent: bool) -> dict[str, object]:

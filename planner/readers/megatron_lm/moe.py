@@ -69,20 +69,14 @@ def expert_layers(arguments: Arguments, layers: int) -> tuple[bool, ...]:
 
 
 def expert_places(experts: Sequence[bool]) -> tuple[int, int]:
-    """`first_k_dense_replace` and `moe_layer_freq` of such layers.
-
-    Where no such numbers have experts in these layers, those that have as many of them: one in a
-    number that divides the layers, or the last ones.
-    """
+    """`first_k_dense_replace` and `moe_layer_freq` of such layers; 0 and 1 where none say so."""
     layers, count = len(experts), sum(experts)
     start = experts.index(True) if count else layers
     freq = list(experts)[start + 1 :].index(True) + 1 if count > 1 else 1
     for first, every in ((start, 1), (start - freq + 1, freq), (0, start + 1)):
         if first >= 0 and places(layers, first, every) == tuple(experts):
             return first, every
-    if count and layers % count == 0:
-        return 0, layers // count
-    return layers - count, 1
+    return 0, 1
 
 
 def places(layers: int, first: int, freq: int) -> tuple[bool, ...]:

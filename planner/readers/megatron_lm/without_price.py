@@ -14,7 +14,6 @@ from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from trainplan.planner.readers.megatron_lm.facts import Facts, holds, words
 from trainplan.planner.readers.megatron_lm.layout import offload_modules, recompute_modules
-from trainplan.planner.readers.megatron_lm.moe import expert_layers, expert_places, places
 from trainplan.planner.readers.megatron_lm.options import EXCHANGES, graph_kind, graph_modules
 from trainplan.planner.readers.reading import Problem
 
@@ -129,11 +128,6 @@ def _dispatch(facts: Facts) -> Iterator[Problem]:
         )
     elif kind == "flex" and backend == "ncclep":
         yield _other(facts, "moe_flex_dispatcher_backend", "ncclep is priced as alltoall")
-    experts = expert_layers(facts.arguments, facts.layers)
-    if len(experts) == facts.layers and places(facts.layers, *expert_places(experts)) != experts:
-        yield _other(
-            facts, "moe_layer_freq", "layers of experts at such places: priced at others, as many"
-        )
 
 
 def _kinds(facts: Facts) -> Iterator[Problem]:

@@ -19,10 +19,8 @@ from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import (
-    DENSE,
     EMBEDDING,
     HEAD,
-    MOE,
     BlockCosts,
     layer_counts,
     usual_layers,
@@ -51,7 +49,7 @@ class Layers:
     kind: int
     count: int
     others: int
-    """Layers of the other kind."""
+    """Layers of other kinds."""
     others_first: bool
     """They are the first layers of the model: only ranks with the first stages hold any."""
 
@@ -65,8 +63,9 @@ class Layers:
     @classmethod
     def of(cls, job: Job, kind: int) -> Layers:
         """Those of a model."""
-        moe, count = list(job.model.moe_layers), dict(layer_counts(job))[kind]
-        return cls(kind, count, len(moe) - count, kind == MOE and sorted(moe) == moe)
+        own = [one == kind for one in job.model.kind_of_layer]
+        others = own.count(False)
+        return cls(kind, len(own) - others, others, bool(others) and sorted(own) == own)
 
 
 def layer_capacities(
@@ -178,7 +177,9 @@ def most_layers(
     if table.offload_modules[rows].any():
         passes = fullest_moment(name, pp, vpp, filling)
         transit = least_in_transit(layers.first, stage_of, passes)
-        capacity = capacity - transit[:, None] * priced.gathered.moe.copies.freed_bytes[rows]
+        capacity = (
+            capacity - transit[:, None] * priced.gathered.layers[kind].copies.freed_bytes[rows]
+        )
     seconds = (limits.pipeline_s - update) / priced.microbatches[rows]
     seconds = seconds - _end_seconds(costs, rows, ends)
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
@@ -253,7 +254,7 @@ def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntCol
     table = priced.table
     uniform = (table.recompute[rows] == FULL) & (table.recompute_method[rows] == UNIFORM)
     most = np.where(uniform, table.recompute_num_layers[rows], 0)
-    kept = costs.saved_bytes[[DENSE, MOE]][:, rows].max(axis=0)
+    kept = costs.saved_bytes[:EMBEDDING, rows].max(axis=0)
     whole = uniform * priced.memory.transients[:, rows].min(axis=0)
     return np.asarray(np.where(kept > 0, (most - np.minimum(most, longest)) * kept, whole))
 
@@ -294,7 +295,7 @@ def _kept_bytes(
     number = np.maximum(1, table.recompute_num_layers[rows])
     none, whole = np.zeros(len(rows)), costs.saved_bytes[kind, rows]
     inputs = np.minimum(costs.input_bytes[rows], whole)  # nothing where all layers are offloaded
-    dropped = (costs.saved_bytes[[DENSE, MOE]][:, rows].max(axis=0) - inputs).clip(0.0)
+    dropped = (costs.saved_bytes[:EMBEDDING, rows].max(axis=0) - inputs).clip(0.0)
     least = np.where(full, inputs / np.where(uniform, number, 1), whole)
     some = np.where(full & ~uniform, whole, least), np.where(full & ~uniform, number * dropped, 0.0)
     return [(least, none), some]

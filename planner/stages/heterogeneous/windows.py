@@ -17,12 +17,11 @@ from trainplan.costmodel.layouts.table import RankRows
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.block_costs import (
-    DENSE,
     EMBEDDING,
     HEAD,
-    MOE,
     MTP,
     layer_counts,
+    num_kinds,
     usual_layers,
 )
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
@@ -277,7 +276,7 @@ def _along(
     stages[path.stage_of] = group[:, None]
     every = [(c.forward, c.backward, c.weight, of.repeated(c, share)) for c in of.costs]
     crossing = []
-    for kind in (DENSE, MOE, EMBEDDING, HEAD, MTP):
+    for kind in range(num_kinds(of.job.model)):
         forward, backward, weight, again = (
             np.stack([column[kind, rows] for column in columns])[stages]
             for columns in zip(*every, strict=True)

@@ -14,15 +14,14 @@ ANYWHERE = 1 << 30
 
 
 def first_layers(model: ModelSpec) -> int:
-    """Layers of a model in front of those that are all of one kind, experts if there are any."""
-    moe = list(model.moe_layers)
-    if len(set(moe)) == 1:
-        return 0
-    return model.num_dense_layers if sorted(moe) == moe else ANYWHERE
+    """Layers of a model in front of the last ones, which are all of one kind."""
+    kinds = model.kind_of_layer
+    tail = next((i for i, kind in enumerate(reversed(kinds)) if kind != kinds[-1]), len(kinds))
+    return len(kinds) - tail
 
 
 def least_in_transit(first: int, stage_of: IntRankChunks, passes: IntRankChunks) -> IntColumn:
-    """Layers in transit on each rank at least, of the kind that offloads most.
+    """Layers in transit on each rank at least, of the kind of the last ones.
 
     Stages at the ends may be empty, and every other one before a stage holds a layer, so a stage
     behind the `first` layers is of one kind; of other ranks nothing is said. `passes` in flight are

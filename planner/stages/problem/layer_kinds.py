@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import StageKinds
+from trainplan.costmodel.pipeline.stages import layers_before
 from trainplan.costmodel.schedules.program import FloatMatrix
 from trainplan.planner.stages.problem.chunks import stage_ends
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -15,42 +17,40 @@ from trainplan.planner.stages.problem.problem import StageProblem
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Mixture-of-experts layers among n consecutive layers of a stage: linear bounds in n.
+    """Fewest layers of each kind among n consecutive ones of a stage: lower bounds, linear in n.
 
     They follow from where the stage can begin: behind so many layers of the stages before it.
     """
 
-    fewest_slope: FloatColumn
-    """Of each stage."""
-    fewest_start: FloatColumn
-    most_slope: FloatColumn
-    most_start: FloatColumn
+    slope: StageKinds
+    """Of each stage and kind, as `start`."""
+    start: StageKinds
 
     @classmethod
     def of(cls, problem: StageProblem, low: IntColumn, high: IntColumn) -> Kinds:
         """From the fewest and most layers of every rank."""
         if len(problem.kinds) == 1:
-            nothing = np.zeros(problem.num_stages)
-            return cls(nothing, nothing, nothing, nothing)
+            nothing = np.zeros((problem.num_stages, 1))
+            return cls(nothing, nothing)
         stages = np.stack(stage_ends(problem.stage_of, low, high, alike=problem.alike))
-        moe = problem.job.model.moe_layers
-        first, last = np.minimum(np.cumsum(stages, axis=1) - stages, len(moe))
+        kinds = problem.job.model.kind_of_layer
+        first, last = np.minimum(np.cumsum(stages, axis=1) - stages, len(kinds))
         bounds = [
-            _linear_bounds(moe, a, b, n)
+            _linear_bounds(kinds, a, b, n)
             for a, b, n in zip(first.tolist(), last.tolist(), stages[1].tolist(), strict=True)
         ]
-        return cls(*np.array(bounds).T)
+        slope, start = np.moveaxis(np.array(bounds), 1, 0)
+        return cls(slope, start)
 
     def least(self, costs: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
         """Least sums of costs (row, stage, kind), linear in layers: slopes (row, stage), starts.
 
-        Source: derived; where the second kind costs more there are as few of it as can be.
+        Source: derived; every layer costs as much as the cheapest kind, and there are as few of the
+        dearer ones as can be.
         """
-        dense, more = costs[..., 0], costs[..., -1] - costs[..., 0]
-        dearer = more > 0
-        slope = np.where(dearer, self.fewest_slope, self.most_slope) * more
-        start = np.where(dearer, self.fewest_start, self.most_start) * more
-        return dense + slope, start
+        cheapest = costs.min(axis=-1)
+        more = costs - cheapest[..., None]
+        return cheapest + (self.slope * more).sum(axis=-1), (self.start * more).sum(axis=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +72,18 @@ class StageSums:
 
 @lru_cache(maxsize=65_536)
 def _linear_bounds(
-    moe_layers: tuple[bool, ...], first: int, last: int, most: int
-) -> tuple[float, float, float, float]:
-    """Slope and start of lines below the fewest and above the most MoE layers of n in a row.
+    kinds: tuple[int, ...], first: int, last: int, most: int
+) -> tuple[FloatColumn, FloatColumn]:
+    """Slope and start of lines below the fewest layers of each kind among n in a row; (kind,).
 
     The row begins behind `first` to `last` layers.
     """
-    moe = np.concatenate([[0], np.cumsum(moe_layers)])
-    begin, n = np.arange(first, last + 1)[:, None], np.arange(min(most, len(moe) - 1) + 1)
-    inside = moe[np.minimum(begin + n, len(moe) - 1)] - moe[begin]
-    beyond = begin + n > len(moe) - 1
-    low, high = (np.where(beyond, end, inside) for end in (len(moe), -1))
-    low, high = low.min(axis=0), high.max(axis=0)
-    real = high >= 0
-    low, high, n = low[real], high[real], n[real]
-    below, above = low[-1] / max(1, n[-1]), high[-1] / max(1, n[-1])
-    return below, float((low - below * n).min()), above, float((high - above * n).max())
+    before, layers = layers_before(kinds), len(kinds)
+    begin, n = np.arange(first, last + 1)[:, None], np.arange(min(most, layers) + 1)
+    inside = before[np.minimum(begin + n, layers)] - before[begin]
+    beyond = begin + n > layers
+    fewest = np.where(beyond[..., None], layers + 1, inside).min(axis=0)
+    real = ~beyond.all(axis=0)
+    fewest, n = fewest[real], n[real]
+    slope = fewest[-1] / max(1, n[-1])
+    return slope, (fewest - slope * n[:, None]).min(axis=0)

@@ -132,4 +132,5 @@ def _transients(priced: Priced, row: int) -> FloatColumn:
     full = min(int(priced.microbatches[row]), SCHEDULES[name].rounds_to_fill * pp)
     passes = fullest_moment(name, pp, vpp, full)
     layers = least_in_transit(first_layers(priced.job.model), _stage_of(priced, row), passes)
-    return own + layers * float(priced.gathered.moe.copies.freed_bytes[row])
+    last = priced.gathered.layers[priced.job.model.kind_of_layer[-1]]
+    return own + layers * float(last.copies.freed_bytes[row])

@@ -37,7 +37,7 @@ from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.spec import StageSpec
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, stage_specs
-from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts
+from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, num_kinds
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import link_bound
 from trainplan.costmodel.traffic.data_parallel import reduction_overlap
@@ -157,13 +157,12 @@ class StageProblem(Context):
     @cached_property
     def kinds(self) -> tuple[int, ...]:
         """Kinds of layer the model has."""
-        moe = self.job.model.moe_layers
-        return tuple(kind for kind, there in ((DENSE, not all(moe)), (MOE, any(moe))) if there)
+        return tuple(range(len(self.job.model.kinds)))
 
     @cached_property
     def ends(self) -> IntStageKinds:
         """Embedding, head and MTP modules of each stage."""
-        held = np.zeros((self.num_stages, KINDS), dtype=np.int64)
+        held = np.zeros((self.num_stages, num_kinds(self.job.model)), dtype=np.int64)
         held[0, EMBEDDING] = held[-1, HEAD] = 1
         held[-1, MTP] = self.job.model.num_nextn_predict_layers
         return held
@@ -226,11 +225,11 @@ class StageProblem(Context):
 
         `blocks` is (split, rank, kind). Source: `planner.stages.problem.traffic`.
         """
-        found = np.empty(forward.shape)
+        found, kinds = np.empty(forward.shape), blocks.shape[-1]
         for number, part in enumerate(self.parts):
             own = self.group == number
             passes = forward[:, own].reshape(-1, 1), backward[:, own].reshape(-1, 1)
-            seconds = traffic_seconds(part, part.costs, blocks[:, own].reshape(-1, KINDS), passes)
+            seconds = traffic_seconds(part, part.costs, blocks[:, own].reshape(-1, kinds), passes)
             found[:, own] = seconds.reshape(len(found), -1)
         return found
 

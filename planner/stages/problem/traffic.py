@@ -9,9 +9,10 @@ from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import IntRankChunks, RankKinds, RankRows
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
+from trainplan.costmodel.pipeline.stages import ENDS
 from trainplan.costmodel.schedules.bounds import RankSeconds
 from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE, MTP, BlockCosts
+from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts
 from trainplan.costmodel.traffic.data_parallel import step_traffic_seconds
 
 FIRST, LAST = 1, 2
@@ -44,6 +45,10 @@ def traffic_seconds(
     return np.asarray(own + copied * table_sum_seconds(candidates))
 
 
+MOST_KINDS = 2
+"""Of more kinds of layer not every mixture is priced: as if all were of one kind."""
+
+
 def least_tails(candidates: Candidates, costs: BlockCosts) -> FloatColumn:
     """Least traffic and least update seconds of a rank; shape (2, ends held, layers, row).
 
@@ -52,8 +57,10 @@ def least_tails(candidates: Candidates, costs: BlockCosts) -> FloatColumn:
     Source: every mixture of kinds is priced for each number of layers, with each set of ends; the
     least over mixtures bounds whichever the rank gets.
     """
-    table, (total, blocks) = candidates.table, _blocks(candidates.job.model)
-    layers = blocks[:, DENSE] + blocks[:, MOE]
+    model = candidates.job.model
+    costs = costs if len(model.kinds) <= MOST_KINDS else costs.with_one_kind(least=True)
+    table, (total, blocks) = candidates.table, _blocks(model)
+    layers = blocks[:, :EMBEDDING].sum(axis=1)
     backward = blocks @ costs.backward + layers[:, None] * costs.recompute_forward.max(axis=0)
     passes = blocks @ costs.forward, backward
     traffic = traffic_seconds(candidates, costs, blocks, passes)
@@ -68,7 +75,9 @@ def most_hidden(candidates: Candidates, costs: BlockCosts) -> FloatColumn:
     Source: traffic is exposed for longest beside passes that recompute nothing, and for shortest
     beside endless ones.
     """
-    _, blocks = _blocks(candidates.job.model)
+    model = candidates.job.model
+    costs = costs if len(model.kinds) <= MOST_KINDS else costs.with_one_kind(least=False)
+    _, blocks = _blocks(model)
     forward, backward = blocks @ costs.forward, blocks @ costs.backward
     shown, hidden = (
         traffic_seconds(candidates, costs, blocks, (forward, backward + more))
@@ -86,29 +95,27 @@ def _blocks(model: ModelSpec) -> tuple[IntColumn, FloatColumn]:
 
     Shapes (mixture,) and (ends and mixture, kind).
     """
-    total, dense = _mixtures(model)
-    blocks = np.repeat(_ends(model), len(total), axis=0)
-    blocks[:, DENSE] = np.tile(dense, len(blocks) // len(total))
-    blocks[:, MOE] = np.tile(total, len(blocks) // len(total)) - blocks[:, DENSE]
-    return total, blocks
+    mixtures = mixed_layers(model, 0, model.num_hidden_layers)
+    held = np.zeros((FIRST + LAST + 1, len(mixtures), mixtures.shape[1] + ENDS))
+    held[:, :, :EMBEDDING] = mixtures
+    bits = np.arange(len(held))[:, None]
+    held[:, :, EMBEDDING], held[:, :, HEAD] = (bits & FIRST) > 0, (bits & LAST) > 0
+    held[:, :, MTP] = held[:, :, HEAD] * model.num_nextn_predict_layers
+    return mixtures.sum(axis=1), held.reshape(-1, held.shape[-1])
 
 
-def _ends(model: ModelSpec) -> FloatColumn:
-    """Blocks that are not layers on a rank with each of `ends_held`; shape (ends, kind)."""
-    held = np.zeros((FIRST + LAST + 1, KINDS))
-    bits = np.arange(len(held))
-    held[:, EMBEDDING], held[:, HEAD] = (bits & FIRST) > 0, (bits & LAST) > 0
-    held[:, MTP] = held[:, HEAD] * model.num_nextn_predict_layers
-    return held
+def mixed_layers(model: ModelSpec, least: int, most: int) -> IntColumn:
+    """Layers by kind of one rank that has `least` to `most`, in ascending order: all that may be.
 
-
-def _mixtures(model: ModelSpec) -> tuple[IntColumn, IntColumn]:
-    """Layers of one rank in ascending order, and the dense ones among them: all that may be."""
-    dense, moe = model.num_dense_layers, model.num_moe_layers
+    Shape (mixture, kind); of more kinds than MOST_KINDS, as if all were of one.
+    """
+    if len(model.kinds) != MOST_KINDS:
+        return np.arange(least, most + 1)[:, None]
+    first = model.kind_of_layer.count(0)
+    second = model.num_hidden_layers - first
     pairs = [
-        (layers, some)
-        for layers in range(model.num_hidden_layers + 1)
-        for some in range(max(0, layers - moe), min(layers, dense) + 1)
+        (some, total - some)
+        for total in range(least, most + 1)
+        for some in range(max(0, total - second), min(total, first) + 1)
     ]
-    total, some = np.array(pairs).T
-    return total, some
+    return np.array(pairs).reshape(-1, MOST_KINDS)

@@ -16,9 +16,10 @@ from trainplan.costmodel.layouts.table import (
     SplitStages,
     StageKinds,
 )
+from trainplan.costmodel.pipeline.stages import layers_before
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.step.block_costs import DENSE, MOE
+from trainplan.costmodel.step.block_costs import EMBEDDING
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.planner.stages.problem.problem import StageProblem
 
@@ -41,12 +42,10 @@ class ManySplits:
     @cached_property
     def blocks(self) -> SplitStageKinds:
         """Blocks of every stage by kind."""
-        problem = self.problem
-        ends = np.cumsum(self.layers, axis=1)
-        moe_before = np.concatenate([[0], np.cumsum(problem.job.model.moe_layers)])
-        moe = moe_before[ends] - moe_before[ends - self.layers]
+        problem, ends = self.problem, np.cumsum(self.layers, axis=1)
+        before = layers_before(problem.job.model.kind_of_layer)
         blocks = np.tile(problem.ends.astype(np.float64), (len(self), 1, 1))
-        blocks[:, :, DENSE], blocks[:, :, MOE] = self.layers - moe, moe
+        blocks[:, :, :EMBEDDING] = before[ends] - before[ends - self.layers]
         return blocks
 
     @cached_property
@@ -55,9 +54,8 @@ class ManySplits:
         again = np.zeros_like(self.blocks)
         covered = np.minimum(self.problem.recomputed, self.layers)
         start = np.cumsum(self.layers, axis=1) - self.layers
-        moe_before = np.concatenate([[0], np.cumsum(self.problem.job.model.moe_layers)])
-        again[:, :, MOE] = moe_before[start + covered] - moe_before[start]
-        again[:, :, DENSE] = covered - again[:, :, MOE]
+        before = layers_before(self.problem.job.model.kind_of_layer)
+        again[:, :, :EMBEDDING] = before[start + covered] - before[start]
         return again
 
     @cached_property

@@ -9,6 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import IntSplitStages
+from trainplan.costmodel.pipeline.stages import layers_before
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.planner.stages.problem.chunks import (
@@ -166,29 +167,27 @@ class _Sums:
     def _stage(self, stage: int) -> FloatColumn:
         """What 0, 1, ... layers of one virtual stage add to every path; (path, layers).
 
-        Source: derived; which layers a stage holds depends on those before it, so the dearer kind
-        is there as rarely as can be.
+        Source: derived; which layers a stage holds depends on those before it, so of the dearer
+        kinds there are as few as can be.
         """
         problem, backward = self.problem, self.paths.backward[:, stage, None]
-        kinds = [problem.kinds[0], problem.kinds[-1]]
-        again = problem.costs.recompute_forward[stage, kinds]
+        again = problem.costs.recompute_forward[stage, list(problem.kinds)]
         each = self._of.layers[:, stage] + backward * (again - again.min()) * problem.recomputes_all
-        number = np.arange(self._ends[1][stage] + 1)
-        seconds = each[:, :1] * number
+        number, cheapest = np.arange(self._ends[1][stage] + 1), each.min(axis=1, keepdims=True)
+        seconds = cheapest * number
         if len(problem.kinds) > 1:
-            more, (fewest, most) = each[:, 1:] - each[:, :1], self._experts(stage)
-            seconds = seconds + np.where(more > 0, fewest, most) * more
+            seconds = seconds + (each - cheapest) @ self._fewest(stage)
         return np.asarray(seconds + backward * np.minimum(problem.recomputed, number) * again.min())
 
-    def _experts(self, stage: int) -> tuple[IntColumn, IntColumn]:
-        """Fewest and most mixture-of-experts layers among 0, 1, ... of a stage."""
-        moe = np.concatenate([[0], np.cumsum(self.problem.job.model.moe_layers)])
-        last, (few, many) = len(moe) - 1, self._ends
+    def _fewest(self, stage: int) -> IntColumn:
+        """Fewest layers of each kind among 0, 1, ... of a stage; (kind, layers)."""
+        before = layers_before(self.problem.job.model.kind_of_layer)
+        last, (few, many) = len(before) - 1, self._ends
         number = np.arange(many[stage] + 1)
         begins = np.arange(int(few[:stage].sum()), min(last, int(many[:stage].sum())) + 1)[:, None]
-        may = begins + number <= last
-        inside = moe[np.minimum(begins + number, last)] - moe[begins]
-        return np.where(may, inside, last + 1).min(axis=0), np.where(may, inside, 0).max(axis=0)
+        inside = before[np.minimum(begins + number, last)] - before[begins]
+        may = (begins + number <= last)[..., None]
+        return np.asarray(np.where(may, inside, last + 1).min(axis=0).T)
 
     @cached_property
     def _ends(self) -> tuple[IntColumn, IntColumn]:

@@ -22,7 +22,7 @@ from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.schedules.program import FloatMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.step.block_costs import DENSE, EMBEDDING, HEAD, KINDS, MOE
+from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD
 from trainplan.costmodel.traffic.data_parallel import (
     gather_overlap,
     reduction_overlap,
@@ -31,6 +31,7 @@ from trainplan.costmodel.traffic.data_parallel import (
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
 from trainplan.planner.stages.problem.memory import Sums, needs_at_every_moment
 from trainplan.planner.stages.problem.problem import GroupCosts, StageProblem
+from trainplan.planner.stages.problem.traffic import mixed_layers
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Master:
         ]
         needs = needs_at_every_moment(self.problem)
         return LayerAssignment(
-            layers=tuple(MOE if moe else DENSE for moe in self.problem.job.model.moe_layers),
+            layers=self.problem.job.model.kind_of_layer,
             kind_of_way=self.ways,
             costs=np.concatenate([term.costs for term in terms]),
             constants=np.concatenate([term.constants for term in terms]),
@@ -133,27 +134,19 @@ class Master:
         Source: derived; the plane through the extreme layers, lowered to lie below all of them.
         """
         here = self.problem.stage_of[rank]
-        counts = self._mixtures(int(least[here].sum()), int(most[here].sum()))
-        blocks = np.zeros((len(counts), KINDS))
-        blocks[:, list(self.problem.kinds)] = counts
-        blocks += self.problem.ends_of(rank)
-        params = self._one.costs.params
+        model, costs = self.problem.job.model, self._one.costs
+        counts = mixed_layers(model, int(least[here].sum()), int(most[here].sum()))
+        if counts.shape[1] < len(model.kinds):
+            costs = costs.with_one_kind(least=True)
+        ends = self.problem.ends_of(rank)[EMBEDDING:]
+        blocks = np.concatenate([counts, np.tile(ends, (len(counts), 1))], axis=1)
+        params = costs.params
         expert = blocks @ params.expert if params.has_experts else np.zeros((len(blocks), 1))
         held = RankParams(blocks @ params.shared, expert, params.has_experts)
         found = step_traffic(self._one, held)
         shape = held.shared.shape
         reduce, gather = (np.broadcast_to(x, shape)[:, 0] for x in (found.reduce, found.gather))
         return _plane_below(counts, reduce), _plane_below(counts, gather)
-
-    def _mixtures(self, least: int, most: int) -> IntColumn:
-        """Layers by kind that a rank may hold; shape (mixture, way)."""
-        if len(self.problem.kinds) == 1:
-            return np.arange(least, most + 1)[:, None]
-        dense = min(most, self.problem.job.model.num_dense_layers)
-        pairs = [
-            (d, total - d) for d in range(dense + 1) for total in range(max(d, least), most + 1)
-        ]
-        return np.array(pairs)
 
     def _update(self) -> tuple[Sums, ...]:
         """Optimizer step of every rank, and what offloading it adds."""

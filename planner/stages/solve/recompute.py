@@ -14,9 +14,9 @@ import numpy as np
 
 from trainplan.costmodel.layouts import IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import BLOCK, FULL, NONE, objects
+from trainplan.costmodel.pipeline.stages import layers_before
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import StageSpec
-from trainplan.costmodel.step.block_costs import DENSE, KINDS, MOE
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.milp import solve
@@ -160,7 +160,7 @@ def _simulated(
     over = np.einsum("jsw,sw->j", needs.costs, counts) + needs.constants
     fits = bool((over <= ROUNDING * np.abs(needs.constants)).all())
     if fits and problem.offloads is not None:
-        one, layers = problem.costs.optimizer_bytes, np.zeros((problem.num_stages, KINDS))
+        one, layers = problem.costs.optimizer_bytes, np.zeros(problem.ends.shape)
         for way, kind in enumerate(problem.kinds * 2):
             layers[:, kind] += counts[:, way]
         of_stages = ((layers + problem.ends) * one).sum(axis=1)
@@ -177,10 +177,6 @@ def _counts(problem: StageProblem, stages: tuple[StageSpec, ...]) -> Counts:
     """Layers of every stage by way: the kinds kept whole, then recomputed."""
     held = np.array([stage.layers for stage in stages])
     again = np.array([stage.recompute_num_layers or 0 for stage in stages])
-    moe = np.concatenate([[0], np.cumsum(problem.job.model.moe_layers)])
-    end = np.cumsum(held)
+    before, end = layers_before(problem.job.model.kind_of_layer), np.cumsum(held)
     among = end - held + again
-    dearer = np.stack([moe[end] - moe[among], moe[among] - moe[end - held]])
-    total = np.stack([held - again, again])
-    parts = {DENSE: total - dearer, MOE: dearer}
-    return np.stack([parts[kind][way] for way in (0, 1) for kind in problem.kinds], axis=1)
+    return np.concatenate([before[end] - before[among], before[among] - before[end - held]], axis=1)

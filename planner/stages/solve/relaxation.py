@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.pipeline.stages import layers_before
 from trainplan.costmodel.schedules.program import FloatMatrix
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths
-from trainplan.costmodel.step.block_costs import DENSE, MOE
 from trainplan.planner.solvers.linear import Matrix
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.chunks import stage_ends
@@ -176,11 +176,11 @@ def _run(problem: StageProblem, pool: PathPool, layers: FloatMatrix) -> FloatCol
     `layers` has shape (row, stage). Seconds of each, as the program counts them.
     """
     one, kinds = problem.costs, list(problem.kinds)
-    moe = np.concatenate([[0], np.cumsum(problem.job.model.moe_layers)])
-    before = np.interp(np.cumsum(layers, axis=1), np.arange(len(moe)), moe)
-    experts = np.diff(before, axis=1, prepend=0.0)
+    before, ends = layers_before(problem.job.model.kind_of_layer), np.cumsum(layers, axis=1)
     blocks = np.tile(problem.ends.astype(np.float64), (len(layers), 1, 1))
-    blocks[:, :, DENSE], blocks[:, :, MOE] = layers - experts, experts
+    for kind in kinds:
+        reached = np.interp(ends, np.arange(len(before)), before[:, kind])
+        blocks[:, :, kind] = np.diff(reached, axis=1, prepend=0.0)
     again = np.minimum(problem.recomputed, layers) * one.recompute_forward[:, kinds].mean(axis=1)
     seconds = StageSeconds(
         (blocks * one.forward).sum(axis=2),

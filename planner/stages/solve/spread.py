@@ -10,7 +10,7 @@ from trainplan.costmodel.layouts import IntColumn
 from trainplan.costmodel.layouts.table import IntSplitRanks, IntSplitStages, RankRows
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import IntMatrix, placed
-from trainplan.costmodel.step.block_costs import DENSE, MOE
+from trainplan.costmodel.step.block_costs import usual_layers
 from trainplan.planner.stages.problem.problem import StageProblem
 
 
@@ -56,12 +56,12 @@ def balanced(problem: StageProblem, most: RankRows | float = np.inf) -> IntMatri
     """Layers of every rank that make the work of the busiest rank least; (1, rank).
 
     None goes to a rank that has the `most` it has room for while others have not. All layers count
-    as much as the last one.
+    as much as those of the usual kind.
     """
     costs, stage_of = problem.costs, problem.stage_of
     ends = (problem.ends * costs.pair).sum(axis=1)[stage_of].sum(axis=1)
     pair = costs.pair + problem.recomputes_all * costs.recompute_forward
-    layer = pair[stage_of[:, 0], MOE if problem.job.model.moe_layers[-1] else DENSE]
+    layer = pair[stage_of[:, 0], usual_layers(problem.job)[0]]
     least = np.maximum(0, problem.shape[1] - problem.may_be_empty)
     layers = problem.job.model.num_hidden_layers
     return filled(ends[:, None], layer[:, None], least[:, None], most, layers).T

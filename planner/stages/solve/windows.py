@@ -204,10 +204,10 @@ class PathSeconds:
             longest = longest_chunks(problem.stage_of, held, alike=problem.alike)[:, 0]
             least = bounds_of_stages(problem)[0]
             slope, start = chord_of_min(np.array(problem.recomputed), least, longest)
-            repeated = problem.costs.recompute_forward[:, [problem.kinds[0], problem.kinds[-1]]]
+            repeated = problem.costs.recompute_forward[:, list(problem.kinds)]
             cheapest = repeated.min(axis=1)
             if not problem.recomputes_all:
-                repeated = np.repeat(cheapest[:, None], 2, axis=1)
+                repeated = np.repeat(cheapest[:, None], len(problem.kinds), axis=1)
             costs = costs + (paths.backward * slope)[:, :, None] * repeated
             fixed = fixed + paths.backward @ (start * cheapest)
         return StageSums.of(kinds, costs, fixed + paths.crossed @ problem.p2p)
@@ -219,7 +219,7 @@ class PathSeconds:
         Source: one more layer on a stage adds the seconds of a pass as often as the path crosses
         the stage in it.
         """
-        ways = [self.problem.kinds[0], self.problem.kinds[-1]]
+        ways = list(self.problem.kinds)
         return np.asarray(sum(c[:, :, None] * s[:, ways] for c, s in self._passes))
 
     @cached_property
@@ -242,7 +242,7 @@ class PathSeconds:
 def stage_needs(problem: StageProblem, kinds: Kinds) -> StageSums:
     """Bytes of ranks beyond what they may allocate."""
     needs = problem.memory_needs
-    return StageSums.of(kinds, needs.costs[:, :, [0, -1]], needs.constants)
+    return StageSums.of(kinds, needs.costs, needs.constants)
 
 
 def most_in_memory(problem: StageProblem) -> RankRows:
