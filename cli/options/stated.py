@@ -41,6 +41,7 @@ def question(
     runtime: str,
     runtime_version: str | None,
     runtime_options: RuntimeOptions,
+    reserve_bytes: int,
     profiles: tuple[Path, ...],
 ) -> Question:
     """The job of `--model` to `--profile`.
@@ -61,6 +62,7 @@ def question(
         cluster=machines,
         runtime=runtime,
         options=runtime_options,
+        reserve_bytes=reserve_bytes,
     )
     return Question(job, _version_notes(runtime, runtime_version), whole)
 

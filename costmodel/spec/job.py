@@ -115,6 +115,8 @@ class Job(Spec):
     cluster: ClusterSpec
     runtime: str = DEFAULT_RUNTIME
     options: RuntimeOptions = RuntimeOptions()
+    reserve_bytes: NonNegativeInt = Field(default=0, le=1 << 50)
+    """Memory of every GPU that is left to another tenant, such as a rollout engine."""
     may_offload_activations: bool = False
     """A search tries `offload_modules`, too."""
     may_replicate_shards: bool = False
