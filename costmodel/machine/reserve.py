@@ -15,7 +15,7 @@ from trainplan.costmodel.machine.constants import Machine
 def with_reserve(machine: Machine, reserve_bytes: int) -> Machine:
     """The machine with so much less memory on every GPU.
 
-    Source: derived; the two tenants hold memory at the same time, so what one keeps the other lacks.
+    Source: derived; both tenants hold memory at the same time, so what one keeps the other lacks.
 
     Raises:
         SpecError: Nothing would be left.
