@@ -135,12 +135,12 @@ def moe_layer_params(model: ModelSpec, *, active: bool = False) -> int:
     moe = model.moe
     if moe is None:
         return 0
-    experts = moe.num_experts_per_tok if active else moe.num_experts
+    experts = moe.rows_per_token if active else moe.num_experts
     return (
         attention_params(model)
         + router_params(model, moe)
         + shared_expert_params(model, moe)
-        + experts * expert_params(model, moe)
+        + round(experts * expert_params(model, moe))
     )
 
 
@@ -184,9 +184,9 @@ def matrix_params_per_token(model: ModelSpec) -> float:
         down = h * ((mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim)
     attention = attention_matrix_params(model) + down
     dense = attention + mlp_params(model, model.intermediate_size, bias=False)
-    sparse = dense
+    sparse: float = dense
     if moe:
-        active = moe.num_experts_per_tok * expert_params(model, moe)
+        active = moe.rows_per_token * expert_params(model, moe)
         sparse = attention + active + shared_expert_params(model, moe) + h * moe.num_experts
     head = h * model.vocab_size
     module = sparse + 2 * h * h + head
