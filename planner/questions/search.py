@@ -29,6 +29,7 @@ from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.estimates import check, check_model, estimate
+from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import setting_notes
@@ -83,7 +84,9 @@ def search(
         certificate = _priced(replace(context, budget=budget), asked, plan.certificate)
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})
-    texts = [*_without_files(job, plan.best.layout), *notes(job, measured)]
+    layout = plan.best.layout
+    told = *_without_files(job, layout), *imbalance_notes(job, layout)
+    texts = [*told, *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
     return plan.model_copy(update={"notes": tuple(texts)})

@@ -130,6 +130,9 @@ def _changes(case: Case) -> Iterator[_Change]:
     yield from _batches(case)
     domain = "scale-up domains of twice as many GPUs"
     yield _Change("domain", domain, lambda question: with_domain(question, 2))
+    if case.job.options.routing and case.job.options.routing.kind != "balanced":
+        even = partial(with_setting, name="routing", value=None)
+        yield _Change("routing", "balanced experts (routing=balanced)", even)
     if case.options.memory_margin > 0:
         yield _Change("margin", "no memory margin", without_margin)
     if case.job.reserve_bytes:

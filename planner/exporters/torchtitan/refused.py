@@ -16,7 +16,7 @@ CAPACITY = (
     "moe_token_drop_policy",
     "moe_router_padding",
 )
-"""Its experts take all tokens that come. Source: torchtitan/models/common/moe."""
+"""Its experts take all tokens that come. Source: torchtitan/models/common/moe.py."""
 PRECISIONS = ("bf16", "fp32", "fp8", "mxfp8", "nvfp4")
 
 

@@ -102,7 +102,8 @@ def _changes(case: Case) -> Iterator[_Change]:
     if case.options.trusted:
         yield _Change("trusted", lambda _: f"drop {OPTION}", without_trust)
     for name, text in case.job.options.arguments().items():
-        yield _unset(name, text)
+        if name != "routing":  # tokens choose as they do
+            yield _unset(name, text)
     yield _Change(
         "margin",
         lambda _: "use --memory-margin 0 (no safety margin)",

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.feed_forward.routing.choices import (
     Counts,
@@ -118,6 +119,28 @@ def local_tokens(job: Job, table: LayoutTable) -> FloatColumn:
     """
     shards = np.where(table.sequence_parallel == 1, table.tp, 1) * table.cp
     return np.asarray(table.micro_batch_size * job.training.seq_length / shards)
+
+
+def check_routing(job: Job) -> None:
+    """Could tokens choose so?
+
+    Raises:
+        SpecError: Counts that no router of the model makes, or too few layers of them.
+    """
+    router = _router_of(job)
+    if router is None:
+        return
+    layers = len(_probabilities(router))
+    if layers not in (1, job.model.num_moe_layers, _all_layers(job)):
+        raise SpecError(
+            f"routing: {layers} layers of counts, the model has {job.model.num_moe_layers} of "
+            "experts: give one line for each, or one for all"
+        )
+
+
+def _all_layers(job: Job) -> int:
+    """Layers with experts, those of prediction modules too."""
+    return job.model.num_moe_layers + job.model.num_nextn_predict_layers
 
 
 def changes_rows(job: Job) -> bool:
@@ -247,4 +270,13 @@ def _fullest(router: _Router, counts: Counts, groups: int, sources: int) -> floa
     return largest * groups / sources
 
 
-__all__ = ["BALANCED", "Load", "Loads", "changes_rows", "load", "loads"]
+__all__ = [
+    "BALANCED",
+    "Load",
+    "Loads",
+    "changes_rows",
+    "check_routing",
+    "load",
+    "loads",
+    "local_tokens",
+]
