@@ -9,7 +9,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from trainplan.costmodel.spec.base import Spec
 
@@ -60,6 +67,16 @@ class MoeSpec(Spec):
     """Device-limited routing: number of expert groups; null: no groups."""
     topk_group: Size | None = None
     routed_scaling_factor: PositiveFloat | None = None
+
+    @field_validator("num_experts_per_tok", mode="before")
+    @classmethod
+    def _whole(cls, value: object) -> object:
+        if isinstance(value, float) and value != int(value):
+            raise ValueError(
+                f"{value:g} is a mean and the router chooses a whole number: write that here, and "
+                f"mean_experts_per_tok: {value:g} beside it"
+            )
+        return value
 
     @model_validator(mode="after")
     def _top_k_fits(self) -> Self:

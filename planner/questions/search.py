@@ -32,7 +32,7 @@ from trainplan.planner.questions.estimates import check, check_model, estimate
 from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed, unproved
-from trainplan.planner.questions.setting_notes import setting_notes
+from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed
@@ -224,4 +224,5 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
-    return (*found, *setting_notes(job, machine), *launch_bound_note(job, machine))
+    found += [*model_notes(job.model), *setting_notes(job, machine)]
+    return (*found, *launch_bound_note(job, machine))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec import Job, ModelSpec
 
 OF_EXPERTS = (
     "moe_dispatcher",
@@ -18,6 +18,15 @@ OF_EXPERTS = (
     "moe_router_padding",
 )
 """Options that mean nothing without experts."""
+
+
+def model_notes(model: ModelSpec) -> Iterator[str]:
+    """Fields of a model of one's own that are easily taken for others."""
+    if model.moe and model.moe.expert_bias and model.model_type is None:
+        yield (
+            "moe.expert_bias: the products of experts add biases, as in gpt-oss; the balancing "
+            "bias of a router (DeepSeek-V3, GLM-4.5: e_score_correction_bias) is moe.router_bias"
+        )
 
 
 def setting_notes(job: Job, machine: Machine) -> Iterator[str]:

@@ -14,8 +14,11 @@ from trainplan.costmodel.spec import MoeSpec
 from trainplan.costmodel.spec.routing import RoutingSpec
 
 TAIL = 12.0
-"""Standard deviations of a count that are summed. Source: derived; Chernoff's bound leaves less
-than 1e-20 beyond."""
+"""Standard deviations of a count that are summed.
+
+Source: derived; Chernoff's bound exp(-t^2 / 2 / (1 + t / 3 s)) of a binomial count with deviation s
+leaves less than 1e-10 beyond so many and as many counts more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,11 @@ def changed_rows(counts: FloatColumn, limit: float | None, multiple: int) -> Flo
 
 
 def _binomial(counts: FloatColumn, tokens: int, probability: float) -> FloatColumn:
-    """Weights of counts of a binomial variable, which sum to 1. Source: its definition, by logs."""
+    """Weights of counts of a binomial variable, which sum to 1.
+
+    Source: derived; the weight of n + 1 over that of n is (tokens - n) / (n + 1) p / (1 - p), whose
+    logarithms add up.
+    """
     if probability <= 0.0 or probability >= 1.0:
         return np.asarray((counts == tokens * round(probability)).astype(np.float64))
     steps = counts[:-1]

@@ -33,7 +33,10 @@ LEAST_DEVIATION = 1e-9
 
 @lru_cache(maxsize=1)
 def _normal_table() -> tuple[FloatColumn, FloatColumn]:
-    """The normal distribution function at close points. Source: the error function."""
+    """The normal distribution function at close points.
+
+    Source: derived; the probability below z is half of erfc(-z / sqrt 2), which the library has.
+    """
     points = np.linspace(-REACH, REACH, 36_001)
     values = [0.5 * math.erfc(-z / math.sqrt(2.0)) for z in points.tolist()]
     return points, np.array(values)
