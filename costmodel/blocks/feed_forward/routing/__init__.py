@@ -153,7 +153,8 @@ def changes_rows(job: Job) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _of(moe: Identical[MoeSpec], options: RuntimeOptions, precision: str) -> _Router:
+def _of(moe: Identical[MoeSpec], stated: Identical[RuntimeOptions], precision: str) -> _Router:
+    options = stated.of
     multiple = ALIGNED_ROWS.get(precision, 1) if options.moe_router_padding else 1
     return _Router(
         moe.of,
@@ -166,7 +167,9 @@ def _of(moe: Identical[MoeSpec], options: RuntimeOptions, precision: str) -> _Ro
 
 def _router_of(job: Job) -> _Router | None:
     moe = job.model.moe
-    return _of(Identical(moe), job.options, job.training.precision) if moe else None
+    if moe is None:
+        return None
+    return _of(Identical(moe), Identical(job.options), job.training.precision)
 
 
 @lru_cache(maxsize=8192)
