@@ -14,7 +14,7 @@ from trainplan.cli.options.names import (
     RUNTIME_OPTIONS,
     RUNTIMES,
 )
-from trainplan.cli.options.parameters import finite, token_count
+from trainplan.cli.options.parameters import byte_count, finite, token_count
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.text import WIDTH
 
@@ -90,6 +90,13 @@ RUNTIME_OPTION = click.option(
     callback=lambda _, __, texts: call("trainplan.cli.options.stated:parse_options", texts=texts),
     help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
 )
+RESERVE = click.option(
+    "--reserve",
+    "reserve_bytes",
+    callback=byte_count,
+    metavar="SIZE",
+    help="Memory of every GPU left to another tenant, such as a rollout engine (30GiB, 500MiB).",
+)
 PROFILE = click.option(
     "--profile",
     "profiles",
@@ -153,6 +160,7 @@ job_options = gathered(
         RUNTIME,
         RUNTIME_VERSION,
         RUNTIME_OPTION,
+        RESERVE,
         PROFILE,
     ),
 )

@@ -133,8 +133,8 @@ def feed_forward_params(model: ModelSpec, *, active: bool = False) -> int:
         return 0
     if moe is None:
         return mlp_params(model, model.intermediate_size, bias=model.mlp_bias)
-    experts = moe.num_experts_per_tok if active else moe.num_experts
-    routed = experts * expert_params(model, moe)
+    experts = moe.rows_per_token if active else moe.num_experts
+    routed = round(experts * expert_params(model, moe))
     return router_params(model, moe) + shared_expert_params(model, moe) + routed
 
 
@@ -187,7 +187,7 @@ def layer_matrix_params_per_token(model: ModelSpec) -> float:
         return attention
     if moe is None:
         return attention + mlp_params(model, model.intermediate_size, bias=False)
-    active = moe.num_experts_per_tok * expert_params(model, moe)
+    active = moe.rows_per_token * expert_params(model, moe)
     return attention + active + shared_expert_params(model, moe) + h * moe.num_experts
 
 

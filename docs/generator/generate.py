@@ -125,6 +125,7 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         plans.UnevenStages,
     ),
     ("certificate.trusted", "What `--trusted` costs.", target.Trusted),
+    ("certificate.reserve", "What `--reserve` costs.", target.Reserve),
     ("certificate.settings", "What was searched of settings.", settings.Settings),
     (
         "certificate.settings.combinations[]",

@@ -43,7 +43,7 @@ def _reasons(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]
     if job.training.precision not in PRECISIONS:
         names = ", ".join(PRECISIONS)
         yield f"{job.training.precision} is no precision of its configuration: use {names}"
-    for name, value in job.options.stated().items():
+    for name, value in job.options.told().items():
         if value not in written.get(name, ()):
             yield f"{name}={value} has no key; leave the option out"
     if layout.recompute == "selective":

@@ -11,6 +11,7 @@ from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import RankMemory
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.imbalance import Imbalance, imbalance
 from trainplan.planner.questions.outcome import ANSWERED, Status
 from trainplan.planner.questions.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.questions.robustness import Robustness, robustness
@@ -73,6 +74,8 @@ class Explanation:
     """What the same recomputation on every stage costs; None where that was not searched."""
     shadow_prices: tuple[ShadowPrice, ...]
     robustness: Robustness
+    imbalance: Imbalance | None = None
+    """What unequal experts cost; None where they are equal."""
 
     @property
     def best_price(self) -> ShadowPrice | None:
@@ -145,6 +148,7 @@ def explain(
         recompute_rule=recompute_rule(case, layout, chosen.step_time_s, budget),
         shadow_prices=shadow_prices(case, layout, chosen.step_time_s, budget, workers),
         robustness=robustness(candidates),
+        imbalance=imbalance(case.job, layout, chosen.step_time_s, case.measured),
     )
 
 

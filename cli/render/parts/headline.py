@@ -107,7 +107,9 @@ def job_line(job: Job) -> str:
     batch = f"batch {training.global_batch_size:,} x {plural(training.seq_length, 'token')}"
     stated = " ".join(job.options.arguments().values())
     with_options = (job.runtime, stated) if stated else (job.runtime,)
-    return what + "\n" + DOT.join((batch, training.precision, *with_options))
+    left = f"{gib(job.reserve_bytes)} GiB of every GPU reserved"
+    reserve = (left,) if job.reserve_bytes else ()
+    return what + "\n" + DOT.join((batch, training.precision, *with_options, *reserve))
 
 
 def _count(value: float) -> str:
