@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.lengths import with_lengths
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
@@ -19,6 +20,7 @@ from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import Precision
+from trainplan.costmodel.spec.lengths import Packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ def question(
     cluster: str,
     global_batch_size: int,
     seq_length: int,
+    lengths: str | None,
+    packing: Packing | None,
     precision: Precision,
     tokens: int | None,
     runtime: str,
@@ -55,6 +59,7 @@ def question(
         precision=precision,
         tokens=tokens,
     )
+    training = with_lengths(training, lengths, packing)
     job = Job(
         model=load_model(model),
         training=training,

@@ -141,7 +141,7 @@ def linear_seconds(
 def fused_attention_seconds(
     machine: Machine,
     flop: FloatColumn,
-    length: int,
+    length: float,
     dims: tuple[int, int],
     *,
     rows: FloatColumn,

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
 from trainplan.costmodel.spec import Job
+from trainplan.planner.questions.length_notes import length_notes
 
 
 def setting_notes(job: Job, machine: Machine) -> Iterator[str]:
     """One sentence each."""
+    yield from length_notes(job, machine)
     options, moe = job.options, job.model.moe
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"

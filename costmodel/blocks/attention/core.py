@@ -15,6 +15,7 @@ from trainplan.costmodel.blocks.attention.key_values import (
     key_value_width,
     shared_heads,
 )
+from trainplan.costmodel.blocks.attention.packed import packed_core
 from trainplan.costmodel.blocks.operations import rotation_operations, separates_rotation
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import layer_norms_extra_bytes, query_key_norm_bytes
@@ -279,7 +280,10 @@ def _core(shapes: Shapes) -> ForwardBackward:
         speed = shapes.machine.constants.flash2_on_hopper
     calls, cut = core_pieces(shapes)
     rows = table.micro_batch_size * heads / (table.tp * cut)
-    sizes = flop, seq_length, dims
+    length: float = seq_length
+    if packed := packed_core(shapes, shapes.tokens):
+        flop, length, rows = packed.flop / table.tp, packed.length, rows * packed.sequences
+    sizes = flop, length, dims
     return fused_attention_seconds(shapes.machine, *sizes, rows=rows, speed=speed, calls=calls)
 
 
