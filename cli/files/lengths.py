@@ -80,7 +80,8 @@ def _of_csv(path: Path, text: str) -> Iterator[Entry]:
             continue
         if len(words) != len(HEADER):
             raise SpecError(f"{path} line {number}: {shown(line)}: write LENGTH,COUNT")
-        yield f"{path} line {number}", *map(_number, words)
+        length, count = map(_number, words)
+        yield f"{path} line {number}", length, count
 
 
 def _number(word: str) -> object:
@@ -110,7 +111,8 @@ def _of_json(path: Path, text: str) -> Iterator[Entry]:
                 f"{path} entry {number}: {shown(entry)}: write "
                 '[[LENGTH, COUNT], ...] or {"LENGTH": COUNT, ...}'
             )
-        yield f"{path} entry {number}", *entry
+        length, count = entry
+        yield f"{path} entry {number}", length, count
 
 
 def _checked(entry: Entry) -> tuple[int, float]:

@@ -15,6 +15,7 @@ from trainplan.planner.questions.outcome import ANSWERED, Status
 from trainplan.planner.questions.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.questions.robustness import Robustness, robustness
 from trainplan.planner.questions.search import check, estimate
+from trainplan.planner.questions.sequence_lengths import SequenceLengths, sequence_lengths
 from trainplan.planner.questions.shadow_prices import ShadowPrice, shadow_prices
 from trainplan.planner.work import ALONE, Budget, Workers
 
@@ -73,6 +74,8 @@ class Explanation:
     """What the same recomputation on every stage costs; None where that was not searched."""
     shadow_prices: tuple[ShadowPrice, ...]
     robustness: Robustness
+    lengths: SequenceLengths | None
+    """What unequal lengths cost; None where all sequences have one length."""
 
     @property
     def best_price(self) -> ShadowPrice | None:
@@ -145,6 +148,7 @@ def explain(
         recompute_rule=recompute_rule(case, layout, chosen.step_time_s, budget),
         shadow_prices=shadow_prices(case, layout, chosen.step_time_s, budget, workers),
         robustness=robustness(candidates),
+        lengths=sequence_lengths(case.job, layout, case.measured),
     )
 
 

@@ -38,7 +38,7 @@ def packed_core(candidates: Candidates, tokens: FloatColumn) -> PackedCore | Non
     model, training = candidates.job.model, candidates.job.training
     filled = rows.tokens / training.seq_length
     columns = query_columns(model) + value_columns(model)
-    flop = 2.0 * tokens * filled * rows.span * columns * _waits(candidates)
+    flop = 2.0 * tokens * filled * rows.span * columns * waits(candidates)
     return PackedCore(flop, rows.kernel_length, rows.tokens / rows.kernel_length)
 
 
@@ -74,7 +74,7 @@ def _meets_in_layers(candidates: Candidates) -> IntColumn:
     return np.where(table.zero_stage == 3, table.dp, np.minimum(experts, table.dp))
 
 
-def _waits(candidates: Candidates) -> FloatColumn:
+def waits(candidates: Candidates) -> FloatColumn:
     """Seconds of the ranks that all wait for over those of a mean row. Source: `waiting_factor`."""
     table, training = candidates.table, candidates.job.training
     microbatches = np.maximum(1, num_microbatches(candidates.job, table))
