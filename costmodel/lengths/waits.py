@@ -79,21 +79,22 @@ def _independent(rows: Rows, case: Waiting, in_step: int) -> float:
 
 
 def _balanced(rows: Rows, case: Waiting, in_step: int) -> float:
-    """Rows of like work run at the same time, and replicas get sums as like as rows allow.
+    """Micro batches of like work run at the same time, and replicas get sums as like as they allow.
 
-    Of N rows in falling order of work, each k that run at once take as long as their first; and no
-    replica is done before the heaviest row is.
+    Of N micro batches in falling order of work, each k that run at once take as long as their
+    first; and no replica is done before the heaviest one is.
     Source: derived: the r-th smallest of N draws is near the quantile r / (N + 1) (David and
     Nagaraja, Order Statistics, 2003, section 4.5); max(mean, largest) bounds a schedule on equal
     machines from below, and Graham's rule is within a third of it.
     """
-    each = case.microbatches * case.rows
-    batch = case.replicas * each
-    at_once = in_step * case.rows * min(case.pipeline, case.microbatches)
-    first = batch - np.arange(0, batch, max(1, at_once))
-    works = np.quantile(rows.work, first / (batch + 1))
-    pace = float(works.mean())
-    return max(pace, float(works[0]) / each) if case.replicas > 1 else pace
+    top = HEADROOM * float(rows.work[-1])
+    batch = case.replicas * case.microbatches
+    at_once = in_step * min(case.pipeline, case.microbatches)
+    first = batch - np.arange(0, batch, at_once)
+    works = quantiles(mean_of(grid(rows.work, top), case.rows), top, first / (batch + 1))
+    filled = case.microbatches / (case.microbatches + case.pipeline - 1)
+    pace = 1 + filled * (float(works.mean()) - 1)
+    return max(pace, float(works[0]) / case.microbatches) if case.replicas > 1 else pace
 
 
 def grid(work: Floats, top: float) -> Floats:
@@ -141,6 +142,11 @@ def mean(density: Floats, top: float) -> float:
     return float(np.arange(CELLS) @ density) / (CELLS - 1) * top
 
 
+def quantiles(density: Floats, top: float, at: Floats) -> Floats:
+    """Works that so large a share of draws stays below. Source: the distribution function."""
+    return np.interp(at, np.cumsum(density), np.arange(CELLS) / (CELLS - 1) * top)
+
+
 def heaviest_path(density: Floats, top: float, depth: int) -> float:
     """Work of a micro batch in a pipeline of `depth` stages, as its steps follow one another.
 
@@ -151,9 +157,7 @@ def heaviest_path(density: Floats, top: float, depth: int) -> float:
     2 j + 2 depth - 1 - k; where passes take alike beside attention, all such ways take the same
     number of slots, so the works along them decide.
     """
-    draws = _drawn(depth)
-    below = np.cumsum(density)
-    works = np.interp(draws, below, np.arange(CELLS) / (CELLS - 1) * top)
+    works = quantiles(density, top, _drawn(depth))
     rank, reached = np.arange(depth), np.zeros((LINES, depth))
     edge = np.full((LINES, 1), -np.inf)
     for slot in range(2 * MICROBATCHES):

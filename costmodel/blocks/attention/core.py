@@ -280,7 +280,7 @@ def _core(shapes: Shapes) -> ForwardBackward:
         speed = shapes.machine.constants.flash2_on_hopper
     calls, cut = core_pieces(shapes)
     rows = table.micro_batch_size * heads / (table.tp * cut)
-    length: float = seq_length
+    length: float | FloatColumn = seq_length
     if packed := packed_core(shapes, shapes.tokens):
         flop, length, rows = packed.flop / table.tp, packed.length, rows * packed.sequences
     sizes = flop, length, dims

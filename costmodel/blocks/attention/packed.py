@@ -19,10 +19,10 @@ class PackedCore:
     """What the core does of a micro batch on one rank, before tensor ranks cut it."""
 
     flop: FloatColumn
-    """Forward, as long as the ranks that wait for one another take for it."""
-    length: float
+    """Forward, of the ranks that all wait for."""
+    length: FloatColumn
     """Of one sequence at which the kernel takes as long."""
-    sequences: float
+    sequences: FloatColumn
     """Of that length in a row."""
 
 
@@ -30,7 +30,8 @@ def packed_core(candidates: Candidates, tokens: FloatColumn) -> PackedCore | Non
     """The core where rows are packed and its kernel takes each sequence by itself; else none.
 
     Source: 2 FLOPs for each column of each pair of tokens that attend; a kernel of efficiency s /
-    (s + s_half) takes sum l (l + s_half) for works of sum l^2: that of one length E[l^2] / E[l].
+    (s + s_half) takes sum l (l + s_half) for works of sum l^2: that of one length sum l^2 / sum l.
+    The heaviest ranks have the tokens of a mean row, and the squares of longer sequences.
     """
     rows = packed_rows(candidates)
     if rows is None:
@@ -38,8 +39,9 @@ def packed_core(candidates: Candidates, tokens: FloatColumn) -> PackedCore | Non
     model, training = candidates.job.model, candidates.job.training
     filled = rows.tokens / training.seq_length
     columns = query_columns(model) + value_columns(model)
-    flop = 2.0 * tokens * filled * rows.span * columns * waits(candidates)
-    return PackedCore(flop, rows.kernel_length, rows.tokens / rows.kernel_length)
+    waited = waits(candidates)
+    flop, length = 2.0 * tokens * filled * rows.span * columns, rows.kernel_length * waited
+    return PackedCore(flop * waited, length, rows.tokens / length)
 
 
 def packed_rows(context: Context) -> Rows | None:
