@@ -16,9 +16,12 @@ from trainplan.costmodel.spec.lengths import LengthSpec, Lognormal
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-POINTS = 4096
-"""Quantiles a distribution is taken by. Source: the mean square of a lognormal of sigma 1.5 that is
-cut at 64 times its mean changes by less than 0.1 % with twice as many."""
+POINTS = 16_384
+"""Quantiles a distribution is taken by.
+
+Source: measured, the mean square of a lognormal that is cut at 64 times its mean is within 0.5 % of
+that of four times as many for sigma 1, within 0.1 % for 1.5.
+"""
 SEED = 26
 """Of the order in which sequences come. Source: any will do; it is held, so that a question has one
 answer."""
@@ -40,7 +43,11 @@ class Lengths:
 
     @property
     def mean(self) -> float:
-        """Tokens of a sequence. Source: the sum of each length times its share."""
+        """Tokens of a sequence.
+
+        Source: each length counts by its share of all sequences, so the mean is the sum of lengths
+        times shares.
+        """
         return float(self.tokens @ self.share)
 
     def of_tokens(self, value: Floats) -> float:

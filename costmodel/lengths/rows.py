@@ -35,7 +35,7 @@ def rows_of(training: TrainingSpec, windowed: float, window: int) -> Rows | None
 
     Unpacked, a kernel sees a row of `seq_length` tokens whatever it holds. Packed, the core takes
     each sequence by itself: its work is that of all sequences, never of what is between them.
-    Source: Transformer Engine `attention/dot_product_attention`, qkv_format thd with cu_seqlens.
+    Source: NVIDIA Transformer Engine, dot_product_attention.py, qkv_format thd with cu_seqlens.
     """
     if training.lengths is None:
         return None

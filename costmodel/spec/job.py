@@ -90,6 +90,8 @@ class TrainingSpec(Spec):
     lengths: LengthSpec | None = None
     """Null: every sequence has `seq_length` tokens."""
     packing: Packing = "none"
+    """How sequences fill rows: `none` pads each to one, `greedy` is first fit, `balanced` makes
+    rows alike in attention work."""
 
     @model_validator(mode="after")
     def _rows_hold_the_sequences(self) -> Self:

@@ -14,14 +14,11 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import padding_fraction, real_tokens_per_step
 from trainplan.costmodel.lengths.distribution import Lengths, lengths_of
 from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.lengths import LengthSpec, Packing
 from trainplan.planner.questions.changes.variations import replaced
 from trainplan.planner.questions.estimates import estimate
-
-HYBRID_RUNTIMES = frozenset({"megatron-lm", "megatron-bridge"})
-"""Runtimes with `--hybrid-context-parallel`. Source: Megatron-LM @d98e8a64
-megatron/core/model_parallel_config.py:120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +156,7 @@ def _refused(job: Job, layout: Layout) -> str:
     Source: Megatron-LM @d98e8a64 megatron/training/arguments.py:1444-1449 and
     megatron/core/transformer/multi_latent_attention.py:687.
     """
-    if job.runtime not in HYBRID_RUNTIMES:
+    if not traits_of(job).communication.context_by_sequence:
         return f"{job.runtime} has one degree for all"
     if layout.pp > 1:
         return "Megatron-LM runs it with pp = 1 only"
