@@ -5,6 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from tests.properties.every_split import every_layout_and_split
 from tests.properties.test_bounds_nest import (
     test_node_skeleton_layout_and_simulation_bound_each_other as bounds_nest,
 )
@@ -14,6 +15,10 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.spec import TrainingSpec
 from trainplan.costmodel.spec.lengths import LengthSpec, Lognormal
 from trainplan.costmodel.step import price
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.space import legality_rules, parse_choice
+from trainplan.planner.space.choices import rules_of_grid
 
 pytestmark = pytest.mark.usefixtures("quarters")
 
@@ -87,3 +92,16 @@ def test_packing_takes_less_time_than_a_row_of_one_sequence_and_balance_still_le
     assert np.mean(greedy < whole) > 0.5
     assert (balanced <= greedy * (1 + 1e-3)).all()
     assert (balanced < greedy).any()
+
+
+@pytest.mark.parametrize("packing", ["greedy", "balanced"])
+def test_the_best_split_of_stages_stays_the_best_of_all(make_job, packing):
+    job = with_lengths(make_job("small-dense", "1x4:l4", 8), packing)
+    shape = {"num_hidden_layers": 4}
+    job = job.model_copy(update={"model": job.model.model_copy(update=shape)})
+    choices = [parse_choice(text, excluded=False) for text in ("pp=2", "cp=1")]
+    rules = [*rules_of_grid(choices), *legality_rules(job)]
+    context = context_of(job, machine_of(job.cluster, "bf16"))
+    seconds = step_seconds(context.with_table(every_layout_and_split(job, rules)))
+    found = search(job, SearchOptions(fix=tuple(choices), top=1, search_options="none"))
+    assert found.best.estimate.step_time_s == pytest.approx(seconds.min(), rel=1e-9)
