@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.lengths.distribution import Floats, Lengths, lengths_of, sampled
+from trainplan.costmodel.lengths.distribution import Floats, lengths_of, sampled
 from trainplan.costmodel.lengths.packing import first_fit, least_work_first
 from trainplan.costmodel.spec.job import TrainingSpec
 
@@ -16,7 +16,6 @@ from trainplan.costmodel.spec.job import TrainingSpec
 class Rows:
     """Rows of a job whose sequences are of unequal length."""
 
-    lengths: Lengths
     tokens: float
     """Of a row, those of sequences: the rest is padding."""
     sequences: float
@@ -43,7 +42,7 @@ def rows_of(training: TrainingSpec, windowed: float, window: int) -> Rows | None
     if training.packing == "none":
         span = float(spans(np.array([float(training.seq_length)]), windowed, window)[0])
         whole = float(training.seq_length)
-        return Rows(lengths, lengths.mean, 1.0, np.ones(1), span, whole)
+        return Rows(lengths.mean, 1.0, np.ones(1), span, whole)
     tokens = sampled(lengths, training.seq_length)
     work = tokens * spans(tokens.astype(np.float64), windowed, window)
     row = first_fit(tokens, training.seq_length)
@@ -51,7 +50,6 @@ def rows_of(training: TrainingSpec, windowed: float, window: int) -> Rows | None
         row = least_work_first(tokens, work, training.seq_length, int(row.max()) + 1)
     loads = np.sort(np.bincount(row, weights=work))
     return Rows(
-        lengths,
         tokens=float(tokens.sum()) / len(loads),
         sequences=float(len(tokens)) / len(loads),
         work=loads / loads.mean(),
