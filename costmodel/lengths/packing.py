@@ -27,19 +27,17 @@ def first_fit(tokens: Ints, capacity: int) -> Ints:
 def least_work_first(tokens: Ints, work: Floats, capacity: int, rows: int) -> Ints:
     """Row of each sequence: the longest goes first, each to the row of least work with room.
 
-    A row more is opened where no row has room.
+    One for which no row has room waits for later rows: -1.
     Source: Graham, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17 (1969), with
     a capacity; balanced by attention as WLB-LLM, arXiv:2503.17924, section 4.
     """
     room = np.full(rows, capacity, dtype=np.int64)
-    load, row = np.zeros(rows), np.zeros(len(tokens), dtype=np.int64)
+    load, row = np.zeros(rows), np.full(len(tokens), -1, dtype=np.int64)
     for place in np.argsort(-work, kind="stable").tolist():
         length = tokens[place]
         found = int(np.where(room >= length, load, np.inf).argmin())
-        if room[found] < length:
-            found = len(room)
-            room, load = np.append(room, capacity), np.append(load, 0.0)
-        room[found] -= length
-        load[found] += work[place]
-        row[place] = found
+        if room[found] >= length:
+            room[found] -= length
+            load[found] += work[place]
+            row[place] = found
     return row

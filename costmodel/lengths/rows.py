@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.lengths.distribution import Floats, lengths_of, sampled
+from trainplan.costmodel.lengths.distribution import Floats, Ints, lengths_of, sampled
 from trainplan.costmodel.lengths.packing import first_fit, least_work_first
 from trainplan.costmodel.spec.job import TrainingSpec
 
@@ -43,11 +43,11 @@ def rows_of(training: TrainingSpec, windowed: float, window: int) -> Rows | None
         span = float(spans(np.array([float(training.seq_length)]), windowed, window)[0])
         whole = float(training.seq_length)
         return Rows(lengths.mean, 1.0, np.ones(1), span, whole)
-    tokens = sampled(lengths, training.seq_length)
+    tokens, row = _filled(sampled(lengths, training.seq_length), training.seq_length)
     work = tokens * spans(tokens.astype(np.float64), windowed, window)
-    row = first_fit(tokens, training.seq_length)
     if training.packing == "balanced":
         row = least_work_first(tokens, work, training.seq_length, int(row.max()) + 1)
+        tokens, work, row = tokens[row >= 0], work[row >= 0], row[row >= 0]
     loads = np.sort(np.bincount(row, weights=work))
     return Rows(
         tokens=float(tokens.sum()) / len(loads),
@@ -56,6 +56,20 @@ def rows_of(training: TrainingSpec, windowed: float, window: int) -> Rows | None
         span=lengths.of_tokens(spans(lengths.tokens, windowed, window)),
         kernel_length=lengths.of_tokens(lengths.tokens),
     )
+
+
+def _filled(tokens: Ints, capacity: int) -> tuple[Ints, Ints]:
+    """Sequences in rows by first fit without those of the last row, and the row of each.
+
+    The last row is not full because no more sequences come. Where all of a sample fits one row, as
+    often as they fit again they fill it.
+    Source: rows of a stream are closed by the next sequence, and that of a last row never comes.
+    """
+    again = -(-2 * capacity // max(1, int(tokens.sum())))
+    tokens = np.tile(tokens, max(1, again))
+    row = first_fit(tokens, capacity)
+    whole = row < row.max()
+    return tokens[whole], row[whole]
 
 
 def spans(tokens: Floats, windowed: float, window: int) -> Floats:

@@ -84,15 +84,17 @@ def _balanced(rows: Rows, case: Waiting, in_step: int) -> float:
 
     Of N micro batches in falling order of work, each k that run at once take as long as their
     first; and no replica is done before the heaviest one is.
-    Source: derived: the r-th smallest of N draws is near the quantile r / (N + 1) (David and
-    Nagaraja, Order Statistics, 2003, section 4.5); max(mean, largest) bounds a schedule on equal
-    machines from below, and Graham's rule is within a third of it.
+    Source: derived: the largest of N draws as `largest_of`, the r-th smallest near the quantile r /
+    (N + 1) (David and Nagaraja, Order Statistics, 2003, section 4.5); max(mean, largest) bounds a
+    schedule on equal machines from below, and Graham's rule is within a third of it.
     """
     top = HEADROOM * float(rows.work[-1])
     batch = case.replicas * case.microbatches
     at_once = in_step * min(case.pipeline, case.microbatches)
     first = batch - np.arange(0, batch, at_once)
-    works = quantiles(mean_of(grid(rows.work, top), case.rows), top, first / (batch + 1))
+    micro = mean_of(grid(rows.work, top), case.rows)
+    works = quantiles(micro, top, first / (batch + 1))
+    works[0] = mean(largest_of(micro, batch), top)
     filled = case.microbatches / (case.microbatches + case.pipeline - 1)
     pace = 1 + filled * (float(works.mean()) - 1)
     return max(pace, float(works[0]) / case.microbatches) if case.replicas > 1 else pace

@@ -15,19 +15,19 @@ from trainplan.costmodel.spec import ModelSpec, TrainingSpec
 
 
 @dataclass(frozen=True, slots=True)
-class PackedCore:
-    """What the core does of a micro batch on one rank, before tensor ranks cut it."""
+class Core:
+    """What the attention core does of a micro batch on one rank."""
 
     flop: FloatColumn
     """Forward, of the ranks that all wait for."""
-    length: FloatColumn
-    """Of one sequence at which the kernel takes as long."""
-    sequences: FloatColumn
-    """Of that length in a row."""
+    length: float | FloatColumn
+    """Of its sequences, or of one at which the kernel takes as long."""
+    rows: FloatColumn
+    """Heads times sequences of that length."""
 
 
-def packed_core(candidates: Candidates, tokens: FloatColumn) -> PackedCore | None:
-    """The core where rows are packed and its kernel takes each sequence by itself; else none.
+def packed_core(candidates: Candidates, tokens: FloatColumn, whole: Core) -> Core:
+    """The core where its kernel takes each sequence of a row by itself; else that of whole rows.
 
     Source: 2 FLOPs for each column of each pair of tokens that attend; a kernel of efficiency s /
     (s + s_half) takes sum l (l + s_half) for works of sum l^2: that of one length sum l^2 / sum l.
@@ -35,13 +35,13 @@ def packed_core(candidates: Candidates, tokens: FloatColumn) -> PackedCore | Non
     """
     rows = packed_rows(candidates)
     if rows is None:
-        return None
+        return whole
     model, training = candidates.job.model, candidates.job.training
     filled = rows.tokens / training.seq_length
-    columns = query_columns(model) + value_columns(model)
+    columns = (query_columns(model) + value_columns(model)) / candidates.table.tp
     waited = waits(candidates)
     flop, length = 2.0 * tokens * filled * rows.span * columns, rows.kernel_length * waited
-    return PackedCore(flop * waited, length, rows.tokens / length)
+    return Core(flop * waited, length, whole.rows * rows.tokens / length)
 
 
 def packed_rows(context: Context) -> Rows | None:

@@ -26,10 +26,10 @@ def test_a_balanced_row_takes_the_next_longest_where_least_work_is():
     assert least_work_first(tokens, tokens**2.0, 10, 2).tolist() == [1, 0, 1, 1, 0]
 
 
-def test_a_balanced_row_never_holds_more_than_its_tokens():
+def test_a_balanced_row_never_holds_more_than_its_tokens_and_others_wait():
     tokens = np.array([6, 6, 6, 5, 5, 4, 1])
-    row = least_work_first(tokens, tokens**2.0, 10, 1)
-    assert np.bincount(row, weights=tokens).max() <= 10
+    row = least_work_first(tokens, tokens**2.0, 10, 3)
+    assert row.tolist() == [0, 1, 2, -1, -1, 0, 1]
 
 
 def test_two_halves_fill_a_row_with_half_of_its_attention():
@@ -89,3 +89,11 @@ def test_a_sequence_longer_than_a_row_is_refused_with_what_to_do():
 def test_packing_needs_lengths():
     with pytest.raises(ValidationError, match="packing=greedy needs lengths"):
         TrainingSpec(seq_length=10, global_batch_size=1, packing="greedy")
+
+
+@pytest.mark.parametrize("packing", ["greedy", "balanced"])
+@pytest.mark.parametrize("row", [1 << 20, 1 << 26])
+def test_rows_far_longer_than_all_sequences_of_a_sample_are_filled(packing, row):
+    rows = rows_of(training([(300, 9), (700, 1)], packing, row), 0.0, 0)
+    assert rows.tokens == pytest.approx(row, rel=1e-3)
+    assert rows.sequences == pytest.approx(row / 340, rel=0.01)
