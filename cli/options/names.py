@@ -16,6 +16,11 @@ PRECISIONS = (
     "mxfp8",
     "nvfp4",
 )
+PACKINGS = (
+    "none",
+    "greedy",
+    "balanced",
+)
 RUNTIMES = (
     "megatron-lm",
     "megatron-bridge",

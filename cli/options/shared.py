@@ -10,6 +10,7 @@ from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
+    PACKINGS,
     PRECISIONS,
     RUNTIME_OPTIONS,
     RUNTIMES,
@@ -62,6 +63,18 @@ PRECISION = click.option(
     default="bf16",
     show_default=True,
     help="Number format of the matrix products.",
+)
+LENGTHS = click.option(
+    "--lengths",
+    metavar="FILE|lognormal:MEAN,SIGMA",
+    help="How long sequences are, where not all are --seq-length: a CSV of length,count or its "
+    "JSON, or a distribution; --seq-length is then a row.",
+)
+PACKING = click.option(
+    "--packing",
+    type=click.Choice(PACKINGS),
+    help="How sequences of --lengths fill rows: each padded to one, first fit, or alike in "
+    "attention work.  [default: none]",
 )
 TOKENS = click.option(
     "--tokens",
@@ -155,6 +168,8 @@ job_options = gathered(
         CLUSTER,
         global_batch_size(required=True),
         seq_length(required=True),
+        LENGTHS,
+        PACKING,
         PRECISION,
         TOKENS,
         RUNTIME,

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.lengths import with_lengths
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.files.routing import load_routing
 from trainplan.cli.terminal.output import remark
@@ -20,6 +21,7 @@ from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import Precision
+from trainplan.costmodel.spec.lengths import Packing
 from trainplan.costmodel.spec.routing import FORMS, RoutingSpec, is_routing
 
 
@@ -38,6 +40,8 @@ def question(
     cluster: str,
     global_batch_size: int,
     seq_length: int,
+    lengths: str | None,
+    packing: Packing | None,
     precision: Precision,
     tokens: int | None,
     runtime: str,
@@ -58,6 +62,7 @@ def question(
         precision=precision,
         tokens=tokens,
     )
+    training = with_lengths(training, lengths, packing)
     job = Job(
         model=load_model(model),
         training=training,

@@ -12,6 +12,7 @@ from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, ter
 from trainplan.cli.render.parts.differences import change_text, gain
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
+from trainplan.cli.render.parts.sequence_lengths import lengths_json, lengths_part
 from trainplan.cli.render.parts.text import (
     NEVER,
     gib,
@@ -57,6 +58,8 @@ def explain_page(found: Explanation) -> Iterator[RenderableType]:
     yield memory_line(found)
     if found.imbalance:
         yield imbalance_line(found.imbalance)
+    if found.lengths:
+        yield lengths_part(found.lengths, found.estimate.step_time_s)
     yield from _prices(found)
     yield from _rules(found)
     yield from _rivals(found)
@@ -233,6 +236,7 @@ def explain_document(found: Explanation) -> Mapping[str, object]:
             "binds": found.memory_binds,
         },
         "imbalance": found.imbalance.json() if found.imbalance else None,
+        "lengths": lengths_json(found.lengths),
         "recompute_rule": _rule_json(found),
         "shadow_prices": [_price_json(price) for price in found.shadow_prices],
         "robustness": {

@@ -6,6 +6,7 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 
 from __future__ import annotations
 
+from trainplan.costmodel.lengths import real_tokens_per_step, span_share
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec
 
 
@@ -224,10 +225,15 @@ def attention_flop_per_token(model: ModelSpec, seq_length: int) -> float:
 
 
 def model_flop_per_step(job: Job) -> float:
-    """Forward and backward FLOPs of one optimizer step.
+    """Forward and backward FLOPs of one optimizer step; padding and masked scores count none.
 
     Source: 2 FLOPs a weight and token forward, twice that backward; Narayanan et al. as above.
     """
-    seq = job.training.seq_length
-    forward = 2 * matrix_params_per_token(job.model) + attention_flop_per_token(job.model, seq)
-    return 3.0 * forward * job.training.tokens_per_step
+    model, training = job.model, job.training
+    attention = attention_flop_per_token(model, training.seq_length)
+    if training.lengths:
+        layers = model.num_hidden_layers + model.num_nextn_predict_layers
+        windowed = model.num_sliding_window_layers / layers
+        attention *= span_share(training, windowed, model.sliding_window or 0)
+    forward = 2 * matrix_params_per_token(model) + attention
+    return 3.0 * forward * real_tokens_per_step(training)

@@ -8,6 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.lengths import LengthSpec, Packing
 from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.spec.routing import RoutingSpec
 
@@ -104,12 +105,29 @@ class TrainingSpec(Spec):
     """One training job."""
 
     seq_length: PositiveInt = Field(le=LARGEST_SIZE)
-    """Tokens per sequence."""
+    """Tokens per sequence; with `lengths`, of a row that holds one sequence or, packed, several."""
     global_batch_size: PositiveInt = Field(le=LARGEST_SIZE)
-    """Sequences per optimizer step, over all replicas."""
+    """Sequences per optimizer step, over all replicas; with `packing`, rows."""
     precision: Precision = "bf16"
     tokens: PositiveInt | None = None
     """Length of the whole run; only used to report days, GPU-hours and money."""
+    lengths: LengthSpec | None = None
+    """Null: every sequence has `seq_length` tokens."""
+    packing: Packing = "none"
+    """How sequences fill rows: `none` pads each to one, `greedy` is first fit, `balanced` makes
+    rows alike in attention work."""
+
+    @model_validator(mode="after")
+    def _rows_hold_the_sequences(self) -> Self:
+        if self.lengths is None and self.packing != "none":
+            raise ValueError(f"packing={self.packing} needs lengths: say how long sequences are")
+        longest = self.lengths.longest if self.lengths else 0
+        if longest > self.seq_length:
+            raise ValueError(
+                f"a sequence of {longest} tokens does not fit a row of seq_length = "
+                f"{self.seq_length}: raise seq_length to {longest}, or cut or drop the longer ones"
+            )
+        return self
 
     @property
     def storage_bytes(self) -> int:
@@ -123,7 +141,7 @@ class TrainingSpec(Spec):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens consumed by one optimizer step."""
+        """Tokens consumed by one optimizer step, padding included."""
         return self.seq_length * self.global_batch_size
 
 

@@ -23,6 +23,11 @@ from trainplan.planner.exporters.config import (
 FOLDER = "TRAIN_FOLDER"
 SCRIPT = RequiredVariable(FOLDER, "the folder that holds your training script, train.py")
 ENTRY = EntryPoint(UserVariable(FOLDER), "train.py")
+IN_SCRIPT = (
+    "train.py packs, and gives position_ids that start anew with each sequence to a model with "
+    "flash attention (DataCollatorWithFlattening of transformers)"
+)
+"""Source: huggingface/transformers `data/data_collator.py`, DataCollatorWithFlattening."""
 PRECISIONS = ("bf16", "fp16", "tf32")
 CHECKPOINTING = "--gradient_checkpointing"
 

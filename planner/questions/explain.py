@@ -16,6 +16,7 @@ from trainplan.planner.questions.outcome import ANSWERED, Status
 from trainplan.planner.questions.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.questions.robustness import Robustness, robustness
 from trainplan.planner.questions.search import check, estimate
+from trainplan.planner.questions.sequence_lengths import SequenceLengths, sequence_lengths
 from trainplan.planner.questions.shadow_prices import ShadowPrice, shadow_prices
 from trainplan.planner.work import ALONE, Budget, Workers
 
@@ -76,6 +77,8 @@ class Explanation:
     robustness: Robustness
     imbalance: Imbalance | None = None
     """What unequal experts cost; None where they are equal."""
+    lengths: SequenceLengths | None = None
+    """What unequal lengths cost; None where all sequences have one length."""
 
     @property
     def best_price(self) -> ShadowPrice | None:
@@ -149,6 +152,7 @@ def explain(
         shadow_prices=shadow_prices(case, layout, chosen.step_time_s, budget, workers),
         robustness=robustness(candidates),
         imbalance=imbalance(case.job, layout, chosen.step_time_s, case.measured),
+        lengths=sequence_lengths(case.job, layout, case.measured),
     )
 
 

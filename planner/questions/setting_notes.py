@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
 from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.planner.questions.length_notes import length_notes
 
 OF_EXPERTS = (
     "moe_dispatcher",
@@ -31,6 +32,7 @@ def model_notes(model: ModelSpec) -> Iterator[str]:
 
 def setting_notes(job: Job, machine: Machine) -> Iterator[str]:
     """One sentence each."""
+    yield from length_notes(job, machine)
     options, moe = job.options, job.model.moe
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"

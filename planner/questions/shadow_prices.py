@@ -8,6 +8,7 @@ from functools import partial
 
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job, Layout
@@ -79,7 +80,7 @@ class _Speed:
         Source: tokens of a step over its seconds are those of the cluster in a second; over its
         GPUs, those of one.
         """
-        whole = job.training.tokens_per_step / step_time_s
+        whole = real_tokens_per_step(job.training) / step_time_s
         return cls(whole, whole / job.cluster.num_gpus)
 
 
