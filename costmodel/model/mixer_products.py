@@ -92,7 +92,10 @@ def linear_attention_products(
 
 
 def core_products(model: ModelSpec, seq_length: int) -> tuple[CoreProduct, ...]:
-    """Of the mixer of a layer of a model with one kind. Source: as the two functions above."""
+    """Of the mixer of a layer of a model with one kind.
+
+    Source: `scan_products` and `linear_attention_products`.
+    """
     if model.mixer == "linear_attention":
         return linear_attention_products(linear_of(model), seq_length)
     return scan_products(ssm_of(model), seq_length)
