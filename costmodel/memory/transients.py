@@ -19,7 +19,8 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     sums_whole,
 )
-from trainplan.costmodel.model.params import query_columns
+from trainplan.costmodel.model.mixer_params import projected_columns
+from trainplan.costmodel.model.params import expert_hidden, query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
 
@@ -159,7 +160,8 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     """Largest gradient inside a layer, and the gathered layer input under sequence parallelism.
 
     Source: derived: the gradient of the first MLP product's output, of unfused attention's scores,
-    or what attention over context ranks makes when the MLP is done; Megatron-LM
+    what attention over context ranks makes when the MLP is done, or that of the projected input of
+    a mixer that carries a state; Megatron-LM
     `scaled_masked_softmax_backward` works in place; arXiv:2205.05198, section 4.2.2 for the gather.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
@@ -171,8 +173,10 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
         rows = moe.rows_per_token * table.etp / cut * loads(job, table).fullest
-        expert = rows * (ups * moe.moe_intermediate_size / table.etp + model.hidden_size)
+        expert = rows * (ups * moe.moe_intermediate_size / table.etp + expert_hidden(model))
         widest = np.maximum(widest, expert)
+    projected = max(projected_columns(kind) for kind in model.kinds)
+    widest = np.maximum(widest, projected / table.tp) if projected else widest
     gathered = np.where(table.sequence_parallel == 1, model.hidden_size, 0)
     if traits.kernels.attention == "unfused":
         heads = model.num_attention_heads / table.tp

@@ -19,10 +19,12 @@ Mixer = Literal[
     "sparse_attention",
     "linear_attention",
     "mamba",
+    "attention_and_mamba",
     "convolution",
     "none",
 ]
-"""What mixes tokens. Names as in `layer_types` of transformers, where it has one."""
+"""What mixes tokens. Names as in `layer_types` of transformers, where it has one; attention and
+mamba: both, side by side on one input (Falcon-H1)."""
 FeedForward = Literal["mlp", "moe", "none"]
 MLP: Final = "mlp"
 ATTENTIONS: tuple[Mixer, ...] = (
@@ -30,6 +32,7 @@ ATTENTIONS: tuple[Mixer, ...] = (
     "sliding_attention",
     "chunked_attention",
     "sparse_attention",
+    "attention_and_mamba",
 )
 """Mixers whose core compares queries with keys."""
 
@@ -45,6 +48,7 @@ class LayerKind(Spec):
     num_key_value_heads: Size | None = None
     head_dim: Size | None = None
     intermediate_size: Size | None = None
+    shares_index: bool | None = None
 
     def changes(self) -> dict[str, object]:
         """Fields of the model that differ in such a layer."""

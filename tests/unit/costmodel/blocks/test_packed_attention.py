@@ -26,7 +26,7 @@ def packed(job, lengths, packing="greedy"):
 
 def layer(job, layout):
     """Forward and backward of the decoder layer."""
-    block = blocks(candidates(job, layout)).dense
+    block = blocks(candidates(job, layout)).layers[0]
     return block.forward, block.backward
 
 

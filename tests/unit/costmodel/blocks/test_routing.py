@@ -247,7 +247,7 @@ KEYS = LayoutTable.of([Layout(dp=16, ep=ep, micro_batch_size=2) for ep in (1, 4,
 
 
 def moe_block(job):
-    return blocks(context_of(job, machine_for(job)).with_table(KEYS)).moe
+    return blocks(context_of(job, machine_for(job)).with_table(KEYS)).layers[-1]
 
 
 def test_balanced_tokens_have_todays_price_to_the_bit():
