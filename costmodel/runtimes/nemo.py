@@ -24,6 +24,8 @@ NEMO = replace(
     offloading=replace(MEGATRON_CORE.offloading, modules=(), choices=no_offloads),
     # fp8_params and cuDNN attention; routing weights as in Megatron Core before 0.12
     footprint=replace(MEGATRON_BRIDGE.footprint, weighted_experts=False),
+    optimizers=(("adamw", "adam"),),
+    state_precisions=("o0",),
     settings=NEMO_SETTINGS,
     recipe=replace(MEGATRON_CORE.recipe, shards_optimizer=True),
 )

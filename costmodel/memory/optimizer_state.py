@@ -1,0 +1,78 @@
+"""Bytes of optimizer state on each rank, whatever the optimizer keeps of a matrix.
+
+Where a state is a number of values for every parameter, parameters are counted; where it depends on
+the shape of a matrix, those of the blocks of a rank are added up. A rank that owns whole matrices
+owns the mean of all: the runtime spreads them by their size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.memory.matrices import of_blocks
+from trainplan.costmodel.memory.states import (
+    BlockParams,
+    RankParams,
+    expert_shard_ranks,
+    optimizer_bytes_per_param,
+    rank_params,
+    shard_ranks,
+)
+from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
+from trainplan.costmodel.pipeline.ranks import Ranks
+
+
+def block_state_bytes(candidates: Candidates) -> BlockParams | None:
+    """State of each kind of block that depends on the shapes of its matrices, before sharding.
+
+    None where it is so many numbers of every parameter: `optimizer_bytes_per_param` has those.
+    """
+    asked = candidates.job.training.optimizer
+    found, width = optimizer_of(asked), candidates.traits.footprint.moment_bytes
+    if found.moments is not None:
+        return None
+    return of_blocks(
+        candidates.job, candidates.table, lambda one: found.state_bytes(one, asked, width)
+    )
+
+
+def rank_optimizer_bytes(candidates: Candidates, ranks: Ranks, held: RankParams) -> ClassRows:
+    """Optimizer state on the device, of each rank class.
+
+    Source: as `optimizer_bytes_per_param` and `block_state_bytes`; a rank holds whole blocks, and
+    its state is the sum of theirs.
+    """
+    blocks = block_state_bytes(candidates)
+    return optimizer_bytes(candidates, held, blocks and rank_params(ranks, blocks))
+
+
+def optimizer_bytes(
+    candidates: Candidates, held: RankParams, shaped: RankParams | None
+) -> ClassRows:
+    """The same for parameters and states by shape that are given.
+
+    Source: `optimizer_bytes_per_param`, whose share on the device and shards hold for both.
+    """
+    table = candidates.table
+    shards = shard_ranks(table), expert_shard_ranks(table)
+    total = held.weighted(*(optimizer_bytes_per_param(candidates, ranks) for ranks in shards))
+    if shaped is None:
+        return total
+    kept, sharded = 1 - table.offload_optimizer, table.zero_stage >= 1
+    return total + shaped.weighted(*(kept / np.where(sharded, ranks, 1.0) for ranks in shards))
+
+
+def largest_block_gradients(candidates: Candidates, params: BlockParams) -> FloatColumn:
+    """Gradients that live at once where every layer is updated as soon as it has run backward.
+
+    Source: Zhao et al., GaLore, arXiv:2403.03507, section 4.3: those of one layer, here the
+    largest block.
+    """
+    if not updates_by_layer(candidates.job):
+        return np.zeros(len(candidates.table))
+    layers = np.maximum(params.dense_layer, params.moe_layer + params.expert_layer)
+    most = np.maximum(layers, np.maximum(params.embedding, params.head))
+    return np.asarray(candidates.job.training.storage_bytes * most)
