@@ -16,10 +16,8 @@ from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.states import MTP_NORMS, BlockParams
 from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.optimizers import Matrix
-from trainplan.costmodel.optimizers.base import Role
+from trainplan.costmodel.optimizers.base import Ranks, Role
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec
-
-Ranks = FloatColumn | float
 
 
 def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn]) -> BlockParams:

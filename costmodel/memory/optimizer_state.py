@@ -46,12 +46,13 @@ def rank_optimizer_bytes(candidates: Candidates, ranks: Ranks, held: RankParams)
     its state is the sum of theirs.
     """
     blocks = block_state_bytes(candidates)
-    return optimizer_bytes(candidates, held, blocks and rank_params(ranks, blocks))
+    shaped = None if blocks is None else rank_params(ranks, blocks)
+    return optimizer_bytes(candidates, held, shaped)
 
 
 def optimizer_bytes(
     candidates: Candidates, held: RankParams, shaped: RankParams | None
-) -> ClassRows:
+) -> FloatColumn:
     """The same for parameters and states by shape that are given.
 
     Source: `optimizer_bytes_per_param`, whose share on the device and shards hold for both.

@@ -14,7 +14,8 @@ from trainplan.costmodel.spec.optimizer import OptimizerSpec
 BLOCK = 256
 """Elements with one scale in fp32. Source: bitsandbytes 0.50.2 `optim/optimizer.py`, init_state."""
 SMALLEST = 4096
-"""Elements from which on a tensor is kept in 8 bits. Source: as BLOCK, min_8bit_size."""
+"""Elements from which on a tensor is kept in 8 bits. Source: bitsandbytes 0.50.2
+`optim/optimizer.py`, min_8bit_size."""
 
 
 def quantized_bytes(elements: FloatColumn) -> FloatColumn:

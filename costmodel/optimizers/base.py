@@ -12,9 +12,11 @@ from typing import Literal
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.spec.optimizer import OptimizerSpec
 
+Ranks = FloatColumn | IntColumn | float
+"""Numbers of ranks, or of tensors."""
 Role = Literal["hidden", "end", "vector"]
 """A matrix inside a layer, a table at an end (embedding, output projection), or a vector."""
 
@@ -25,11 +27,11 @@ class Matrix:
 
     rows: FloatColumn
     columns: FloatColumn
-    count: FloatColumn | float = 1.0
+    count: Ranks = 1.0
     role: Role = "hidden"
-    cut_rows: FloatColumn | float = 1.0
+    cut_rows: Ranks = 1.0
     """Ranks of tensor parallelism that hold its other rows."""
-    cut_columns: FloatColumn | float = 1.0
+    cut_columns: Ranks = 1.0
 
     @property
     def elements(self) -> FloatColumn:

@@ -178,7 +178,7 @@ def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
         for one in (weight_bytes_per_param, gradient_bytes_per_param)
     )
     blocks = block_state_bytes(candidates)
-    shaped = blocks and _mean(candidates.job, candidates.table, blocks)
+    shaped = None if blocks is None else _mean(candidates.job, candidates.table, blocks)
     return weights + gradients + optimizer_bytes(candidates, held, shaped)
 
 
