@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.layouts.table import ClassRows
@@ -22,6 +23,7 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
 )
 from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
+from trainplan.costmodel.optimizers.state_precision import STORED
 from trainplan.costmodel.pipeline.ranks import Ranks
 
 
@@ -77,3 +79,23 @@ def largest_block_gradients(candidates: Candidates, params: BlockParams) -> Floa
     layers = np.maximum(params.dense_layer, params.moe_layer + params.expert_layer)
     most = np.maximum(layers, np.maximum(params.embedding, params.head))
     return np.asarray(candidates.job.training.storage_bytes * most)
+
+
+def wide_end_bytes(candidates: Candidates, ranks: Ranks, params: BlockParams) -> ClassRows:
+    """What the tables at the ends take more than a level of FP8-LM stores, on each rank class.
+
+    They are no linear layers, so weights stay in 16 bits, and gradients and masters in 32.
+    Source: Azure/MS-AMP@9746ea8 `msamp/nn/linear.py`, LinearReplacer, `megatron/distributed.py`,
+    FP8DistributedDataParallel (buffers of plain tensors), and `optimizer/distrib_optimizer.py`,
+    shard_fp32_from_float16_groups.
+    """
+    level, table = candidates.job.training.state_precision, candidates.table
+    if level == "o0":
+        return np.zeros((1, 1))
+    stored = STORED[level]
+    shards = shard_ranks(table)
+    weight = BYTES_BF16 - stored.weight_bytes
+    gradient = (BYTES_FP32 - stored.gradient_bytes) / np.where(table.zero_stage >= 2, shards, 1.0)
+    master = (BYTES_FP32 - stored.master_bytes) / np.where(table.zero_stage >= 1, shards, 1.0)
+    ends = ranks.embedding * params.embedding + ranks.head * params.head
+    return np.asarray(ends * (weight + gradient + master))

@@ -15,6 +15,7 @@ from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.memory.optimizer_state import (
     largest_block_gradients,
     rank_optimizer_bytes,
+    wide_end_bytes,
 )
 from trainplan.costmodel.memory.states import (
     FP8_WEIGHT_COPY_BYTES,
@@ -152,7 +153,8 @@ def rank_memory(
             weight_bytes_per_param(candidates, dense),
             weight_bytes_per_param(candidates, expert),
         )
-        - uncached_bytes(candidates, ranks=ranks, params=params),
+        - uncached_bytes(candidates, ranks=ranks, params=params)
+        + wide_end_bytes(candidates, ranks, params),
         gradients=held.weighted(
             gradient_bytes_per_param(candidates, dense),
             gradient_bytes_per_param(candidates, expert),

@@ -237,7 +237,6 @@ class Exporter:
             )
         if level != "o0":
             raise UnsupportedError(
-                f"{self.runtime} has no option for --state-precision {level}, which MS-AMP "
-                "patches in (Azure/MS-AMP-Examples, --msamp-opt-level): leave it out, or patch "
-                "the launch by hand"
+                f"{self.runtime} has no option for --state-precision {level}, which MS-AMP patches "
+                "in (Azure/MS-AMP-Examples gpt3, --msamp): leave it out, or patch by hand"
             )

@@ -208,8 +208,8 @@ MEGATRON_CORE = RuntimeTraits(
         ("dist-muon", "muon"),  # :1727, with --use-distributed-optimizer; dist_muon is deprecated
         ("soap", "soap"),
     ),
-    # patched by Azure/MS-AMP-Examples, gpt3: --msamp-opt-level; its own flags store no gradient in
-    # 8 bits
+    # patched by Azure/MS-AMP-Examples gpt3/Megatron-LM.patch, --msamp; its own flags store no
+    # gradient in 8 bits
     state_precisions=("o0", "o1", "o2", "o3"),
     settings=CORE_SETTINGS,
     rules=(
