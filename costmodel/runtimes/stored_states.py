@@ -50,6 +50,7 @@ def with_states(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits])
             message_bytes=stored.gradient_bytes,
             narrow=True,
         ),
+        sharding=replace(traits.sharding, weight_message_bytes=float(stored.weight_bytes)),
     )
 
 

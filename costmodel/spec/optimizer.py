@@ -45,9 +45,9 @@ def parse_optimizer(text: str) -> OptimizerSpec:
     Raises:
         SpecError: A setting is unknown, given twice, or its value is none.
     """
-    name, _, rest = text.partition(":")
+    name, colon, rest = text.partition(":")
     values: dict[str, str] = {}
-    for part in filter(None, rest.split(",")):
+    for part in rest.split(",") if colon else ():
         key, equals, value = part.partition("=")
         if not equals or key not in SETTINGS or key in values:
             raise SpecError(
