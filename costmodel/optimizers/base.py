@@ -118,7 +118,8 @@ class Optimizer:
     def decomposition_flop(self, one: Matrix, asked: OptimizerSpec) -> FloatColumn:
         """FLOPs of factorizations of one tensor, mean over steps.
 
-        Source: derived; an optimizer that works element by element factorizes nothing at all.
+        None where every number is updated by itself. Source: Kingma and Ba, arXiv:1412.6980,
+        algorithm 1.
         """
         return np.zeros(())
 

@@ -283,7 +283,8 @@ def test_every_field_of_a_layout_and_of_a_run_says_where_it_comes_from():
     names = {one.name for one in read().fields}
     specs = {"layout": Layout, "options": RuntimeOptions, "training": TrainingSpec}
     wanted = {f"{part}.{name}" for part, spec in specs.items() for name in spec.model_fields}
-    assert wanted - names == {"options.compile"}  # kernels are fused by no compiler
+    # kernels are fused by no compiler, and no option stores gradients in 8 bits
+    assert wanted - names == {"options.compile", "training.state_precision"}
     assert {f"cluster.{name}" for name in ("num_nodes", "gpus_per_node", "gpu")} <= names
 
 
@@ -292,3 +293,46 @@ def test_every_option_that_is_looked_at_is_one_of_the_release():
     looked = {*READ, *NO_EFFECT, *UNMODELLED, *(one for pair in IGNORED for one in pair)}
     looked |= {check.dest for check in CHECKS if not isinstance(check, str) and check.dest}
     assert {one.removeprefix("!").partition("=")[0] for one in looked} <= known
+
+
+@pytest.mark.parametrize(
+    ("more", "optimizer", "zero_stage"),
+    [
+        ("", "adamw", 0),
+        ("--optimizer muon", "muon", 0),
+        ("--optimizer muon --use-distributed-optimizer", "muon", 1),
+        ("--optimizer dist_muon", "dist-muon", 1),
+        ("--optimizer lion", "lion", 0),
+        ("--optimizer soap", "soap", 0),
+        ("--optimizer sgd", "sgd", 0),
+    ],
+)
+def test_an_optimizer_is_read_by_the_word_of_the_runtime(more, optimizer, zero_stage):
+    reading = read(more)
+    assert reading.job.training.optimizer.name == optimizer
+    assert reading.layout.zero_stage == zero_stage
+    assert "unmodelled_optimizer" not in causes(reading, "unmodelled")
+    assert field(reading, "training.optimizer").value == optimizer
+
+
+def test_an_optimizer_without_a_price_is_priced_as_adam_and_said():
+    reading = read("--optimizer adaptive_muon")
+    assert reading.job.training.optimizer.name == "adamw"
+    assert "unmodelled_optimizer" in causes(reading, "unmodelled")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype"),
+    [
+        ("fp8", "fp16", "fp16"),
+        ("fp8", "fp8", "fp8"),
+        ("bf16", "fp8", "bf16"),
+        ("fp32", "fp8", None),
+    ],
+)
+def test_moments_are_read_in_the_wider_of_their_types(first, second, dtype):
+    reading = read(
+        "--use-distributed-optimizer --use-precision-aware-optimizer "
+        f"--exp-avg-dtype {first} --exp-avg-sq-dtype {second}"
+    )
+    assert reading.job.options.moment_dtype == dtype
