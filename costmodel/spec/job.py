@@ -91,6 +91,7 @@ class TrainingSpec(Spec):
     tokens: PositiveInt | None = None
     """Length of the whole run; only used to report days, GPU-hours and money."""
     optimizer: OptimizerText = OptimizerSpec()
+    """Name with its settings, as `--optimizer` takes it: `galore:rank=1024`."""
     state_precision: StatePrecision = "o0"
     """`o0`: as the runtime stores its states by itself."""
 
