@@ -114,3 +114,12 @@ def test_the_catalog_lists_every_optimizer_with_its_source():
     assert found["muon"]["runtimes"]["megatron-lm"] == "muon"
     text = plan("catalog", "optimizers").out
     assert all(name in text for name in OPTIMIZERS)
+
+
+def test_no_published_run_is_of_another_optimizer():
+    """So the answer is beyond what was measured, whatever its layout."""
+    asked = (*with_value(LLAMA, "--model", "llama3-8b"), "--layout", "dp=64,zero_stage=1")
+    evidence = plan("estimate", *asked, "--optimizer", "muon", "--json").json["evidence"]
+    assert "optimizer=muon" in [one["value"] for one in evidence["beyond"]]
+    usual = plan("estimate", *asked, "--json").json["evidence"]
+    assert not any("optimizer" in str(one["value"]) for one in usual["beyond"])
