@@ -204,18 +204,3 @@ def test_nodes_that_only_a_run_knows_are_those_of_the_cluster():
     assert causes(read(of=later, cluster=None)) == {"world_size": "unread"}
     alone = launch(*named, nodes=None, gpus=8)
     assert causes(read(of=alone, cluster="2x8:h100-sxm")) == {"world_size": "illegal"}
-
-
-@pytest.mark.parametrize(
-    ("word", "name"), [("AdamW", "adamw"), ("Lion", "lion"), ("muon", "muon"), ("SGD", "sgd")]
-)
-def test_an_optimizer_is_read_by_the_word_of_the_engine(word, name):
-    reading = read(optimizer={"type": word})
-    assert reading.job.training.optimizer.name == name
-    assert "optimizer" not in {one.cause for one in reading.problems}
-
-
-def test_an_optimizer_without_a_price_is_said():
-    reading = read(optimizer={"type": "OneBitAdam"})
-    assert reading.job.training.optimizer.name == "adamw"
-    assert "optimizer OneBitAdam is priced as AdamW" in [one.says for one in reading.problems]
