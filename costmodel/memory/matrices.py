@@ -43,6 +43,26 @@ def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn])
     )
 
 
+def largest_in_layers(
+    job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn]
+) -> tuple[FloatColumn, FloatColumn]:
+    """Largest share of one matrix inside a layer: of those that all ranks hold, and of experts.
+
+    Source: as `of_blocks`; a layer without experts has none of the second sort, 0.
+    """
+
+    def most(some: Iterator[Matrix]) -> FloatColumn:
+        each = (of(one) for one in some if one.role == "hidden")
+        return np.asarray(np.max(np.broadcast_arrays(np.zeros(len(table)), *each), axis=0))
+
+    model, moe = job.model, job.model.moe
+    shared = most(dense_layer(model, table)) if model.num_dense_layers else np.zeros(len(table))
+    if moe is None:
+        return shared, np.zeros(len(table))
+    shared = np.maximum(shared, most(moe_layer_without_experts(model, moe, table)))
+    return shared, most(experts(model, moe, table))
+
+
 def dense_layer(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """Attention, norms and a plain MLP."""
     yield from attention(model, table)

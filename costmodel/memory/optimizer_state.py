@@ -1,8 +1,7 @@
 """Bytes of optimizer state on each rank, whatever the optimizer keeps of a matrix.
 
 Where a state is a number of values for every parameter, parameters are counted; where it depends on
-the shape of a matrix, those of the blocks of a rank are added up. A rank that owns whole matrices
-owns the mean of all: the runtime spreads them by their size.
+the shape of a matrix, those of the blocks of a rank are added up.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.layouts.table import ClassRows
-from trainplan.costmodel.memory.matrices import of_blocks
+from trainplan.costmodel.memory.matrices import largest_in_layers, of_blocks
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -22,7 +21,7 @@ from trainplan.costmodel.memory.states import (
     rank_params,
     shard_ranks,
 )
-from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
+from trainplan.costmodel.optimizers import Matrix, optimizer_of, updates_by_layer
 from trainplan.costmodel.optimizers.state_precision import STORED
 from trainplan.costmodel.pipeline.ranks import Ranks
 
@@ -66,6 +65,29 @@ def optimizer_bytes(
         return total
     kept, sharded = 1 - table.offload_optimizer, table.zero_stage >= 1
     return total + shaped.weighted(*(kept / np.where(sharded, ranks, 1.0) for ranks in shards))
+
+
+def uneven_share_bytes(candidates: Candidates) -> FloatColumn:
+    """What the fullest replica owns at most beyond the mean, where replicas own whole matrices.
+
+    Source: Graham, SIAM J. Appl. Math. 17, 1969, bound of list scheduling: where the next matrix
+    goes to the replica with least, the fullest of D has no more than the mean and 1 - 1/D of the
+    largest; Megatron-LM `core/optimizer/layer_wise_optimizer.py`, _compute_per_buffer_param_layout,
+    which pads all replicas to the fullest.
+    """
+    job, table = candidates.job, candidates.table
+    asked, footprint = job.training.optimizer, candidates.traits.footprint
+    found = optimizer_of(asked)
+    if not found.whole_matrices:
+        return np.zeros(len(table))
+    master = footprint.master_bytes if job.training.storage_bytes < BYTES_FP32 else 0
+
+    def owned(one: Matrix) -> FloatColumn:
+        return master * one.elements + found.state_bytes(one, asked, footprint.moment_bytes)
+
+    shared, expert = largest_in_layers(job, table, owned)
+    beyond = shared * (1 - 1 / shard_ranks(table)) + expert * (1 - 1 / expert_shard_ranks(table))
+    return np.where(table.zero_stage >= 1, beyond, 0.0)
 
 
 def largest_block_gradients(candidates: Candidates, params: BlockParams) -> FloatColumn:

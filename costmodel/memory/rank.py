@@ -15,6 +15,7 @@ from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.memory.optimizer_state import (
     largest_block_gradients,
     rank_optimizer_bytes,
+    uneven_share_bytes,
     wide_end_bytes,
 )
 from trainplan.costmodel.memory.states import (
@@ -266,7 +267,7 @@ def weight_buffer_bytes(
     job, traits, table = candidates.job, candidates.traits, candidates.table
     whole = table.zero_stage < 2
     buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, params)
-    buffers += largest_block_gradients(candidates, params)
+    buffers += largest_block_gradients(candidates, params) + uneven_share_bytes(candidates)
     if traits.gradients.caches_dummies:
         head = whole * job.training.storage_bytes * params.head
         buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head

@@ -224,3 +224,24 @@ def test_llama2_7b_trains_on_24_gib_with_galore_and_not_with_adamw(make_job):
         memory = priced(job, Layout(micro_batch_size=16, **whole)).memory
         fits.append(bool(memory.used[0] <= 24 * GIB))
     assert fits == [True, False, False]
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1])
+def test_the_fullest_replica_owns_up_to_one_matrix_more(job_of, zero_stage):
+    """The largest of Llama 3 8B is 4096 x 14336: 8 bytes each under Muon, 7 of 8 of it."""
+    layout = Layout(dp=8, zero_stage=zero_stage)
+    muon, adamw = (
+        priced(job_of(name, runtime="megatron-lm"), layout).memory.transients[0, 0]
+        for name in ("muon", "adamw")
+    )
+    assert muon - adamw == pytest.approx(zero_stage * 8 * 4096 * 14_336 * 7 / 8)
+
+
+def test_experts_have_a_largest_matrix_of_their_own(job_of):
+    """8 replicas of the shared part, 2 of an expert of 1024 x 512."""
+    job = job_of("muon", model="small-moe", runtime="megatron-lm")
+    layout = Layout(dp=8, ep=4, zero_stage=1)
+    usual = job_of("adamw", model="small-moe", runtime="megatron-lm")
+    found = [priced(one, layout).memory.transients[:, 0].max() for one in (job, usual)]
+    shared, expert = 1024 * 4096, 1024 * 512
+    assert found[0] - found[1] == pytest.approx(8 * (shared * 7 / 8 + expert / 2))
