@@ -64,6 +64,8 @@ def test_muon_is_planned_and_exported(tmp_path: Path):
     layout = "tp=2,dp=32,sequence_parallel=true,zero_stage=1"
     found = plan("search", *asked, "--fix", "tp=2", "--fix", "pp=1", "--output", path, "--json")
     assert found.code == 0, found.err
+    assert plan("explain", path).code == 0, "no setting of AdamW's is offered"
+    assert plan("sweep", path, "--vary", "gpus=64,128").code == 0
     out = tmp_path / "launch"
     assert plan("export", path, "--output-dir", out).code == 0
     scripts = "".join(one.read_text() for one in out.iterdir() if one.is_file())
