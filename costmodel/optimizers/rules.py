@@ -75,6 +75,29 @@ def layers_update_alone(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((several | ranks) & updates_by_layer(job))
 
 
+@rule(
+    "levels_shard_once",
+    "zero_stage",
+    "--state-precision o1 to o3 shards as the distributed optimizer does: use zero_stage 0 or 1",
+    "Azure/MS-AMP@9746ea8 msamp/megatron/optimizer/distrib_optimizer.py and Azure/MS-AMP-Examples "
+    "gpt3/Megatron-LM.patch",
+)
+def levels_shard_once(job: Job, table: LayoutTable) -> BoolColumn:
+    """Megatron-FSDP has buffers of its own."""
+    return np.asarray((table.zero_stage >= 2) & (job.training.state_precision != "o0"))
+
+
+@rule(
+    "levels_stay_on_the_device",
+    "offload_optimizer",
+    "--state-precision o1 to o3 offloads no optimizer: use o0, or do not offload",
+    "Azure/MS-AMP@9746ea8 msamp/optim/adamw.py, a kernel of the GPU",
+)
+def levels_stay_on_the_device(job: Job, table: LayoutTable) -> BoolColumn:
+    """No CPU updates states in 8 bits."""
+    return np.asarray((table.offload_optimizer > 0) & (job.training.state_precision != "o0"))
+
+
 OPTIMIZER_RULES = (
     whole_matrices_are_sharded_once,
     matrices_are_shared_out,
@@ -83,3 +106,5 @@ OPTIMIZER_RULES = (
     layers_update_alone,
 )
 """Asked of every job that another optimizer than AdamW trains, whatever the runtime."""
+LEVEL_RULES = (levels_shard_once, levels_stay_on_the_device)
+"""Asked of every job at a level of FP8-LM."""

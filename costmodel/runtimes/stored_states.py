@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.optimizers import optimizer_of
-from trainplan.costmodel.optimizers.rules import OPTIMIZER_RULES
+from trainplan.costmodel.optimizers.rules import LEVEL_RULES, OPTIMIZER_RULES
 from trainplan.costmodel.optimizers.state_precision import STORED
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
@@ -38,6 +38,7 @@ def with_states(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits])
     stored = STORED[training.state_precision]
     return replace(
         traits,
+        rules=(*traits.rules, *LEVEL_RULES),
         footprint=replace(
             traits.footprint,
             moment_bytes=sum(stored.moment_bytes) / 2,

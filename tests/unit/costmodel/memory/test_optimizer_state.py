@@ -176,6 +176,23 @@ def test_what_an_optimizer_asks_of_a_layout(job_of, optimizer, layout, rule):
     assert rule in {one.name for one in broken_rules(job, table)[0]}
 
 
+@pytest.mark.parametrize(
+    ("layout", "rule"),
+    [
+        ({"dp": 8, "zero_stage": 2}, "levels_shard_once"),
+        ({"dp": 8, "zero_stage": 1, "offload": {"optimizer": 0.5}}, "levels_stay_on_the_device"),
+    ],
+)
+def test_what_a_level_of_fp8_lm_asks_of_a_layout(job_of, layout, rule):
+    table = LayoutTable.of([Layout.model_validate(layout)])
+    found, usual = (
+        {one.name for one in broken_rules(job_of("adamw", state_precision=level), table)[0]}
+        for level in ("o2", "o0")
+    )
+    assert rule in found
+    assert rule not in usual
+
+
 def test_a_layer_updates_itself_after_one_micro_batch(job_of):
     job = job_of("galore:rank=8", cluster="1x1:h100-sxm")
     table = LayoutTable.of([Layout(micro_batch_size=32), Layout(micro_batch_size=64)])
