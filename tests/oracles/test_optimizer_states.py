@@ -1,7 +1,9 @@
 """State of optimizers as their own packages keep it, to the byte, of a small LLaMA.
 
 Step counters, which lie on the host, are left out, as are the tables of 8-bit codes, of which all
-tensors share one.
+tensors share one. Packages that are not there are skipped; with all of them:
+
+    pip install galore-torch==1.0 apollo-torch==1.0.3 bitsandbytes==0.50.2 pytorch-optimizer==4.1.0
 """
 
 import numpy as np
