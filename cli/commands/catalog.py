@@ -16,9 +16,11 @@ from trainplan.cli.render.catalog import (
     model_page,
     models_page,
 )
+from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
 from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.spec import ClusterSpec
 
 TEMPLATE = "cluster.yaml"
@@ -50,6 +52,14 @@ def models(name: str | None, *, as_json: bool) -> None:
         show_json(model_entry(preset(name)))
     else:
         show(*model_page(preset(name)))
+
+
+def optimizers(*, as_json: bool) -> None:
+    """Print all optimizers."""
+    if as_json:
+        show_json({"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}})
+    else:
+        show(*optimizers_page())
 
 
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:

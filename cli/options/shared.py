@@ -10,10 +10,12 @@ from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
+    OPTIMIZERS,
     PACKINGS,
     PRECISIONS,
     RUNTIME_OPTIONS,
     RUNTIMES,
+    STATE_PRECISIONS,
 )
 from trainplan.cli.options.parameters import byte_count, finite, token_count
 from trainplan.cli.terminal.lazily import call
@@ -82,12 +84,27 @@ TOKENS = click.option(
     metavar="N",
     help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours and money.",
 )
+OPTIMIZER = click.option(
+    "--optimizer",
+    metavar="NAME[:SETTING=VALUE,...]",
+    default="adamw",
+    show_default=True,
+    help=f"Optimizer (`plan catalog optimizers`): {', '.join(OPTIMIZERS)}; such as "
+    "galore:rank=1024. galore and apollo change the training.",
+)
+STATE_PRECISION = click.option(
+    "--state-precision",
+    type=click.Choice(STATE_PRECISIONS),
+    default=STATE_PRECISIONS[0],
+    show_default=True,
+    help="FP8-LM's levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also "
+    "weights in fp8. Changes the training.",
+)
 RUNTIME = click.option(
     "--runtime",
     type=click.Choice(RUNTIMES),
     metavar="RUNTIME",
-    default=DEFAULT_RUNTIME,
-    show_default=True,
+    show_default=f"{DEFAULT_RUNTIME}, or the first that has the optimizer",
     help=f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
 )
 RUNTIME_VERSION = click.option(
@@ -171,6 +188,8 @@ job_options = gathered(
         LENGTHS,
         PACKING,
         PRECISION,
+        OPTIMIZER,
+        STATE_PRECISION,
         TOKENS,
         RUNTIME,
         RUNTIME_VERSION,

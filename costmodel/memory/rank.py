@@ -12,13 +12,18 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.memory.optimizer_state import (
+    largest_block_gradients,
+    rank_optimizer_bytes,
+    uneven_share_bytes,
+    wide_end_bytes,
+)
 from trainplan.costmodel.memory.states import (
     FP8_WEIGHT_COPY_BYTES,
     BlockParams,
     RankParams,
     expert_shard_ranks,
     gradient_bytes_per_param,
-    optimizer_bytes_per_param,
     shard_ranks,
     weight_bytes_per_param,
 )
@@ -149,15 +154,13 @@ def rank_memory(
             weight_bytes_per_param(candidates, dense),
             weight_bytes_per_param(candidates, expert),
         )
-        - uncached_bytes(candidates, ranks=ranks, params=params),
+        - uncached_bytes(candidates, ranks=ranks, params=params)
+        + wide_end_bytes(candidates, ranks, params),
         gradients=held.weighted(
             gradient_bytes_per_param(candidates, dense),
             gradient_bytes_per_param(candidates, expert),
         ),
-        optimizer=held.weighted(
-            optimizer_bytes_per_param(candidates, dense),
-            optimizer_bytes_per_param(candidates, expert),
-        ),
+        optimizer=rank_optimizer_bytes(candidates, ranks, held),
         activations=activation_bytes(blocks, ranks)
         * device_share(ranks, traits.footprint.offloaded_layers),
         transients=moment
@@ -175,7 +178,9 @@ def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams)
     Source: Megatron-LM @d98e8a64 `models/gpt/gpt_model.py`: tensor_parallel.ColumnParallelLinear
     and VocabParallelEmbedding, no modules of Transformer Engine, which alone keep copies.
     """
-    cached = candidates.job.training.casts and candidates.traits.footprint.low_precision == "cached"
+    footprint = candidates.traits.footprint
+    cached = candidates.job.training.casts and footprint.low_precision == "cached"
+    cached = cached and footprint.weight_bytes is None
     ends = ranks.embedding * params.embedding + ranks.head * params.head
     sharded = np.where(candidates.table.zero_stage == 3, shard_ranks(candidates.table), 1.0)
     return np.asarray(FP8_WEIGHT_COPY_BYTES * cached * ends / sharded)
@@ -267,6 +272,7 @@ def weight_buffer_bytes(
     job, traits, table = candidates.job, candidates.traits, candidates.table
     whole = table.zero_stage < 2
     buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, params)
+    buffers += largest_block_gradients(candidates, params) + uneven_share_bytes(candidates)
     if traits.gradients.caches_dummies:
         head = whole * job.training.storage_bytes * params.head
         buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head

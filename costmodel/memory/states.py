@@ -29,6 +29,7 @@ from trainplan.costmodel.model.params import (
     norms_per_layer,
     router_params,
 )
+from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
@@ -90,12 +91,12 @@ class BlockParams:
 
     @property
     def largest_layer(self) -> Rows:
-        """Most parameters of a layer without its routed experts."""
+        """Most parameters of a layer without its routed experts. Source: `layer_rank_params`."""
         return np.asarray(np.max(self.layers, axis=0))
 
     @property
     def most_experts(self) -> Rows:
-        """Most parameters of the routed experts of one layer."""
+        """Most parameters of the routed experts of one layer. Source: `layer_rank_params`."""
         return np.asarray(np.max(self.experts, axis=0))
 
 
@@ -208,21 +209,28 @@ def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Float
     """
     job, traits = candidates.job, candidates.traits
     copies = job.training.storage_bytes
-    if job.training.casts:
+    if traits.footprint.weight_bytes is not None:
+        copies = traits.footprint.weight_bytes
+    elif job.training.casts:
         copies = LOW_PRECISION_WEIGHT_BYTES[traits.footprint.low_precision]
     sharded = 0 if traits.footprint.sharded_weights_are_master else copies / shards
     return np.where(candidates.table.zero_stage == 3, sharded, copies)
 
 
 def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
-    """Bytes of accumulated gradients, never fewer than those of a weight.
+    """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
+    None wait for the step where every layer is updated by itself.
     Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Sharding.whole_under_pipeline`:
     whole sums of the virtual stages that run backward, beside their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
     gradient = max(traits.gradients.accumulated_bytes, job.training.storage_bytes)
+    if traits.gradients.narrow:
+        gradient = traits.gradients.accumulated_bytes
+    if updates_by_layer(job):
+        gradient = 0
     sharded = gradient / shards
     usual = np.where(table.zero_stage >= 2, sharded, gradient)
     if not traits.sharding.whole_under_pipeline:
@@ -250,13 +258,15 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
 
 
 def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
-    """Bytes of optimizer state on the GPU: an fp32 master weight and both Adam moments.
+    """Bytes of optimizer state on the GPU: an fp32 master weight and moments, two of Adam.
 
-    Weights that are fp32 themselves need no master. Source: ZeRO, arXiv:1910.02054, sections 3.1
+    Weights that are fp32 themselves need no master; moments of an optimizer whose state depends on
+    the shapes of matrices are `block_state_bytes`. Source: ZeRO, arXiv:1910.02054, sections 3.1
     (K = 12) and 5.1 (stage 1); ZeRO-Offload, arXiv:2101.06840, section 3.
     """
-    master = BYTES_FP32 if candidates.job.training.storage_bytes < BYTES_FP32 else 0
-    state = master + 2 * candidates.traits.footprint.moment_bytes
+    training, footprint = candidates.job.training, candidates.traits.footprint
+    master = footprint.master_bytes if training.storage_bytes < BYTES_FP32 else 0
+    state = master + (optimizer_of(training.optimizer).moments or 0) * footprint.moment_bytes
     return (
         state
         * (1 - candidates.table.offload_optimizer)

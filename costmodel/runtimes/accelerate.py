@@ -52,6 +52,9 @@ ACCELERATE = replace(
     # dataclasses.py, TorchContextParallelConfig gathers by default
     communication=Communication(context_exchange="all_gather", gathers_query_heads=True),
     pipeline=ALONE,
+    # transformers training_args.py, OptimizerNames; the one in 8 bits is torchao's, which FSDP2
+    # shards as any other
+    optimizers=(("adamw", "adamw_torch_fused"), ("adamw8bit", "adamw_torch_8bit")),
     recompute=RECOMPUTE,
     autograd=AUTOGRAD,
     rules=(*RULES, fully_shard_alone, mesh_has_shards),

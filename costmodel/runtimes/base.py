@@ -21,6 +21,7 @@ from trainplan.costmodel.runtimes.traits import (
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
+from trainplan.costmodel.spec.job import StatePrecision
 
 
 def nothing(model: ModelSpec) -> str | None:
@@ -57,6 +58,10 @@ class RuntimeTraits:
 
     layers: frozenset[str] = frozenset()
     """Uncommon parts of layers that it runs, by the names of `traits.layers`."""
+    optimizers: tuple[tuple[str, str], ...] = (("adamw", "AdamW"),)
+    """Optimizers it has, each with its own word for it."""
+    state_precisions: tuple[StatePrecision, ...] = ("o0",)
+    """Levels of FP8-LM it can store its states at."""
     settings: tuple[Setting, ...] = ()
     """Values of options that a search may choose, and of which it can be asked what each buys."""
     rules: tuple[Rule, ...] = ()

@@ -61,6 +61,8 @@ DEEPSPEED = RuntimeTraits(
     communication=Communication(context_exchange="a2a"),  # runtime/sequence_parallel/ulysses_sp.py
     pipeline=ALONE,
     recompute=RECOMPUTE,
+    # runtime/engine.py, _configure_basic_optimizer; names it lacks are those of torch.optim
+    optimizers=(("adamw", "AdamW"), ("lion", "Lion"), ("sgd", "SGD"), ("muon", "Muon")),
     offloading=Offloading(optimizer_step=0.001),  # runtime/zero/offload_config.py, ratio
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),

@@ -32,6 +32,9 @@ MEGATRON_BRIDGE = replace(
         dispatcher_across="deepep",
         routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
     ),
+    # training/optim.py: names with "dist" are sharded by whole matrices
+    optimizers=(*MEGATRON_CORE.optimizers[:4], ("dist-muon", "dist_muon"), ("soap", "soap")),
+    state_precisions=("o0",),
     settings=BRIDGE_SETTINGS,
     rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out),
     # fp8_param_gather; cuDNN attention takes any order of dimensions

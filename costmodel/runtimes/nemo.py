@@ -26,6 +26,8 @@ NEMO = replace(
     # fp8_params and cuDNN attention; routing weights as in Megatron Core before 0.12
     footprint=replace(MEGATRON_BRIDGE.footprint, weighted_experts=False),
     layers=frozenset({MAMBA_2, ONE_HALF}),  # what Megatron Core had by 0.12
+    optimizers=(("adamw", "adam"),),
+    state_precisions=("o0",),
     settings=NEMO_SETTINGS,
     recipe=replace(MEGATRON_CORE.recipe, shards_optimizer=True),
 )

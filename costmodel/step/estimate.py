@@ -43,11 +43,12 @@ from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     offload_seconds,
-    optimizer_seconds,
+    rank_optimizer_seconds,
     step_traffic_seconds,
     updated_params,
 )
 from trainplan.costmodel.traffic.sharded import Unit, free_window, overlapped_layer, sharded_traffic
+from trainplan.costmodel.traffic.update import rank_update_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,8 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     one_copy = adds_to_a_copy(ranks.embedding, ranks.head)
     traffic = traffic + one_copy * table_sum_seconds(candidates)
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
-    optimizer = optimizer_seconds(machine, table, held, updated)
+    update = rank_optimizer_seconds(machine, table, held, updated)
+    optimizer = (update + rank_update_seconds(candidates, machine, ranks)).max(axis=0)
     memory = rank_memory(candidates, gathered, ranks=ranks, params=params, held=held)
     usual = traits.footprint.outside_bytes == OUTSIDE_BYTES
     if machine.outside_bytes is not None and usual:

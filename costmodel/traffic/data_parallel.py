@@ -260,20 +260,13 @@ def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
     return params.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
 
 
-def optimizer_seconds(
-    machine: Machine, table: LayoutTable, params: RankParams, updated: FloatColumn
-) -> FloatColumn:
-    """Seconds of zeroing, clipping and Adam on the fullest rank, all on the GPU.
-
-    Source: memory traffic at `optimizer_bytes_per_second`.
-    """
-    return np.asarray(rank_optimizer_seconds(machine, table, params, updated).max(axis=0))
-
-
 def rank_optimizer_seconds(
     machine: Machine, table: LayoutTable, params: RankParams, updated: FloatColumn
 ) -> FloatColumn:
-    """As `optimizer_seconds`, of each rank class. Source: as there."""
+    """Seconds of zeroing, clipping and Adam on each rank class, all on the GPU.
+
+    Source: memory traffic at `optimizer_bytes_per_second`.
+    """
     whole = np.where(table.zero_stage < 2, float(ZERO_GRADIENT_BYTES), 0.0)
     moved = updated * (ADAM_SHARD_BYTES + ZERO_GRADIENT_BYTES - whole)
     moved += params.weighted(whole, whole)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import yaml
 
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
     Argument,
@@ -81,6 +82,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 """Variable of a key. Source: utils/launch.py, prepare_multi_gpu_env."""
+OPTIM = "--optim"
 MICRO, ACCUMULATED = "--per_device_train_batch_size", "--gradient_accumulation_steps"
 LENGTH = "--block_size"
 SWITCHES = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_PARALLELISM_CONFIG")
@@ -175,6 +177,10 @@ def _arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     yield option("layout", MICRO, layout.micro_batch_size)
     yield option("layout", ACCUMULATED, accumulated(job, layout))
     yield option("data", LENGTH, job.training.seq_length)
+    if job.training.optimizer.name != "adamw":
+        yield option(
+            "optimizer", OPTIM, dict(traits_of(job).optimizers)[job.training.optimizer.name]
+        )
     if layout.recompute == "full":
         yield switch("recompute", CHECKPOINTING)
 
@@ -215,11 +221,12 @@ ACCELERATE = Exporter(
             "recompute_num_layers",
         }
     ),
+    optimizers=frozenset({"adamw", "adamw8bit"}),
     source_patterns=(
         "src/accelerate/commands/config/config_args.py",
         "src/accelerate/commands/launch.py",
     ),
     recorded_flags="accelerate_keys.json",
-    of_others=frozenset({MICRO, ACCUMULATED, LENGTH, CHECKPOINTING}),
+    of_others=frozenset({OPTIM, MICRO, ACCUMULATED, LENGTH, CHECKPOINTING}),
     by_words=True,
 )

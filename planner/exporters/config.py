@@ -200,6 +200,8 @@ class Exporter:
     of_others: frozenset[str] = frozenset()
     """Options that it writes for the user's own script, or for a library: no source of the runtime
     defines them."""
+    optimizers: frozenset[str] = frozenset({"adamw"})
+    """Names of the optimizers that `export` writes; a job with another one is refused."""
     by_words: bool = False
     """Are its options keys of a configuration? Each part of one is a word of the sources."""
     packs: str = ""
@@ -226,6 +228,7 @@ class Exporter:
                     f"{self.runtime} has no option for {axis.name} = {axis.text(layout)}: set it "
                     f"to {axis.codec.text(axis.off)}, or export to a runtime that has one"
                 )
+        self._refuse_states(job)
         packing = job.training.packing
         if packing == "none":
             return self.export(job, layout)
@@ -236,3 +239,17 @@ class Exporter:
             )
         launch = self.export(job, layout)
         return replace(launch, notes=(*launch.notes, f"rows are packed {packing}: {self.packs}"))
+
+    def _refuse_states(self, job: Job) -> None:
+        """Check that what is written can say how states are updated and stored."""
+        name, level = job.training.optimizer.name, job.training.state_precision
+        if name not in self.optimizers:
+            raise UnsupportedError(
+                f"{self.runtime}: no launch files are written for optimizer {name}, only for "
+                f"{', '.join(sorted(self.optimizers))}: plan for one, or set it up by hand"
+            )
+        if level != "o0":
+            raise UnsupportedError(
+                f"{self.runtime} has no option for --state-precision {level}, which MS-AMP patches "
+                "in (Azure/MS-AMP-Examples gpt3, --msamp): leave it out, or patch by hand"
+            )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
@@ -38,7 +38,7 @@ def refuse(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) 
     Raises:
         UnsupportedError: It does not run; the message says what to change.
     """
-    traits = RUNTIMES[job.runtime]
+    traits = traits_of(job)
     refuse_broken((*traits.rules, *executed(traits)), job, layout)
     for reason in _reasons(job, layout, written):
         raise UnsupportedError(f"{job.runtime}: {reason}")

@@ -20,6 +20,7 @@ from trainplan.costmodel.spec.layout import Schedule
 from trainplan.costmodel.spec.links import Placement
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
+from trainplan.planner.plan.changes_training import changes_training
 from trainplan.planner.plan.layout_document import ABSENT, Json, layout_from_json, layout_json
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.target import Reserve, Target, Trusted
@@ -180,6 +181,7 @@ def job_json(job: Job) -> Json:
     return {
         "model": model_json(job.model),
         "training": job.training.model_dump(mode="json"),
+        "changes_training": [change.says for change in changes_training(job)],
         "cluster": job.cluster.model_dump(mode="json"),
         "runtime": job.runtime,
         "options": job.options.stated(),

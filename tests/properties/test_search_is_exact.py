@@ -96,6 +96,24 @@ def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
     assert_best_of_all(job, memory_gib)
 
 
+@pytest.mark.grid
+@pytest.mark.parametrize("memory_gib", [80, 2.2])
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"optimizer": "muon"},
+        {"optimizer": "dist-muon"},
+        {"optimizer": "soap"},
+        {"optimizer": "lion"},
+        {"optimizer": "sgd"},
+        {"state_precision": "o2"},
+        {"state_precision": "o3"},
+    ],
+)
+def test_another_optimizer_changes_no_proof(make_job, training, memory_gib):
+    assert_best_of_all(make_job("small-moe", "1x8:h100-sxm", 16, **training), memory_gib)
+
+
 @lru_cache(maxsize=1)
 def all_priced(job):
     """Every legal layout with its price: the same for any memory, so made once for all of it."""

@@ -44,7 +44,7 @@ def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
     _refuse(job, layout)
     base = export_megatron_lm(_without_own_defaults(job, layout), layout)
     flags = (
-        *(_spelled_out(argument, job) for argument in base.arguments),
+        *(_spelled_out(argument, job) for argument in _by_layer(base.arguments, job, layout)),
         *_virtual_stages(layout),
         *_own_defaults(job),
     )
@@ -178,6 +178,29 @@ def _spelled_out(argument: Argument, job: Job) -> Argument:
     return option(argument.group, LAYER_FREQUENCY, *kinds)
 
 
+def _by_layer(arguments: tuple[Argument, ...], job: Job, layout: Layout) -> Iterator[Argument]:
+    """Sharding by whole matrices is a name of its own here, and not beside the usual sharding.
+
+    Source: `training/optim.py`, layer_wise_distributed_optimizer, and
+    `recipes/kimi/h100/kimi_k2.py`, _apply_kimi_k2_optimizer.
+    """
+    name = job.training.optimizer.name
+    if name in USUAL or layout.zero_stage == 0:
+        yield from arguments
+        return
+    word = dict(traits_of(job).optimizers)[name]
+    for argument in arguments:
+        if argument.flag == "--optimizer":
+            yield option("optimizer", argument.flag, f"dist_{word.removeprefix('dist_')}")
+        elif argument.flag not in SHARDED:
+            yield argument
+
+
+USUAL = ("adamw", "sgd")
+"""Optimizers that the usual sharding cuts anywhere, or none does."""
+SHARDED = ("--use-distributed-optimizer", "--overlap-param-gather")
+
+
 def _virtual_stages(layout: Layout) -> Iterator[Argument]:
     """Megatron-LM takes their number from the stages; here both are keys.
 
@@ -196,6 +219,7 @@ MEGATRON_BRIDGE = Exporter(
         "fine-tuning, GPTSFTDatasetConfig.offline_packing_specs packs by first fit and needs "
         "micro_batch_size 1; rows that are alike in work come from a dataset of yours"
     ),
+    optimizers=MEGATRON_LM.optimizers,
     source_patterns=(
         "src/megatron/bridge/training/config.py",
         "src/megatron/bridge/training/*.py",
