@@ -67,7 +67,7 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
         *training_arguments(job, layout),
         *precision_arguments(job.training),
         *option_arguments(job, layout),
-        *data_arguments(),
+        *data_arguments(job.training),
     )
     script = "pretrain_hybrid.py" if is_hybrid(job.model) else "pretrain_gpt.py"
     return LaunchConfig(
@@ -117,4 +117,8 @@ MEGATRON_LM = Exporter(
         "megatron/core/fault_injector.py",
     ),
     recorded_flags="megatron_flags.json",
+    packs=(
+        "--dataloader-inter-document-masking keeps documents apart; the runtime's own dataset cuts "
+        "them where a row ends, so whole sequences, or rows alike in work, need a dataset of yours"
+    ),
 )
