@@ -182,6 +182,8 @@ def selected_rows(shapes: Shapes) -> FloatColumn:
 def _up_columns(model: ModelSpec) -> int:
     if model.mla is None:
         return 0
+    if model.mixer == "sparse_attention":  # whose core reads the latents of keys and values
+        return model.num_attention_heads * core_dims(model)[0]
     return query_columns(model) + key_value_columns(model)
 
 
