@@ -150,8 +150,9 @@ class RowBlocks:
     mtp: Selective
 
     def largest(self, bytes_of: Callable[[Selective], FloatColumn]) -> FloatColumn:
-        """Largest of some bytes over the kinds of layer. Source: derived; one layer runs at a time,
-        and it may be of any kind.
+        """Largest of some bytes over the kinds of layer.
+
+        Source: derived; one layer runs at a time, and it may be of any kind.
         """
         return np.asarray(np.max([bytes_of(layer) for layer in self.layers], axis=0))
 
