@@ -45,6 +45,7 @@ from trainplan.costmodel.blocks.parts import (
     under_power_limit,
 )
 from trainplan.costmodel.blocks.saved import norm_module
+from trainplan.costmodel.blocks.side_products import side_part
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
@@ -126,7 +127,8 @@ def _layer_of_kind(columns: Shapes) -> Block:
     second = moe_part(columns) if experts else mlp_part(columns, model.intermediate_size, "mlp")
     norms = norm_module(columns, experts + (1 if model.mla else 0))
     added = columns.accumulation_seconds(layer_weights(model, columns.table))
-    part = (attention_part(columns) + second).accumulating(added)
+    part = attention_part(columns) + second
+    part = (part + side_part(columns) if model.side_products else part).accumulating(added)
     return _layer(columns, part, norms, (moe_launches if experts else dense_launches)(columns))
 
 

@@ -25,6 +25,7 @@ from trainplan.costmodel.model.params import (
     attention_bias_params,
     attention_matrix_params,
     router_params,
+    side_params,
 )
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
@@ -94,4 +95,5 @@ def layer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
 
 def _attention_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     """Weights of the attention projections on one rank. Source: as `layer_weights`."""
-    return (attention_matrix_params(model) + attention_bias_params(model)) / table.tp
+    cut = attention_matrix_params(model) + attention_bias_params(model)
+    return cut / table.tp + side_params(model)

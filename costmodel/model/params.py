@@ -11,12 +11,13 @@ from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec
 
 def norm_params(model: ModelSpec) -> int:
     """Weights (and biases, for LayerNorm) of one norm over `hidden_size`."""
-    return model.hidden_size * (2 if model.norm == "layernorm" else 1)
+    tensors = {"none": 0, "scale": 1, "all": 2 if model.norm == "layernorm" else 1}
+    return model.hidden_size * tensors[model.norm_weights]
 
 
 def norms_per_layer(model: ModelSpec) -> int:
     """Norms over `hidden_size` in one layer: before each of its halves, or before and behind."""
-    halves = (model.mixer != "none") + (model.feed_forward != "none")
+    halves = (model.mixer != "none") + (model.feed_forward != "none") - model.shared_norm
     return halves * (2 if model.norm_position == "both" else 1)
 
 
@@ -41,7 +42,17 @@ def value_columns(model: ModelSpec) -> int:
     """Input width of the attention output projection, all heads."""
     if model.mla:
         return model.num_attention_heads * model.mla.v_head_dim
-    return model.num_attention_heads * model.head_dim
+    return model.num_attention_heads * (model.value_head_dim or model.head_dim)
+
+
+def side_params(model: ModelSpec) -> int:
+    """Weights of the products beside both halves of a layer, and its weights in no product."""
+    return sum(inputs * outputs for inputs, outputs in model.side_products) + model.layer_weights
+
+
+def grouped_columns(model: ModelSpec) -> int:
+    """Width of keys and values of all their heads, without latent attention."""
+    return model.num_key_value_heads * (model.head_dim + (model.value_head_dim or model.head_dim))
 
 
 def attention_matrix_params(model: ModelSpec) -> int:
@@ -52,10 +63,7 @@ def attention_matrix_params(model: ModelSpec) -> int:
     h, mla = model.hidden_size, model.mla
     output = value_columns(model) * h
     if mla is None:
-        return (
-            h * (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
-            + output
-        )
+        return h * (query_columns(model) + grouped_columns(model)) + output
     query = (mla.q_lora_rank or h) * query_columns(model)
     key_value = (
         mla.kv_lora_rank * model.num_attention_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
@@ -79,7 +87,7 @@ def attention_replicated_params(model: ModelSpec) -> int:
         return count
     if model.qk_norm == "head":
         count += 2 * model.head_dim
-    if model.qk_norm == "full":
+    if model.qk_norm in ("each", "full"):
         count += (model.num_attention_heads + model.num_key_value_heads) * model.head_dim
     return count
 
@@ -88,7 +96,7 @@ def attention_bias_params(model: ModelSpec) -> int:
     """Biases of the column-parallel attention projections and the per-head sinks."""
     count = model.num_attention_heads if model.attention_sinks else 0
     if model.qkv_bias and model.mla is None:
-        count += (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+        count += query_columns(model) + grouped_columns(model)
     return count
 
 
@@ -123,6 +131,7 @@ def attention_params(model: ModelSpec) -> int:
         + attention_replicated_params(model)
         + attention_bias_params(model)
         + norms_per_layer(model) * norm_params(model)
+        + side_params(model)
     )
 
 
@@ -150,18 +159,20 @@ def _all_layers_params(model: ModelSpec, *, active: bool = False) -> int:
 
 
 def embedding_params(model: ModelSpec) -> int:
-    """Token table, learned position table and projections to and from `embedding_size`."""
+    """Token and learned position table, projections to and from `embedding_size`, norm."""
     h, width = model.hidden_size, model.embedding_size or model.hidden_size
-    count = model.vocab_size * width
+    count = model.vocab_size * width + model.embedding_weights
+    count += norm_params(model) if model.embedding_norm else 0
     if model.position_embedding == "learned":
         count += (model.max_position_embeddings + model.position_embedding_offset) * h
     return count + (2 * width * h if width != h else 0)
 
 
 def head_params(model: ModelSpec) -> int:
-    """Output projection (0 when tied) and the final norm."""
+    """Output projection (0 when tied) with its bias, and the final norm."""
     width = model.embedding_size or model.hidden_size
     projection = 0 if model.tie_word_embeddings else model.vocab_size * width
+    projection += model.vocab_size if model.head_bias else 0
     return projection + (norm_params(model) if model.final_norm else 0)
 
 
@@ -182,7 +193,7 @@ def layer_matrix_params_per_token(model: ModelSpec) -> float:
     down = 0
     if mla:
         down = h * ((mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim)
-    attention = attention_matrix_params(model) + down
+    attention = attention_matrix_params(model) + down + side_params(model) - model.layer_weights
     if model.feed_forward == "none":
         return attention
     if moe is None:

@@ -24,6 +24,10 @@ Mixer = Literal[
 ]
 """What mixes tokens. Names as in `layer_types` of transformers, where it has one."""
 FeedForward = Literal["mlp", "moe", "none"]
+Product = tuple[Size, Size]
+"""Inputs and outputs of one matrix product."""
+NormWeights = Literal["all", "scale", "none"]
+"""What a norm learns: scale and bias where it has one, the scale alone, nothing."""
 MLP: Final = "mlp"
 ATTENTIONS: tuple[Mixer, ...] = (
     "full_attention",
@@ -44,7 +48,11 @@ class LayerKind(Spec):
     num_attention_heads: Size | None = None
     num_key_value_heads: Size | None = None
     head_dim: Size | None = None
+    value_head_dim: Size | None = None
     intermediate_size: Size | None = None
+    attention_sinks: bool | None = None
+    side_products: tuple[Product, ...] | None = None
+    layer_weights: Count | None = None
 
     def changes(self) -> dict[str, object]:
         """Fields of the model that differ in such a layer."""

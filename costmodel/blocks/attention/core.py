@@ -27,7 +27,12 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.model.params import attention_span, query_columns, value_columns
+from trainplan.costmodel.model.params import (
+    attention_span,
+    grouped_columns,
+    query_columns,
+    value_columns,
+)
 from trainplan.costmodel.spec import ModelSpec
 
 RESIDUAL_PASSES = 10
@@ -245,7 +250,7 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 
     output = product(h, value_columns(model) / tp)
     if mla is None:
-        width = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+        width = query_columns(model) + grouped_columns(model)
         products, ups = [product(width / tp, h), output], []
     else:
         heads = model.num_attention_heads

@@ -34,6 +34,10 @@ class HfConfig:
     defaults: Mapping[str, object] = field(default_factory=dict)
     path: str = ""
     """Where this section stands in the file, with a closing dot; empty at the top."""
+    seen: dict[str, object] = field(default_factory=dict)
+    """Every field that was read so far, with its path, and its value in the file."""
+    assumed: dict[str, object] = field(default_factory=dict)
+    """Every field that was asked for and is not in the file, with the default it got."""
 
     def with_defaults(self, defaults: Mapping[str, object]) -> HfConfig:
         """The same file, with further defaults; those already there win."""
@@ -42,6 +46,12 @@ class HfConfig:
     def has(self, name: str) -> bool:
         """Does the file itself give this field a value?"""
         return self.values.get(name) is not None
+
+    def ignore(self, *names: str) -> None:
+        """These fields are understood: they change no size and no product."""
+        for name in names:
+            if name in self.values:
+                self.seen[self.path + name] = self.values[name]
 
     def integer(self, name: str, *aliases: str) -> int:
         """A positive integer."""
@@ -138,9 +148,11 @@ class HfConfig:
     def _lookup(self, name: str, *aliases: str) -> object:
         for key in (name, *aliases):
             if key in self.values:
+                self.seen[self.path + key] = self.values[key]
                 return self.values[key]
         if name not in self.defaults:
             raise self.lacks(name)
+        self.assumed[self.path + name] = self.defaults[name]
         return self.defaults[name]
 
     def _present(self, name: str, *aliases: str) -> object:

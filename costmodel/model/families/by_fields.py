@@ -1,0 +1,144 @@
+"""A decoder from the fields of its `config.json` and what its family fixes."""
+
+from __future__ import annotations
+
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.model.families.decoder import ACTIVATIONS, DEFAULTS, head_dim
+from trainplan.costmodel.model.families.family import Family, Fields
+from trainplan.costmodel.model.families.latent import latent_attention
+from trainplan.costmodel.model.families.placement import layers
+from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.rope import rotary
+from trainplan.costmodel.model.families.routing import experts
+from trainplan.costmodel.model.families.spellings import spelled
+from trainplan.costmodel.spec import ModelSpec
+
+OPTIONAL = {
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "num_nextn_predict_layers": 0,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+}
+"""Fields that a file may leave out. Source: `DEFAULTS` of `decoder`."""
+FACTORS = (
+    *("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"),
+    *("scale_emb", "scale_depth", "dim_model_base", "logit_scale"),
+)
+"""Fixed numbers that scale branches and logits: no size, no product."""
+
+
+def read(config: HfConfig, family: Family) -> ModelSpec:
+    """A model of a family from its file."""
+    config = config.with_defaults(OPTIONAL).with_defaults(DEFAULTS)
+    moe = experts(config, family)
+    parts: dict[str, object] = {
+        "name": config.name,
+        "model_type": config.model_type,
+        **_sizes(config, family, has_experts=moe is not None),
+        **_positions(config, family),
+        **_constants(config),
+        **switched(config, family),
+        **family.model,
+        **(family.more(config) if family.more else {}),
+    }
+    if "qk_rope_head_dim" in config.values or "kv_lora_rank" in config.values:
+        mla = latent_attention(config)
+        parts |= {"mla": mla, "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim}
+    if "layers" not in parts:
+        parts |= layers(config, family, moe)
+    config.ignore(*FACTORS, *family.ignores)
+    return ModelSpec.model_validate(parts)
+
+
+def size(config: HfConfig, family: Family, name: str) -> int:
+    """A positive integer under any of its names."""
+    return config.integer(spelled(config, name, family.names.get(name)))
+
+
+def optional_size(config: HfConfig, family: Family, name: str) -> int | None:
+    """A positive integer under any of its names, or null."""
+    return config.optional_integer(spelled(config, name, family.names.get(name)))
+
+
+def switched(config: HfConfig, family: Family) -> Fields:
+    """What the switches of the file turn on."""
+    parts: dict[str, object] = {}
+    for flag, fields in family.switches().items():
+        if config.with_defaults({flag: False}).optional_boolean(flag):
+            parts |= fields
+    for flag in family.off:
+        if config.with_defaults({flag: False}).optional_boolean(flag):
+            raise UnsupportedError(f"{config.where}: '{config.path}{flag}' is not modelled")
+    for flag in family.on:
+        if config.with_defaults({flag: True}).optional_boolean(flag) is False:
+            raise UnsupportedError(f"{config.where}: '{config.path}{flag}' off is not modelled")
+    return parts
+
+
+def _sizes(config: HfConfig, family: Family, *, has_experts: bool) -> Fields:
+    hidden = spelled(config, "hidden_size", family.names.get("hidden_size"))
+    heads = spelled(config, "num_attention_heads", family.names.get("num_attention_heads"))
+    count = config.integer(heads)
+    groups = optional_size(config, family, "num_key_value_heads")
+    return {
+        "num_hidden_layers": size(config, family, "num_hidden_layers"),
+        "hidden_size": config.integer(hidden),
+        "intermediate_size": _width(config, family, has_experts=has_experts),
+        "num_attention_heads": count,
+        "num_key_value_heads": groups or count,
+        "head_dim": optional_size(config, family, "head_dim")
+        or head_dim(config, hidden=hidden, heads=heads),
+        "vocab_size": size(config, family, "vocab_size"),
+        "max_position_embeddings": size(config, family, "max_position_embeddings"),
+        "num_nextn_predict_layers": config.count(spelled(config, "num_nextn_predict_layers")),
+    }
+
+
+def _width(config: HfConfig, family: Family, *, has_experts: bool) -> int:
+    """Width of the dense MLP; a GPT without `n_inner` has four times the hidden size."""
+    name = spelled(config, "intermediate_size", family.names.get("intermediate_size"))
+    if name in config.values and config.values[name] is None and not has_experts:
+        return 4 * size(config, family, "hidden_size")
+    if name not in config.values and has_experts:
+        name = spelled(config, "moe_intermediate_size", family.names.get("moe_intermediate_size"))
+    return config.integer(name)
+
+
+def _positions(config: HfConfig, family: Family) -> Fields:
+    if family.model.get("position_embedding", "rope") != "rope":
+        return {}
+    theta, partial = spelled(config, "rope_theta"), spelled(config, "partial_rotary_factor")
+    rope = rotary(config, theta, partial)
+    return {
+        "rope_theta": rope.theta,
+        "partial_rotary_factor": rope.partial_factor,
+        "rope_scaling": rope.scaling,
+    }
+
+
+def _constants(config: HfConfig) -> Fields:
+    name = spelled(config, "hidden_act")
+    value = config.text(name)
+    if value not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise UnsupportedError(
+            f"{config.where}: activation {value!r} in '{name}' is not modelled; known: {known}"
+        )
+    return {
+        "activation": ACTIVATIONS[value],
+        "norm_eps": config.number(spelled(config, "rms_norm_eps")),
+        "attn_logit_softcapping": config.optional_number("attn_logit_softcapping"),
+        "final_logit_softcapping": config.optional_number("final_logit_softcapping"),
+        "scaled_branches": any(_differs(config, name) for name in FACTORS),
+    }
+
+
+def _differs(config: HfConfig, name: str) -> bool:
+    """Is a factor there that is not one?"""
+    value = config.values.get(name)
+    if value is None:
+        return False
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SpecError(f"{config.where}: '{config.path}{name}' must be a number")
+    return value != 1
