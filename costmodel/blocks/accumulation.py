@@ -22,8 +22,8 @@ from trainplan.costmodel.layouts import (
     num_microbatches,
 )
 from trainplan.costmodel.model.params import (
-    attention_bias_params,
-    attention_matrix_params,
+    MIXER_COUNTS,
+    latent_params,
     router_params,
     side_params,
 )
@@ -85,15 +85,14 @@ def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
 
 def layer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     """Weights of a layer of one kind on one rank, norms left out. Source: as `block_params`."""
-    attention, moe = _attention_weights(model, table), model.moe
+    mixer, moe = _mixer_weights(model, table), model.moe
     if moe is None:
-        return attention + dense_mlp_params(model, table)
-    shared = shared_experts_params(model, moe, table)
+        return mixer + dense_mlp_params(model, table)
+    shared = shared_experts_params(model, moe, table) + latent_params(model, moe)
     experts = experts_params(model, moe, table)
-    return attention + router_params(model, moe) + shared + experts
+    return mixer + router_params(model, moe) + shared + experts
 
 
-def _attention_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
-    """Weights of the attention projections on one rank. Source: as `layer_weights`."""
-    cut = attention_matrix_params(model) + attention_bias_params(model)
-    return cut / table.tp + side_params(model)
+def _mixer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """Weights that mix tokens on one rank. Source: as `layer_weights`."""
+    return MIXER_COUNTS[model.mixer].divided(model) / table.tp + side_params(model)

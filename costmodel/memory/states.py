@@ -23,9 +23,8 @@ from trainplan.costmodel.layouts import (
 )
 from trainplan.costmodel.layouts.table import ClassRows, Rows
 from trainplan.costmodel.model.params import (
-    attention_bias_params,
-    attention_matrix_params,
-    attention_replicated_params,
+    MIXER_COUNTS,
+    latent_params,
     norm_params,
     norms_per_layer,
     router_params,
@@ -126,14 +125,15 @@ class RankParams:
         return total + self.expert * expert if self.has_experts else total
 
 
-def attention_rank_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
-    """Attention half and norms of one layer on one rank.
+def mixer_rank_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """What mixes tokens in one layer, and its norms, on one rank.
 
-    Source: Shoeybi et al., arXiv:1909.08053, section 3; norms and MLA down-projections are whole.
+    Source: Shoeybi et al., arXiv:1909.08053, section 3; norms and MLA down-projections are whole;
+    of other mixers `MIXER_COUNTS`.
     """
-    cut = attention_matrix_params(model) + attention_bias_params(model)
-    whole = attention_replicated_params(model) + norms_per_layer(model) * norm_params(model)
-    return cut / table.tp + whole + side_params(model)
+    mixer = MIXER_COUNTS[model.mixer]
+    whole = mixer.whole(model) + norms_per_layer(model) * norm_params(model)
+    return mixer.divided(model) / table.tp + whole + side_params(model)
 
 
 def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
@@ -141,11 +141,11 @@ def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn
 
     Source: derived from `model.params` and the two mappings of arXiv:2504.14960, section 3.
     """
-    attention, moe = attention_rank_params(model, table), model.moe
+    mixer, moe = mixer_rank_params(model, table), model.moe
     if moe is None:
-        return attention + dense_mlp_params(model, table), np.zeros(len(table))
-    shared = shared_experts_params(model, moe, table)
-    return attention + router_params(model, moe) + shared, experts_params(model, moe, table)
+        return mixer + dense_mlp_params(model, table), np.zeros(len(table))
+    shared = shared_experts_params(model, moe, table) + latent_params(model, moe)
+    return mixer + router_params(model, moe) + shared, experts_params(model, moe, table)
 
 
 def block_params(job: Job, table: LayoutTable) -> BlockParams:

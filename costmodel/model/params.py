@@ -6,7 +6,11 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 
 from __future__ import annotations
 
+from trainplan.costmodel.model import mixer_params as counts
+from trainplan.costmodel.model.mixer_params import MixerCounts
+from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec
+from trainplan.costmodel.spec.layers import Mixer
 
 
 def norm_params(model: ModelSpec) -> int:
@@ -19,16 +23,6 @@ def norms_per_layer(model: ModelSpec) -> int:
     """Norms over `hidden_size` in one layer: before each of its halves, or before and behind."""
     halves = (model.mixer != "none") + (model.feed_forward != "none") - model.shared_norm
     return halves * (2 if model.norm_position == "both" else 1)
-
-
-def window_span(model: ModelSpec, seq_length: int) -> float:
-    """Tokens that a token attends to on average in a layer with a sliding window.
-
-    Source: derived: token t sees min(t, w) tokens, the mean over s of them is w (1 - w / 2s); a
-    window of s tokens or more is a plain causal mask, s / 2.
-    """
-    window = min(model.sliding_window or seq_length, seq_length)
-    return window * (1 - window / (2 * seq_length))
 
 
 def query_columns(model: ModelSpec) -> int:
@@ -55,13 +49,19 @@ def grouped_columns(model: ModelSpec) -> int:
     return model.num_key_value_heads * (model.head_dim + (model.value_head_dim or model.head_dim))
 
 
+def output_gate_columns(model: ModelSpec) -> int:
+    """Output width of the projection to the gate on the attention's output."""
+    each = {"none": 0, "head": model.num_attention_heads, "elementwise": value_columns(model)}
+    return each[model.attention_output_gate]
+
+
 def attention_matrix_params(model: ModelSpec) -> int:
     """Weights of the attention projections that tensor parallelism divides.
 
     Source: Vaswani et al. 2017, section 3.2; DeepSeek-V2, arXiv:2405.04434, section 2.1 (MLA).
     """
     h, mla = model.hidden_size, model.mla
-    output = value_columns(model) * h
+    output = (value_columns(model) + output_gate_columns(model)) * h
     if mla is None:
         return h * (query_columns(model) + grouped_columns(model)) + output
     query = (mla.q_lora_rank or h) * query_columns(model)
@@ -97,14 +97,24 @@ def attention_bias_params(model: ModelSpec) -> int:
     count = model.num_attention_heads if model.attention_sinks else 0
     if model.qkv_bias and model.mla is None:
         count += query_columns(model) + grouped_columns(model)
+        count += output_gate_columns(model)
     return count
 
 
-def mlp_params(model: ModelSpec, width: int, *, bias: bool) -> int:
-    """Weights and biases of one MLP of the given width, gated or not."""
-    ups = 2 if model.gated_mlp else 1
-    weights = (ups + 1) * model.hidden_size * width
-    return weights + (ups * width + model.hidden_size if bias else 0)
+def attention_met_params(model: ModelSpec) -> int:
+    """Weights of the attention's products that one token is multiplied with."""
+    mla, down = model.mla, 0
+    if mla:
+        latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
+        down = model.hidden_size * latents
+    return attention_matrix_params(model) + down
+
+
+def mlp_params(model: ModelSpec, width: int, *, bias: bool, hidden: int | None = None) -> int:
+    """Weights and biases of one MLP of the given width, gated or not; null: on the hidden size."""
+    ups, hidden = 2 if model.gated_mlp else 1, hidden or model.hidden_size
+    weights = (ups + 1) * hidden * width
+    return weights + (ups * width + hidden if bias else 0)
 
 
 def router_params(model: ModelSpec, moe: MoeSpec) -> int:
@@ -115,7 +125,23 @@ def router_params(model: ModelSpec, moe: MoeSpec) -> int:
 
 def expert_params(model: ModelSpec, moe: MoeSpec) -> int:
     """Weights of one routed expert."""
-    return mlp_params(model, moe.moe_intermediate_size, bias=moe.expert_bias)
+    width, bias = moe.moe_intermediate_size, moe.expert_bias
+    return mlp_params(model, width, bias=bias, hidden=moe.latent_size)
+
+
+def latent_met_params(model: ModelSpec, moe: MoeSpec) -> int:
+    """Weights of the projections around routed experts that work in a latent width.
+
+    Source: transformers `modeling_nemotron_h.py`, NemotronHMoE; Megatron Core `moe/moe_layer.py`,
+    fc1_latent_proj and fc2_latent_proj, which every tensor-parallel rank holds whole.
+    """
+    return 2 * model.hidden_size * (moe.latent_size or 0)
+
+
+def latent_params(model: ModelSpec, moe: MoeSpec) -> int:
+    """As `latent_met_params`, with biases."""
+    bias = moe.latent_size + model.hidden_size if moe.latent_size and model.mlp_bias else 0
+    return latent_met_params(model, moe) + bias
 
 
 def shared_expert_params(model: ModelSpec, moe: MoeSpec) -> int:
@@ -124,15 +150,11 @@ def shared_expert_params(model: ModelSpec, moe: MoeSpec) -> int:
     return mlp_params(model, width, bias=moe.expert_bias) if width else 0
 
 
-def attention_params(model: ModelSpec) -> int:
-    """Everything in one layer outside its MLP: projections, biases, norms."""
-    return (
-        attention_matrix_params(model)
-        + attention_replicated_params(model)
-        + attention_bias_params(model)
-        + norms_per_layer(model) * norm_params(model)
-        + side_params(model)
-    )
+def mixer_params(model: ModelSpec) -> int:
+    """Everything in one layer outside its MLP: what mixes tokens, and all norms."""
+    mixer = MIXER_COUNTS[model.mixer]
+    norms = norms_per_layer(model) * norm_params(model)
+    return mixer.divided(model) + mixer.whole(model) + norms + side_params(model)
 
 
 def feed_forward_params(model: ModelSpec, *, active: bool = False) -> int:
@@ -143,13 +165,13 @@ def feed_forward_params(model: ModelSpec, *, active: bool = False) -> int:
     if moe is None:
         return mlp_params(model, model.intermediate_size, bias=model.mlp_bias)
     experts = moe.num_experts_per_tok if active else moe.num_experts
-    routed = experts * expert_params(model, moe)
+    routed = experts * expert_params(model, moe) + latent_params(model, moe)
     return router_params(model, moe) + shared_expert_params(model, moe) + routed
 
 
 def layer_params(model: ModelSpec, *, active: bool = False) -> int:
     """One layer of a model with one kind; `active`: only the experts one token visits."""
-    return attention_params(model) + feed_forward_params(model, active=active)
+    return mixer_params(model) + feed_forward_params(model, active=active)
 
 
 def _all_layers_params(model: ModelSpec, *, active: bool = False) -> int:
@@ -189,17 +211,15 @@ def num_active_parameters(model: ModelSpec) -> int:
 
 def layer_matrix_params_per_token(model: ModelSpec) -> float:
     """Weights that one token is multiplied with in a layer of a model with one kind."""
-    h, mla, moe = model.hidden_size, model.mla, model.moe
-    down = 0
-    if mla:
-        down = h * ((mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim)
-    attention = attention_matrix_params(model) + down + side_params(model) - model.layer_weights
+    mixer, moe = MIXER_COUNTS[model.mixer].met(model), model.moe
+    mixer += side_params(model) - model.layer_weights
     if model.feed_forward == "none":
-        return attention
+        return mixer
     if moe is None:
-        return attention + mlp_params(model, model.intermediate_size, bias=False)
-    active = moe.num_experts_per_tok * expert_params(model, moe)
-    return attention + active + shared_expert_params(model, moe) + h * moe.num_experts
+        return mixer + mlp_params(model, model.intermediate_size, bias=False)
+    active = moe.num_experts_per_tok * expert_params(model, moe) + latent_met_params(model, moe)
+    h = model.hidden_size
+    return mixer + active + shared_expert_params(model, moe) + h * moe.num_experts
 
 
 def matrix_params_per_token(model: ModelSpec) -> float:
@@ -211,25 +231,39 @@ def matrix_params_per_token(model: ModelSpec) -> float:
     return layers + head + model.num_nextn_predict_layers * module
 
 
-def attention_span(model: ModelSpec, seq_length: int) -> float:
-    """Tokens that a token attends to on average in a layer of a model with one kind.
-
-    Source: Narayanan et al., arXiv:2104.04473, appendix, halved by the mask; `window_span`.
-    """
-    if model.mixer == "sliding_attention":
-        return window_span(model, seq_length)
-    return seq_length / 2
-
-
-def attention_flop_per_token(model: ModelSpec, seq_length: int) -> float:
-    """Forward FLOPs of the attention cores for one token, all layers, causal.
+def attention_core_flop(model: ModelSpec, seq_length: int) -> float:
+    """Forward FLOPs of one layer's attention core for one token, causal.
 
     Source: Narayanan et al., arXiv:2104.04473, appendix; `attention_span`.
     """
-    each = [
-        2.0 * attention_span(kind, seq_length) * (query_columns(kind) + value_columns(kind))
-        for kind in model.kinds
-    ]
+    columns = query_columns(model) + value_columns(model)
+    return 2.0 * attention_span(model, seq_length) * columns
+
+
+def _divided(model: ModelSpec) -> int:
+    return attention_matrix_params(model) + attention_bias_params(model)
+
+
+ATTENTION = MixerCounts(
+    _divided, attention_replicated_params, attention_met_params, attention_core_flop
+)
+MIXER_COUNTS: dict[Mixer, MixerCounts] = {
+    "full_attention": ATTENTION,
+    "sliding_attention": ATTENTION,
+    "chunked_attention": ATTENTION,
+    "sparse_attention": ATTENTION + counts.INDEXER,
+    "linear_attention": counts.LINEAR_ATTENTION,
+    "mamba": counts.MAMBA,
+    "attention_and_mamba": ATTENTION + counts.MAMBA,
+    "convolution": counts.CONVOLUTION,
+    "none": counts.NOTHING,
+}
+"""What each mixer counts."""
+
+
+def mixer_flop_per_token(model: ModelSpec, seq_length: int) -> float:
+    """Forward FLOPs for one token of what compares or carries tokens, all layers, causal."""
+    each = [MIXER_COUNTS[kind.mixer].core_flop(kind, seq_length) for kind in model.kinds]
     modules = model.num_nextn_predict_layers * each[-1]
     return sum(each[kind] for kind in model.kind_of_layer) + modules
 
@@ -240,5 +274,5 @@ def model_flop_per_step(job: Job) -> float:
     Source: 2 FLOPs a weight and token forward, twice that backward; Narayanan et al. as above.
     """
     seq = job.training.seq_length
-    forward = 2 * matrix_params_per_token(job.model) + attention_flop_per_token(job.model, seq)
+    forward = 2 * matrix_params_per_token(job.model) + mixer_flop_per_token(job.model, seq)
     return 3.0 * forward * job.training.tokens_per_step

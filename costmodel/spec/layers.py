@@ -19,10 +19,12 @@ Mixer = Literal[
     "sparse_attention",
     "linear_attention",
     "mamba",
+    "attention_and_mamba",
     "convolution",
     "none",
 ]
-"""What mixes tokens. Names as in `layer_types` of transformers, where it has one."""
+"""What mixes tokens. Names as in `layer_types` of transformers, where it has one; attention and
+mamba: both, side by side on one input (Falcon-H1)."""
 FeedForward = Literal["mlp", "moe", "none"]
 Product = tuple[Size, Size]
 """Inputs and outputs of one matrix product."""
@@ -34,6 +36,7 @@ ATTENTIONS: tuple[Mixer, ...] = (
     "sliding_attention",
     "chunked_attention",
     "sparse_attention",
+    "attention_and_mamba",
 )
 """Mixers whose core compares queries with keys."""
 
@@ -53,6 +56,7 @@ class LayerKind(Spec):
     attention_sinks: bool | None = None
     side_products: tuple[Product, ...] | None = None
     layer_weights: Count | None = None
+    shares_index: bool | None = None
 
     def changes(self) -> dict[str, object]:
         """Fields of the model that differ in such a layer."""

@@ -24,6 +24,14 @@ from trainplan.costmodel.spec.layers import (
     Size,
     listed_kinds,
 )
+from trainplan.costmodel.spec.mixers import (
+    SIZES,
+    ConvolutionSpec,
+    IndexerSpec,
+    LinearAttentionSpec,
+    SsmSpec,
+    check_sizes,
+)
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
 
@@ -64,6 +72,9 @@ class MoeSpec(Spec):
     """Device-limited routing: number of expert groups; null: no groups."""
     topk_group: Size | None = None
     routed_scaling_factor: PositiveFloat | None = None
+    latent_size: Size | None = None
+    """Width that routed experts work in, between projections down and up (Nemotron-3 Super); null:
+    the hidden size."""
 
     @model_validator(mode="after")
     def _top_k_fits(self) -> Self:
@@ -190,6 +201,9 @@ class ModelSpec(Spec):
     (Cohere), or over all heads (OLMo 2)."""
     attention_sinks: bool = False
     """One learned sink logit per head (gpt-oss)."""
+    attention_output_gate: Literal["none", "head", "elementwise"] = "none"
+    """A sigmoid gate on the output of the core, projected from the layer's input: one number per
+    head (Step-3.5), or one per element (Qwen3-Next)."""
     attn_logit_softcapping: PositiveFloat | None = None
     final_logit_softcapping: PositiveFloat | None = None
     scale_embeddings: bool = False
@@ -198,6 +212,8 @@ class ModelSpec(Spec):
     """Fixed factors on embeddings, branches, scores or logits (Granite): no product, no weight."""
     sliding_window: Size | None = None
     """Tokens that a token of a `sliding_attention` layer sees."""
+    attention_chunk_size: Size | None = None
+    """Tokens of a chunk of a `chunked_attention` layer: no token sees another chunk (Llama 4)."""
     mixer: Mixer = "full_attention"
     """Of every layer that `layers` gives no other."""
     feed_forward: FeedForward | None = None
@@ -209,6 +225,12 @@ class ModelSpec(Spec):
 
     mla: MlaSpec | None = None
     moe: MoeSpec | None = None
+    ssm: SsmSpec | None = None
+    linear_attention: LinearAttentionSpec | None = None
+    indexer: IndexerSpec | None = None
+    shares_index: bool = False
+    """Sparse attention takes the keys that a layer before it picked (GLM-5)."""
+    convolution: ConvolutionSpec | None = None
     num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
 
@@ -251,14 +273,8 @@ class ModelSpec(Spec):
 
     @model_validator(mode="after")
     def _kinds_have_their_sizes(self) -> Self:
-        for kind in self.kinds:
-            if kind.mixer == "sliding_attention" and self.sliding_window is None:
-                raise ValueError("a layer has mixer sliding_attention but sliding_window is null")
-        if self.sliding_window and not self.num_sliding_window_layers:
-            raise ValueError(
-                "sliding_window is given but no layer has mixer sliding_attention; say which have, "
-                "or leave it out"
-            )
+        given = {field for field in SIZES.values() if getattr(self, field) is not None}
+        check_sizes({kind.mixer for kind in self.kinds}, given)
         for kind in self.kinds:
             if kind.feed_forward == "moe" and self.moe is None:
                 raise ValueError("a layer has feed_forward moe but moe is null")

@@ -27,12 +27,8 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.model.params import (
-    attention_span,
-    grouped_columns,
-    query_columns,
-    value_columns,
-)
+from trainplan.costmodel.model.params import grouped_columns, query_columns, value_columns
+from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.spec import ModelSpec
 
 RESIDUAL_PASSES = 10

@@ -6,6 +6,8 @@ their inputs, and every rank holds the whole bias, which is added after the sum.
 
 from __future__ import annotations
 
+import numpy as np
+
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import IntColumn
 from trainplan.costmodel.model.params import mlp_params
@@ -13,13 +15,16 @@ from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 
 def dense_mlp_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
-    """Of one dense MLP. Source: as this module."""
+    """Of one dense MLP, where a layer has one. Source: as this module."""
+    if model.feed_forward == "none":
+        return np.zeros(len(table))
     return _cut(model, model.intermediate_size, table.tp, bias=model.mlp_bias)
 
 
 def experts_params(model: ModelSpec, moe: MoeSpec, table: LayoutTable) -> FloatColumn:
     """Of the routed experts of one layer that a rank holds. Source: as this module."""
-    one = _cut(model, moe.moe_intermediate_size, table.etp, bias=moe.expert_bias)
+    width, hidden = moe.moe_intermediate_size, moe.latent_size
+    one = _cut(model, width, table.etp, bias=moe.expert_bias, hidden=hidden)
     return moe.num_experts / table.ep * one
 
 
@@ -29,7 +34,9 @@ def shared_experts_params(model: ModelSpec, moe: MoeSpec, table: LayoutTable) ->
     return bool(width) * _cut(model, width, table.tp, bias=moe.expert_bias)
 
 
-def _cut(model: ModelSpec, width: int, ranks: IntColumn, *, bias: bool) -> FloatColumn:
+def _cut(
+    model: ModelSpec, width: int, ranks: IntColumn, *, bias: bool, hidden: int | None = None
+) -> FloatColumn:
     """Of an MLP over so many ranks. Source: as this module."""
-    whole = model.hidden_size if bias else 0
-    return (mlp_params(model, width, bias=bias) - whole) / ranks + whole
+    whole = (hidden or model.hidden_size) if bias else 0
+    return (mlp_params(model, width, bias=bias, hidden=hidden) - whole) / ranks + whole

@@ -90,9 +90,7 @@ MIXTURES: Final[Mapping[str, Family]] = {
         ignores=("floor_scale", "attn_scale"),
     ),
     "mellum": Family("modeling_mellum.py", model=HEAD),
-    "minimax_m2": Family(
-        "modeling_minimax_m2.py", model={"qk_norm": "full"}, experts=BALANCED
-    ),
+    "minimax_m2": Family("modeling_minimax_m2.py", model={"qk_norm": "full"}, experts=BALANCED),
     "olmoe": Family("arXiv:2409.02060, section 2", model={"qk_norm": "full"}),
     "phimoe": Family(
         "modeling_phimoe.py",

@@ -163,4 +163,3 @@ def _is_dense(config: HfConfig, word: str) -> bool:
             f"{config.where}: 'mlp_layer_types' has {shown(word)}; known: {', '.join(DENSE)}"
         )
     return DENSE[word]
-

@@ -227,9 +227,7 @@ PLAIN: Final[Mapping[str, Family]] = {
         "modeling_nanochat.py: norms of queries and keys have no weights",
         model={"norm_weights": "none", "gated_mlp": False},
     ),
-    "nemotron": Family(
-        "arXiv:2402.16819, section 2", model={**LAYER_NORM, "gated_mlp": False}
-    ),
+    "nemotron": Family("arXiv:2402.16819, section 2", model={**LAYER_NORM, "gated_mlp": False}),
     "olmo": Family("arXiv:2402.00838, section 2.1", model={**LAYER_NORM, "norm_weights": "none"}),
     "olmo3": Family(
         "arXiv:2512.13961, section 3.2",

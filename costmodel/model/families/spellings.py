@@ -60,26 +60,99 @@ MAY_DIFFER: Final = frozenset({"max_position_embeddings", "rms_norm_eps"})
 """Fields of which a file may hold two names with two values: the first counts, neither a size."""
 
 _HARMLESS_NAMES: Final = frozenset(
-    """
-    _attn_implementation _attn_implementation_internal _commit_hash _name_or_path architectures
-    attn_implementation auto_map backbone bad_words_ids begin_suppress_tokens
-    chunk_size_feed_forward clip_qkv cross_attention_hidden_size custom_pipelines
-    diversity_penalty do_sample dtype early_stopping eos_id exponential_decay_length_penalty
-    finetuning_task forced_bos_token_id forced_eos_token_id id2label is_decoder
-    is_encoder_decoder label2id language_model_only length_penalty logit_scale logits_to_keep
-    max_length max_window_layers min_length model_type name no_repeat_ngram_size
-    num_beam_groups num_beams num_labels num_logits_to_keep num_return_sequences
-    output_attentions output_hidden_states output_router_logits output_scores pad_id
-    prefix pretraining_tp problem_type query_pre_attn_scalar remove_invalid_values
-    repetition_penalty return_dict return_dict_in_generate rms_norm_eps_moe_gate
-    rope_interleave rope_interleaved rotary_interleaved router_jitter_noise
-    sep_token_id seq_aux softmax_scale suppress_tokens task_specific_params temperature
-    tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript train_batch_size
-    transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16 use_cache
-    use_flash_attn use_return_dict z_loss_coefficient vocab_map mtp_loss_scaling_factor
-    use_kernels use_mamba_kernels use_mambapy use_associative_scan _source
-    router_dtype moe_router_enable_expert_bias_update
-    """.split()
+    [
+        "_attn_implementation",
+        "_attn_implementation_internal",
+        "_commit_hash",
+        "_name_or_path",
+        "architectures",
+        "attn_implementation",
+        "auto_map",
+        "backbone",
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "chunk_size_feed_forward",
+        "clip_qkv",
+        "cross_attention_hidden_size",
+        "custom_pipelines",
+        "diversity_penalty",
+        "do_sample",
+        "dtype",
+        "early_stopping",
+        "eos_id",
+        "exponential_decay_length_penalty",
+        "finetuning_task",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "id2label",
+        "is_decoder",
+        "is_encoder_decoder",
+        "label2id",
+        "language_model_only",
+        "length_penalty",
+        "logit_scale",
+        "logits_to_keep",
+        "max_length",
+        "max_window_layers",
+        "min_length",
+        "model_type",
+        "name",
+        "no_repeat_ngram_size",
+        "num_beam_groups",
+        "num_beams",
+        "num_labels",
+        "num_logits_to_keep",
+        "num_return_sequences",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "output_scores",
+        "pad_id",
+        "prefix",
+        "pretraining_tp",
+        "problem_type",
+        "query_pre_attn_scalar",
+        "remove_invalid_values",
+        "repetition_penalty",
+        "return_dict",
+        "return_dict_in_generate",
+        "rms_norm_eps_moe_gate",
+        "rope_interleave",
+        "rope_interleaved",
+        "rotary_interleaved",
+        "router_jitter_noise",
+        "sep_token_id",
+        "seq_aux",
+        "softmax_scale",
+        "suppress_tokens",
+        "task_specific_params",
+        "temperature",
+        "tf_legacy_loss",
+        "tokenizer_class",
+        "top_k",
+        "top_p",
+        "torch_dtype",
+        "torchscript",
+        "train_batch_size",
+        "transformers_version",
+        "typical_p",
+        "unsloth_fixed",
+        "unsloth_version",
+        "use_bfloat16",
+        "use_cache",
+        "use_flash_attn",
+        "use_return_dict",
+        "z_loss_coefficient",
+        "vocab_map",
+        "mtp_loss_scaling_factor",
+        "use_kernels",
+        "use_mamba_kernels",
+        "use_mambapy",
+        "use_associative_scan",
+        "_source",
+        "router_dtype",
+        "moe_router_enable_expert_bias_update",
+    ]
 )
 _HARMLESS_SHAPES: Final = re.compile(
     r".*(dropout|_pdrop|_drop|drop_rate|layerdrop)(_prob|_p)?"

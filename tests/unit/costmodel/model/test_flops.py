@@ -3,8 +3,8 @@
 import pytest
 
 from trainplan.costmodel.model.params import (
-    attention_flop_per_token,
     matrix_params_per_token,
+    mixer_flop_per_token,
     model_flop_per_step,
     num_parameters,
 )
@@ -21,14 +21,14 @@ def test_gpt3_175b_agrees_with_the_published_formula(make_job):
     batch, seq, layers, hidden, vocab = 1536, 2048, 96, 12288, 51200
     full = 72 * batch * seq * layers * hidden**2
     full *= 1 + seq / (6 * hidden) + vocab / (12 * layers * hidden)
-    attention = 3 * attention_flop_per_token(job.model, seq) * batch * seq
+    attention = 3 * mixer_flop_per_token(job.model, seq) * batch * seq
     assert model_flop_per_step(job) + attention == pytest.approx(full, rel=0.01)
 
 
 def test_the_causal_attention_core_is_half_of_the_full_one(make_job):
     """Full: 4 s h FLOPs a token and layer. Source: arXiv:2104.04473, appendix."""
     model = make_job("gpt3-175b", "1x8:a100-sxm-80gb").model
-    assert attention_flop_per_token(model, 2048) == 96 * 4 * 2048 * 12288 / 2
+    assert mixer_flop_per_token(model, 2048) == 96 * 4 * 2048 * 12288 / 2
 
 
 @pytest.mark.parametrize("window", [1, 7, 64, 100, 128, 500])
@@ -39,8 +39,8 @@ def test_a_window_counts_every_token_that_is_seen(make_job, window):
     seq = 128
     seen = [min(t + 0.5, window) for t in range(seq)]
     share = sum(seen) / sum(t + 0.5 for t in range(seq))
-    full = attention_flop_per_token(model, seq)
-    found = attention_flop_per_token(model.model_copy(update=sliding), seq)
+    full = mixer_flop_per_token(model, seq)
+    found = mixer_flop_per_token(model.model_copy(update=sliding), seq)
     assert found / full == pytest.approx(share, rel=0.01)
 
 

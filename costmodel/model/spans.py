@@ -1,0 +1,42 @@
+"""How many tokens a token is compared with."""
+
+from __future__ import annotations
+
+from trainplan.costmodel.spec import ModelSpec
+
+
+def window_span(window: int | None, seq_length: int) -> float:
+    """Tokens that a token attends to on average where it sees so many at most; null: all before it.
+
+    Source: derived: token t sees min(t, w) tokens, the mean over s of them is w (1 - w / 2s); a
+    window of s tokens or more is a plain causal mask, s / 2.
+    """
+    window = min(window or seq_length, seq_length)
+    return window * (1 - window / (2 * seq_length))
+
+
+def chunk_span(chunk: int | None, seq_length: int) -> float:
+    """Tokens that a token attends to on average where it sees those of its chunk alone.
+
+    Source: derived: a chunk of c tokens has c^2 / 2 pairs, so n whole ones and a rest of r tokens
+    have (n c^2 + r^2) / 2 pairs of s tokens.
+    """
+    chunk = min(chunk or seq_length, seq_length)
+    whole, rest = divmod(seq_length, chunk)
+    return (whole * chunk**2 + rest**2) / (2 * seq_length)
+
+
+def attention_span(model: ModelSpec, seq_length: int) -> float:
+    """Tokens that a token attends to on average in a layer of a model with one kind.
+
+    Source: Narayanan et al., arXiv:2104.04473, appendix, halved by the mask; `window_span` (of
+    sparse attention the last `top_k` tokens stand for those picked, which are as many);
+    `chunk_span`.
+    """
+    if model.mixer == "sliding_attention":
+        return window_span(model.sliding_window, seq_length)
+    if model.mixer == "sparse_attention" and model.indexer:
+        return window_span(model.indexer.top_k, seq_length)
+    if model.mixer == "chunked_attention":
+        return chunk_span(model.attention_chunk_size, seq_length)
+    return seq_length / 2
