@@ -49,6 +49,13 @@ def grouped_columns(model: ModelSpec) -> int:
     return model.num_key_value_heads * (model.head_dim + (model.value_head_dim or model.head_dim))
 
 
+def projected_columns(model: ModelSpec) -> int:
+    """Output width of the projections to queries, keys and values, without latent attention."""
+    value = model.num_key_value_heads * (model.value_head_dim or model.head_dim)
+    missing = {"both": 0, "keys": value, "none": grouped_columns(model)}
+    return query_columns(model) + grouped_columns(model) - missing[model.key_value_projections]
+
+
 def output_gate_columns(model: ModelSpec) -> int:
     """Output width of the projection to the gate on the attention's output."""
     each = {"none": 0, "head": model.num_attention_heads, "elementwise": value_columns(model)}
@@ -63,7 +70,7 @@ def attention_matrix_params(model: ModelSpec) -> int:
     h, mla = model.hidden_size, model.mla
     output = (value_columns(model) + output_gate_columns(model)) * h
     if mla is None:
-        return h * (query_columns(model) + grouped_columns(model)) + output
+        return h * projected_columns(model) + output
     query = (mla.q_lora_rank or h) * query_columns(model)
     key_value = (
         mla.kv_lora_rank * model.num_attention_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
@@ -86,7 +93,7 @@ def attention_replicated_params(model: ModelSpec) -> int:
             count += (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
         return count
     if model.qk_norm == "head":
-        count += 2 * model.head_dim
+        count += (1 if model.key_value_projections == "none" else 2) * model.head_dim
     if model.qk_norm in ("each", "full"):
         count += (model.num_attention_heads + model.num_key_value_heads) * model.head_dim
     return count
@@ -96,7 +103,7 @@ def attention_bias_params(model: ModelSpec) -> int:
     """Biases of the column-parallel attention projections and the per-head sinks."""
     count = model.num_attention_heads if model.attention_sinks else 0
     if model.qkv_bias and model.mla is None:
-        count += query_columns(model) + grouped_columns(model)
+        count += projected_columns(model)
         count += output_gate_columns(model)
     return count
 

@@ -6,7 +6,7 @@ one is used and the adapter in `costmodel.model.families` translates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, Self
 
@@ -14,9 +14,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.layers import (
-    MLP,
     Count,
     FeedForward,
+    KeyValues,
     LayerKind,
     Mixer,
     NormWeights,
@@ -113,12 +113,14 @@ def placed_layers(
     mixers: Sequence[Mixer],
     moe: MoeSpec | None,
     feed_forwards: Sequence[FeedForward] | None = None,
+    changes: Sequence[Mapping[str, object]] | None = None,
 ) -> dict[str, object]:
     """Fields of a model whose layers have these parts, in order; experts where `moe` says."""
-    usual: Sequence[FeedForward] = moe.placed(len(mixers)) if moe else [MLP] * len(mixers)
-    if len(set(mixers)) == 1 and feed_forwards in (None, tuple(usual)):
+    usual = moe.placed(len(mixers)) if moe else ("mlp",) * len(mixers)
+    plain = feed_forwards is None or tuple(feed_forwards) == usual
+    if len(set(mixers)) == 1 and plain and not any(changes or ()):
         return {"mixer": mixers[0], "moe": moe}
-    listed = listed_kinds(mixers, feed_forwards or usual)
+    listed = listed_kinds(mixers, feed_forwards or usual, changes)
     return {"moe": moe.everywhere() if moe else None, **listed}
 
 
@@ -199,6 +201,7 @@ class ModelSpec(Spec):
     qk_norm: Literal["none", "head", "each", "full"] = "none"
     """Norm on queries and keys: one weight per head dimension, such weights for each head
     (Cohere), or over all heads (OLMo 2)."""
+    key_value_projections: KeyValues = "both"
     attention_sinks: bool = False
     """One learned sink logit per head (gpt-oss)."""
     attention_output_gate: Literal["none", "head", "elementwise"] = "none"

@@ -27,7 +27,7 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.model.params import grouped_columns, query_columns, value_columns
+from trainplan.costmodel.model.params import projected_columns, query_columns, value_columns
 from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.spec import ModelSpec
 
@@ -246,7 +246,7 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 
     output = product(h, value_columns(model) / tp)
     if mla is None:
-        width = query_columns(model) + grouped_columns(model)
+        width = projected_columns(model)
         products, ups = [product(width / tp, h), output], []
     else:
         heads = model.num_attention_heads

@@ -16,11 +16,14 @@ from trainplan.costmodel.spec import ModelSpec
 OPTIONAL = {
     "num_key_value_heads": None,
     "head_dim": None,
+}
+"""What a file of no known family may leave out. Source: `LlamaConfig`."""
+ABSENT = {
     "num_nextn_predict_layers": 0,
     "attn_logit_softcapping": None,
     "final_logit_softcapping": None,
 }
-"""Fields that a file may leave out. Source: `DEFAULTS` of `decoder`."""
+"""Fields of few families, absent from the others."""
 FACTORS = (
     *("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"),
     *("scale_emb", "scale_depth", "dim_model_base", "logit_scale"),
@@ -30,7 +33,7 @@ FACTORS = (
 
 def read(config: HfConfig, family: Family) -> ModelSpec:
     """A model of a family from its file."""
-    config = config.with_defaults(OPTIONAL).with_defaults(DEFAULTS)
+    config = config.with_defaults(DEFAULTS | ABSENT)
     moe = experts(config, family)
     parts: dict[str, object] = {
         "name": config.name,

@@ -52,6 +52,12 @@ class Family:
     """Which layers have no experts, where the usual fields do not say."""
     feed_forwards: Callable[[HfConfig], Sequence[FeedForward]] | None = None
     """What feeds forward in every layer, where some have nothing."""
+    each: Callable[[HfConfig, Sequence[Mixer], Sequence[FeedForward]], Sequence[Fields]] | None = (
+        None
+    )
+    """Fields of `LayerKind` in which each layer differs from the model, given its parts."""
+    notes: tuple[str, ...] = ()
+    """What is counted but not priced, or differs from the code."""
     more: Callable[[HfConfig], Fields] | None = None
     """Further fields of `ModelSpec`, read from the file."""
     more_experts: Callable[[HfConfig], Fields] | None = None

@@ -11,7 +11,7 @@ from trainplan.costmodel.model.families.family import Family
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.spellings import spelled
 from trainplan.costmodel.spec import MoeSpec
-from trainplan.costmodel.spec.layers import MLP, FeedForward, Mixer
+from trainplan.costmodel.spec.layers import FeedForward, Mixer
 from trainplan.costmodel.spec.model import placed_layers
 
 SLIDING: Final = "sliding_attention"
@@ -33,30 +33,31 @@ DENSE: Final[Mapping[str, bool]] = {"dense": True, "sparse": False, "moe": False
 def layers(config: HfConfig, family: Family, moe: MoeSpec | None) -> dict[str, object]:
     """Fields of a model that say what each of its layers is made of."""
     mixers, window = _mixers(config, family)
+    feeds = _feed_forwards(config, family, moe, len(mixers))
+    if "moe" not in feeds:
+        moe = None
+    changes = family.each(config, mixers, feeds) if family.each else None
+    placed = _placed(moe, feeds) if moe else None
+    return {"sliding_window": window, **placed_layers(mixers, placed, feeds, changes)}
+
+
+def _feed_forwards(
+    config: HfConfig, family: Family, moe: MoeSpec | None, count: int
+) -> tuple[FeedForward, ...]:
+    """What feeds forward in every layer."""
     if family.feed_forwards:
-        listed = tuple(family.feed_forwards(config))
-        return {"sliding_window": window, **placed_layers(mixers, moe, listed)}
+        return tuple(family.feed_forwards(config))
     if moe is None:
-        return {"sliding_window": window, **placed_layers(mixers, None)}
-    dense = list((family.dense or dense_layers)(config))
-    if all(dense):
-        return {"sliding_window": window, **placed_layers(mixers, None)}
-    placed = _placed(moe, dense)
-    feeds = [MLP if one else "moe" for one in dense]
-    return {"sliding_window": window, **placed_layers(mixers, placed, _typed(feeds))}
+        return ("mlp",) * count
+    return tuple("mlp" if one else "moe" for one in (family.dense or dense_layers)(config))
 
 
-def _typed(feeds: Sequence[str]) -> tuple[FeedForward, ...]:
-    return tuple("mlp" if one == MLP else "moe" for one in feeds)
-
-
-def _placed(moe: MoeSpec, dense: Sequence[bool]) -> MoeSpec:
+def _placed(moe: MoeSpec, feeds: Sequence[FeedForward]) -> MoeSpec:
     """The experts with leading dense layers or a period, where that says the same as the list."""
-    leading = list(dense).index(False)
-    with_leading = moe.model_copy(update={"first_k_dense_replace": leading})
-    every = moe.model_copy(update={"moe_layer_freq": leading + 1})
-    for one in (with_leading, every):
-        if one.placed(len(dense)) == _typed([MLP if x else "moe" for x in dense]):
+    leading = list(feeds).index("moe")
+    for change in ({"first_k_dense_replace": leading}, {"moe_layer_freq": leading + 1}):
+        one = moe.model_copy(update=change)
+        if one.placed(len(feeds)) == tuple(feeds):
             return one
     return moe
 

@@ -59,101 +59,26 @@ configuration classes of transformers 5."""
 MAY_DIFFER: Final = frozenset({"max_position_embeddings", "rms_norm_eps"})
 """Fields of which a file may hold two names with two values: the first counts, neither a size."""
 
-_HARMLESS_NAMES: Final = frozenset(
-    [
-        "_attn_implementation",
-        "_attn_implementation_internal",
-        "_commit_hash",
-        "_name_or_path",
-        "architectures",
-        "attn_implementation",
-        "auto_map",
-        "backbone",
-        "bad_words_ids",
-        "begin_suppress_tokens",
-        "chunk_size_feed_forward",
-        "clip_qkv",
-        "cross_attention_hidden_size",
-        "custom_pipelines",
-        "diversity_penalty",
-        "do_sample",
-        "dtype",
-        "early_stopping",
-        "eos_id",
-        "exponential_decay_length_penalty",
-        "finetuning_task",
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-        "id2label",
-        "is_decoder",
-        "is_encoder_decoder",
-        "label2id",
-        "language_model_only",
-        "length_penalty",
-        "logit_scale",
-        "logits_to_keep",
-        "max_length",
-        "max_window_layers",
-        "min_length",
-        "model_type",
-        "name",
-        "no_repeat_ngram_size",
-        "num_beam_groups",
-        "num_beams",
-        "num_labels",
-        "num_logits_to_keep",
-        "num_return_sequences",
-        "output_attentions",
-        "output_hidden_states",
-        "output_router_logits",
-        "output_scores",
-        "pad_id",
-        "prefix",
-        "pretraining_tp",
-        "problem_type",
-        "query_pre_attn_scalar",
-        "remove_invalid_values",
-        "repetition_penalty",
-        "return_dict",
-        "return_dict_in_generate",
-        "rms_norm_eps_moe_gate",
-        "rope_interleave",
-        "rope_interleaved",
-        "rotary_interleaved",
-        "router_jitter_noise",
-        "sep_token_id",
-        "seq_aux",
-        "softmax_scale",
-        "suppress_tokens",
-        "task_specific_params",
-        "temperature",
-        "tf_legacy_loss",
-        "tokenizer_class",
-        "top_k",
-        "top_p",
-        "torch_dtype",
-        "torchscript",
-        "train_batch_size",
-        "transformers_version",
-        "typical_p",
-        "unsloth_fixed",
-        "unsloth_version",
-        "use_bfloat16",
-        "use_cache",
-        "use_flash_attn",
-        "use_return_dict",
-        "z_loss_coefficient",
-        "vocab_map",
-        "mtp_loss_scaling_factor",
-        "use_kernels",
-        "use_mamba_kernels",
-        "use_mambapy",
-        "use_associative_scan",
-        "_source",
-        "router_dtype",
-        "moe_router_enable_expert_bias_update",
-    ]
-)
+_HARMLESS_NAMES: Final = """
+    _attn_implementation _attn_implementation_internal _commit_hash _name_or_path _source
+    architectures attention_softmax_in_fp32 attn_implementation auto_map backbone bad_words_ids
+    begin_suppress_tokens chunk_size_feed_forward clip_qkv cross_attention_hidden_size
+    custom_pipelines diversity_penalty do_sample dtype early_stopping eos_id
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+    id2label is_decoder is_encoder_decoder label2id length_penalty logits_to_keep max_length
+    max_window_layers min_length model_type mtp_loss_scaling_factor mup_enabled name
+    no_repeat_ngram_size no_rope_layer_interval no_rope_layers num_beam_groups num_beams
+    num_key_value_groups num_labels num_logits_to_keep num_return_sequences output_attentions
+    output_hidden_states output_router_logits output_scores pad_id prefix pretraining_tp
+    problem_type quantization_config query_pre_attn_scalar remove_invalid_values
+    reorder_and_upcast_attn repetition_penalty rescale_prenorm_residual residual_in_fp32
+    return_dict return_dict_in_generate router_dtype router_jitter_noise
+    scale_attention_softmax_in_fp32 scale_attn_by_inverse_layer_idx scale_attn_weights seq_aux
+    softmax_scale suppress_tokens task_specific_params temperature tf_legacy_loss
+    tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p
+    unsloth_fixed unsloth_version use_associative_scan use_bfloat16 use_cache use_flash_attn
+    use_mamba_kernels use_mambapy use_mem_eff_path use_return_dict
+"""
 _HARMLESS_SHAPES: Final = re.compile(
     r".*(dropout|_pdrop|_drop|drop_rate|layerdrop)(_prob|_p)?"
     r"|(dropout|drop)_.*"
@@ -171,7 +96,7 @@ def is_harmless(name: str) -> bool:
 
     Source: the count of every decoder class of transformers 5.24 with each field changed alone.
     """
-    return name in _HARMLESS_NAMES or _HARMLESS_SHAPES.fullmatch(name) is not None
+    return name in _HARMLESS_NAMES.split() or _HARMLESS_SHAPES.fullmatch(name) is not None
 
 
 def spelled(config: HfConfig, name: str, only: str | None = None) -> str:
