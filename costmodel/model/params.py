@@ -124,10 +124,15 @@ def mlp_params(model: ModelSpec, width: int, *, bias: bool, hidden: int | None =
     return weights + (ups * width + hidden if bias else 0)
 
 
+def router_choices(moe: MoeSpec) -> int:
+    """Experts a router chooses from, those without weights too."""
+    return moe.num_experts + moe.num_zero_experts
+
+
 def router_params(model: ModelSpec, moe: MoeSpec) -> int:
     """Router weights of one MoE layer, with the shared expert's gate."""
     per_expert = model.hidden_size + (1 if moe.router_bias else 0)
-    return moe.num_experts * per_expert + (model.hidden_size if moe.shared_expert_gate else 0)
+    return router_choices(moe) * per_expert + (model.hidden_size if moe.shared_expert_gate else 0)
 
 
 def expert_params(model: ModelSpec, moe: MoeSpec) -> int:
@@ -226,7 +231,7 @@ def layer_matrix_params_per_token(model: ModelSpec) -> float:
         return mixer + mlp_params(model, model.intermediate_size, bias=False)
     active = moe.num_experts_per_tok * expert_params(model, moe) + latent_met_params(model, moe)
     h = model.hidden_size
-    return mixer + active + shared_expert_params(model, moe) + h * moe.num_experts
+    return mixer + active + shared_expert_params(model, moe) + h * router_choices(moe)
 
 
 def matrix_params_per_token(model: ModelSpec) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.layers import (
@@ -72,6 +72,8 @@ class MoeSpec(Spec):
     """Device-limited routing: number of expert groups; null: no groups."""
     topk_group: Size | None = None
     routed_scaling_factor: PositiveFloat | None = None
+    num_zero_experts: Count = 0
+    """Further choices of the router that return their input, without weights (LongCat)."""
     latent_size: Size | None = None
     """Width that routed experts work in, between projections down and up (Nemotron-3 Super); null:
     the hidden size."""
@@ -172,7 +174,7 @@ class ModelSpec(Spec):
     """Width of the token embedding where it differs from `hidden_size` (OPT-350M)."""
     embedding_norm: bool = False
     """A norm behind the token embedding (BLOOM)."""
-    embedding_weights: Count = 0
+    embedding_weights: NonNegativeInt = Field(default=0, le=10**13)
     """Numbers the first stage learns beside the tables and norms above."""
 
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"

@@ -1,8 +1,8 @@
 """Hugging Face `config.json` -> `ModelSpec`, one family per file.
 
-To add a family that differs in few points, add a line to a table (`plain`, `mixtures`); for one that
-needs code of its own, write its file and add one line to `FAMILIES`. Any other `model_type` is read
-by its fields.
+A family that differs from a Llama in few points is a line of a table (`plain`, `mixtures`,
+`hybrids`), one with code of its own has a file and a line in `FAMILIES`. Any other `model_type` is
+read by its fields.
 """
 
 from __future__ import annotations

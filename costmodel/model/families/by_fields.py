@@ -10,8 +10,8 @@ from trainplan.costmodel.model.families.placement import layers
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.rope import rotary
 from trainplan.costmodel.model.families.routing import experts
-from trainplan.costmodel.model.families.spellings import spelled
-from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.model.families.spellings import SPELLINGS, spelled
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 OPTIONAL = {
     "num_key_value_heads": None,
@@ -24,6 +24,11 @@ ABSENT = {
     "final_logit_softcapping": None,
 }
 """Fields of few families, absent from the others."""
+SIZES = (
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"),
+    "max_position_embeddings",
+)
+"""Sizes that every file has to give."""
 FACTORS = (
     *("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"),
     *("scale_emb", "scale_depth", "dim_model_base", "logit_scale"),
@@ -34,24 +39,42 @@ FACTORS = (
 def read(config: HfConfig, family: Family) -> ModelSpec:
     """A model of a family from its file."""
     config = config.with_defaults(DEFAULTS | ABSENT)
-    moe = experts(config, family)
+    moe = _experts(config, family)
+    fixed = {**family.model, **(family.more(config) if family.more else {}), **_latent(config)}
     parts: dict[str, object] = {
         "name": config.name,
         "model_type": config.model_type,
-        **_sizes(config, family, has_experts=moe is not None),
-        **_positions(config, family),
-        **_constants(config),
+        **_sizes(config, family, fixed, has_experts=moe is not None),
+        **_positions(config, fixed),
+        **_constants(config, family, fixed),
         **switched(config, family),
-        **family.model,
-        **(family.more(config) if family.more else {}),
+        **fixed,
     }
-    if "qk_rope_head_dim" in config.values or "kv_lora_rank" in config.values:
-        mla = latent_attention(config)
-        parts |= {"mla": mla, "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim}
     if "layers" not in parts:
         parts |= layers(config, family, moe)
     config.ignore(*FACTORS, *family.ignores)
     return ModelSpec.model_validate(parts)
+
+
+def _experts(config: HfConfig, family: Family) -> MoeSpec | None:
+    """Experts, unless a switch of the family is off."""
+    switch = family.experts_if
+    if switch and not config.with_defaults({switch: False}).boolean(switch):
+        config.ignore(*SPELLINGS["num_experts"], "num_experts", "moe_intermediate_size")
+        config.ignore(*SPELLINGS["num_experts_per_tok"], "num_experts_per_tok", "norm_topk_prob")
+        return None
+    return experts(config, family)
+
+
+def _latent(config: HfConfig) -> Fields:
+    """Latent attention where the file gives its rank."""
+    if "kv_lora_rank" not in config.values:
+        return {}
+    mla = latent_attention(config)
+    config.ignore("head_dim", "num_key_value_heads")
+    width = mla.qk_nope_head_dim + mla.qk_rope_head_dim
+    heads = config.integer(spelled(config, "num_attention_heads"))
+    return {"mla": mla, "head_dim": width, "num_key_value_heads": heads}
 
 
 def size(config: HfConfig, family: Family, name: str) -> int:
@@ -79,23 +102,25 @@ def switched(config: HfConfig, family: Family) -> Fields:
     return parts
 
 
-def _sizes(config: HfConfig, family: Family, *, has_experts: bool) -> Fields:
-    hidden = spelled(config, "hidden_size", family.names.get("hidden_size"))
-    heads = spelled(config, "num_attention_heads", family.names.get("num_attention_heads"))
-    count = config.integer(heads)
-    groups = optional_size(config, family, "num_key_value_heads")
-    return {
-        "num_hidden_layers": size(config, family, "num_hidden_layers"),
-        "hidden_size": config.integer(hidden),
-        "intermediate_size": _width(config, family, has_experts=has_experts),
-        "num_attention_heads": count,
-        "num_key_value_heads": groups or count,
-        "head_dim": optional_size(config, family, "head_dim")
-        or head_dim(config, hidden=hidden, heads=heads),
-        "vocab_size": size(config, family, "vocab_size"),
-        "max_position_embeddings": size(config, family, "max_position_embeddings"),
-        "num_nextn_predict_layers": config.count(spelled(config, "num_nextn_predict_layers")),
+def _sizes(config: HfConfig, family: Family, fixed: Fields, *, has_experts: bool) -> Fields:
+    """Sizes, but for those that are fixed."""
+    found: dict[str, object] = {
+        name: size(config, family, name) for name in SIZES if name not in fixed
     }
+    heads = fixed.get("num_attention_heads") or found["num_attention_heads"]
+    if "num_key_value_heads" not in fixed:
+        found["num_key_value_heads"] = optional_size(config, family, "num_key_value_heads") or heads
+    if "intermediate_size" not in fixed:
+        found["intermediate_size"] = _width(config, family, has_experts=has_experts)
+    if "head_dim" not in fixed:
+        hidden, count = (
+            spelled(config, name, family.names.get(name))
+            for name in ("hidden_size", "num_attention_heads")
+        )
+        width = optional_size(config, family, "head_dim")
+        found["head_dim"] = width or head_dim(config, hidden=hidden, heads=count)
+    found["num_nextn_predict_layers"] = config.count(spelled(config, "num_nextn_predict_layers"))
+    return found
 
 
 def _width(config: HfConfig, family: Family, *, has_experts: bool) -> int:
@@ -108,8 +133,8 @@ def _width(config: HfConfig, family: Family, *, has_experts: bool) -> int:
     return config.integer(name)
 
 
-def _positions(config: HfConfig, family: Family) -> Fields:
-    if family.model.get("position_embedding", "rope") != "rope":
+def _positions(config: HfConfig, fixed: Fields) -> Fields:
+    if fixed.get("position_embedding", "rope") != "rope":
         return {}
     theta, partial = spelled(config, "rope_theta"), spelled(config, "partial_rotary_factor")
     rope = rotary(config, theta, partial)
@@ -120,8 +145,8 @@ def _positions(config: HfConfig, family: Family) -> Fields:
     }
 
 
-def _constants(config: HfConfig) -> Fields:
-    name = spelled(config, "hidden_act")
+def _constants(config: HfConfig, family: Family, fixed: Fields) -> Fields:
+    name = spelled(config, "hidden_act", family.names.get("hidden_act"))
     value = config.text(name)
     if value not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
@@ -129,7 +154,7 @@ def _constants(config: HfConfig) -> Fields:
             f"{config.where}: activation {value!r} in '{name}' is not modelled; known: {known}"
         )
     return {
-        "activation": ACTIVATIONS[value],
+        "activation": fixed.get("activation", ACTIVATIONS[value]),
         "norm_eps": config.number(spelled(config, "rms_norm_eps")),
         "attn_logit_softcapping": config.optional_number("attn_logit_softcapping"),
         "final_logit_softcapping": config.optional_number("final_logit_softcapping"),

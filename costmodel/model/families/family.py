@@ -21,6 +21,8 @@ FLAGS: Final[Mapping[str, Fields]] = {
 }
 """A field that is true or false -> what of the model it switches on. Source: `LlamaConfig`."""
 
+Each = Callable[[HfConfig, Sequence[Mixer], Sequence[FeedForward]], Sequence[Fields]]
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -32,6 +34,8 @@ class Family:
     """Fields of `ModelSpec` that its code fixes."""
     experts: Fields = field(default_factory=dict)
     """Fields of `MoeSpec` that its code fixes."""
+    experts_if: str | None = None
+    """A switch without which there are no experts, whatever their number."""
     flags: Mapping[str, Fields] = field(default_factory=dict)
     """Its switches, and those of `FLAGS` that mean something else."""
     off: tuple[str, ...] = ()

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.base.validation_errors import shown
 from trainplan.costmodel.model.families.family import QKV, Family, Fields
-from trainplan.costmodel.model.families.placement import count_of_layers, listed, of_length
+from trainplan.costmodel.model.families.placement import (
+    Words,
+    count_of_layers,
+    listed,
+    named,
+    of_length,
+)
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec.layers import FeedForward, Mixer
 from trainplan.costmodel.spec.mixers import ConvolutionSpec, LinearAttentionSpec, SsmSpec
 
 HEAD: Final[Fields] = {"qk_norm": "head"}
 BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
-Words = Mapping[str, Mixer]
 LINEAR_WORDS: Final[Words] = {
     "linear_attention": "linear_attention",
     "full_attention": "full_attention",
@@ -39,15 +42,9 @@ CONVOLUTION_WORDS: Final[Words] = {
 }
 
 
-def named(config: HfConfig, words: Sequence[str], known: Words, where: str) -> tuple[Mixer, ...]:
-    """Mixers of a list of layer types."""
-    for word in words:
-        if word not in known:
-            raise UnsupportedError(
-                f"{config.where}: '{where}' has {shown(word)}, which is not modelled; known: "
-                f"{', '.join(sorted(known))}"
-            )
-    return tuple(known[word] for word in words)
+ENDLESS: Final = 1_048_576
+"""Longest sequence of a model whose state has no length. Source: derived, 2^20 is beyond any
+published training length."""
 
 
 def typed(config: HfConfig, known: Words) -> tuple[Mixer, ...]:
@@ -171,6 +168,8 @@ def _jamba_dense(config: HfConfig) -> Sequence[bool]:
 
 def _convolution(config: HfConfig) -> Fields:
     kernel, bias = config.integer("conv_L_cache"), config.boolean("conv_bias")
+    if "convolution" not in _lfm2_mixers(config):
+        return {}
     return {"convolution": ConvolutionSpec(kernel=kernel, bias=bias)}
 
 
@@ -233,7 +232,8 @@ def _mamba_alone(config: HfConfig) -> Sequence[Mixer]:
 def _attentionless(ssm: SsmSpec) -> Fields:
     """Fields of the attention that no layer has."""
     heads = {"num_attention_heads": ssm.num_heads, "num_key_value_heads": ssm.num_heads}
-    return {"ssm": ssm, **heads, "head_dim": ssm.head_dim, "intermediate_size": ssm.inner_width}
+    fields = {"head_dim": ssm.head_dim, "intermediate_size": ssm.inner_width}
+    return {"ssm": ssm, "max_position_embeddings": ENDLESS, "activation": "silu", **heads, **fields}
 
 
 def mamba_1(config: HfConfig) -> Fields:

@@ -11,12 +11,14 @@ from typing import Final, cast
 from trainplan.costmodel.model.families.by_fields import read
 from trainplan.costmodel.model.families.family import Family
 from trainplan.costmodel.model.families.hybrids import HYBRIDS
+from trainplan.costmodel.model.families.layered import LAYERED
 from trainplan.costmodel.model.families.mixtures import MIXTURES
 from trainplan.costmodel.model.families.plain import PLAIN
 from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.sparse import SPARSE
 from trainplan.costmodel.spec import ModelSpec
 
-TABLE: Final[Mapping[str, Family]] = {**PLAIN, **MIXTURES, **HYBRIDS}
+TABLE: Final[Mapping[str, Family]] = {**PLAIN, **MIXTURES, **LAYERED, **HYBRIDS, **SPARSE}
 """`model_type` -> family. To add one, write its line in one of the tables."""
 DEFAULTS: Final = "class_defaults.json"
 """What each configuration class says of a field its file leaves out, sizes apart.

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trainplan.costmodel.model.families.family import QKV, Family, Fields
-from trainplan.costmodel.model.families.placement import count_of_layers
+from trainplan.costmodel.model.families.placement import count_of_layers, listed, named, of_length
 from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.spec.layers import Mixer
 
 HEAD: Final[Fields] = {"qk_norm": "head"}
 SIGMOID: Final[Fields] = {"router_score_function": "sigmoid"}
@@ -45,6 +46,36 @@ def _llama4_dense(config: HfConfig) -> Sequence[bool]:
 def _llama4_shared(config: HfConfig) -> Fields:
     """One shared expert as wide as a routed one."""
     return {"shared_expert_intermediate_size": config.integer("intermediate_size")}
+
+
+def _llama4_mixers(config: HfConfig) -> Sequence[Mixer]:
+    """`layer_types`, or chunks in the layers that `no_rope_layers` (1: rotated) rotates."""
+    words = listed(config, "layer_types")
+    known: Mapping[str, Mixer] = {
+        "chunked_attention": "chunked_attention",
+        "full_attention": "full_attention",
+    }
+    if words:
+        return named(config, words, known, "layer_types")
+    chunked = config.with_defaults({"attention_chunk_size": 8192}).optional_integer(
+        "attention_chunk_size"
+    )
+    rotated = config.with_defaults({"no_rope_layers": None}).indices("no_rope_layers")
+    period = config.with_defaults({"no_rope_layer_interval": 4}).integer("no_rope_layer_interval")
+    count = count_of_layers(config)
+    if rotated:
+        of_length(config, "no_rope_layers", len(rotated))
+    else:
+        rotated = tuple(int((i + 1) % period != 0) for i in range(count))
+    return ["chunked_attention" if one and chunked else "full_attention" for one in rotated]
+
+
+def _llama4(config: HfConfig) -> Fields:
+    """Tokens of a chunk, where layers have some."""
+    if "chunked_attention" not in _llama4_mixers(config):
+        return {}
+    chunk = config.with_defaults({"attention_chunk_size": 8192}).integer("attention_chunk_size")
+    return {"attention_chunk_size": chunk}
 
 
 MIXTURES: Final[Mapping[str, Family]] = {
@@ -84,6 +115,8 @@ MIXTURES: Final[Mapping[str, Family]] = {
             "moe_intermediate_size": "intermediate_size",
         },
         experts=SIGMOID,
+        mixers=_llama4_mixers,
+        more=_llama4,
         dense=_llama4_dense,
         more_experts=_llama4_shared,
         flags={"use_qk_norm": {}, "attn_temperature_tuning": {}},

@@ -85,6 +85,20 @@ def listed(config: HfConfig, name: str) -> tuple[str, ...]:
     return words
 
 
+Words = Mapping[str, Mixer]
+
+
+def named(config: HfConfig, words: Sequence[str], known: Words, where: str) -> tuple[Mixer, ...]:
+    """Mixers of a list of layer types."""
+    for word in words:
+        if word not in known:
+            raise UnsupportedError(
+                f"{config.where}: '{where}' has {shown(word)}, which is not modelled; known: "
+                f"{', '.join(sorted(known))}"
+            )
+    return tuple(known[word] for word in words)
+
+
 def _mixers(config: HfConfig, family: Family) -> tuple[Sequence[Mixer], int | None]:
     """The mixer of every layer, and the tokens of the window where one slides."""
     if family.mixers:
@@ -92,14 +106,7 @@ def _mixers(config: HfConfig, family: Family) -> tuple[Sequence[Mixer], int | No
         window = _window(config, family) if SLIDING in mixers else None
         return mixers, window
     window = _window(config, family)
-    types = listed(config, "layer_types")
-    for word in types:
-        if word not in MIXERS:
-            raise UnsupportedError(
-                f"{config.where}: layer type {word!r} is not modelled; "
-                f"known: {', '.join(sorted(MIXERS))}"
-            )
-    mixers = tuple(MIXERS[word] for word in types)
+    mixers = named(config, listed(config, "layer_types"), MIXERS, "layer_types")
     if not mixers:
         slides = family.slides(config) if family.slides else _slides(config)
         mixers = tuple(SLIDING if one else FULL for one in slides)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from trainplan.costmodel.model.families.falcon import falcon
 from trainplan.costmodel.model.families.family import LINEAR, QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed
 from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.spellings import spelled
 
 LAYER_NORM: Final[Fields] = {"norm": "layernorm"}
 BIASED: Final[Fields] = {**LAYER_NORM, **LINEAR, "gated_mlp": False}
@@ -62,8 +64,13 @@ def _normed_heads(config: HfConfig) -> Fields:
 
 
 def _four_times(config: HfConfig) -> Fields:
-    names = ("n_embd", "hidden_size", "d_model")
-    return {"intermediate_size": 4 * next(config.integer(n) for n in names if n in config.values)}
+    return {"intermediate_size": 4 * config.integer(spelled(config, "hidden_size"))}
+
+
+def _bloom(config: HfConfig) -> Fields:
+    """No length is built in: 2048 tokens are what it was trained with."""
+    config = config.with_defaults({"seq_length": 2048})
+    return {"max_position_embeddings": config.integer("seq_length"), **_four_times(config)}
 
 
 def _mpt(config: HfConfig) -> Fields:
@@ -73,7 +80,8 @@ def _mpt(config: HfConfig) -> Fields:
 
 def _japanese(config: HfConfig) -> Fields:
     ratio = config.integer("intermediate_multiple_size")
-    return {"intermediate_size": ratio * config.integer("hidden_size")}
+    hidden = config.integer("hidden_size")
+    return {"intermediate_size": ratio * hidden, "embedding_weights": hidden}
 
 
 def _pattern(config: HfConfig) -> tuple[bool, ...]:
@@ -117,7 +125,7 @@ PLAIN: Final[Mapping[str, Family]] = {
     "bloom": Family(
         "arXiv:2211.05100, section 3.2",
         model={**BIASED, "embedding_norm": True, "position_embedding": "alibi"},
-        more=_four_times,
+        more=_bloom,
         ignores=("apply_residual_connection_post_layernorm", "slow_but_exact"),
     ),
     "codegen": Family(
@@ -142,7 +150,14 @@ PLAIN: Final[Mapping[str, Family]] = {
     ),
     "cwm": Family("arXiv:2510.02387, section 3", flags={"attention_bias": {}}),
     "diffllama": Family("arXiv:2410.05258, section 2.1", more=_lambdas),
-    "doge": Family("modeling_doge.py", model=EACH_HEAD, more=_dynamic_mask, off=("is_moe",)),
+    "doge": Family(
+        "modeling_doge.py",
+        model=EACH_HEAD,
+        more=_dynamic_mask,
+        experts_if="is_moe",
+        off=("is_moe",),
+        ignores=("keep_window_size",),
+    ),
     "ernie4_5": Family("modeling_ernie4_5.py", flags={"use_bias": LINEAR}),
     "exaone": Family("ExaoneConfig, LlamaForCausalLM"),
     "exaone4": Family(
@@ -150,6 +165,12 @@ PLAIN: Final[Mapping[str, Family]] = {
         model={"norm_position": "post", **EACH_HEAD},
         flags={"attention_bias": {}},
         slides=_pattern,
+    ),
+    "falcon": Family(
+        "arXiv:2311.16867, section 4; modeling_falcon.py",
+        model={**LAYER_NORM, "gated_mlp": False},
+        more=falcon,
+        ignores=("num_kv_heads",),
     ),
     "gemma": Family(
         "arXiv:2403.08295, section 2", model=GEMMA, ignores=("use_bidirectional_attention",)
@@ -177,6 +198,7 @@ PLAIN: Final[Mapping[str, Family]] = {
         "modeling_gpt_neox_japanese.py",
         model={**LAYER_NORM, "gated_mlp": False},
         more=_japanese,
+        notes=("the output projection of the last layer alone has a bias",),
     ),
     "gptj": Family(
         "modeling_gptj.py",
