@@ -118,7 +118,8 @@ def placed_layers(
     changes: Sequence[Mapping[str, object]] | None = None,
 ) -> dict[str, object]:
     """Fields of a model whose layers have these parts, in order; experts where `moe` says."""
-    usual = moe.placed(len(mixers)) if moe else ("mlp",) * len(mixers)
+    usual: tuple[FeedForward, ...] = tuple("mlp" for _ in mixers)
+    usual = moe.placed(len(mixers)) if moe else usual
     plain = feed_forwards is None or tuple(feed_forwards) == usual
     if len(set(mixers)) == 1 and plain and not any(changes or ()):
         return {"mixer": mixers[0], "moe": moe}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.falcon import falcon
 from trainplan.costmodel.model.families.family import LINEAR, QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed
@@ -71,6 +72,18 @@ def _bloom(config: HfConfig) -> Fields:
     """No length is built in: 2048 tokens are what it was trained with."""
     config = config.with_defaults({"seq_length": 2048})
     return {"max_position_embeddings": config.integer("seq_length"), **_four_times(config)}
+
+
+def _square_output(config: HfConfig) -> Fields:
+    """The output projection is square, so the heads together are as wide as the model."""
+    width = config.optional_integer("head_dim")
+    heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
+    if width and width * heads != hidden:
+        raise SpecError(
+            f"{config.where}: 'head_dim' = {width} times 'num_attention_heads' = {heads} is not "
+            f"'hidden_size' = {hidden}; correct one of them"
+        )
+    return {}
 
 
 def _mpt(config: HfConfig) -> Fields:
@@ -214,7 +227,7 @@ PLAIN: Final[Mapping[str, Family]] = {
     ),
     "granite": Family("modeling_granite.py"),
     "granite_swa": Family("modeling_granite_swa.py", model={"attention_sinks": True}),
-    "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}),
+    "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}, more=_square_output),
     "hunyuan_v1_dense": Family("modeling_hunyuan_v1_dense.py", model=EACH_HEAD),
     "hyperclovax": Family(
         "modeling_hyperclovax.py", flags={"use_post_norm": {"norm_position": "both"}}

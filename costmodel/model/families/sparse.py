@@ -36,7 +36,7 @@ def _indexer(config: HfConfig) -> Fields:
 
 def _sparse(config: HfConfig) -> Mixers:
     types = listed(config, "layer_types")
-    sparse: Mixers = ("sparse_attention",) * count_of_layers(config)
+    sparse: list[Mixer] = ["sparse_attention" for _ in range(count_of_layers(config))]
     return named(config, types, SPARSE_WORDS, "layer_types") or sparse
 
 
@@ -187,8 +187,9 @@ def _nemotron(config: HfConfig) -> Fields:
     fields: dict[str, object] = {"num_hidden_layers": len(parts), "position_embedding": "none"}
     old = {"n_groups": "mamba_n_groups", "conv_kernel": "mamba_d_conv"}
     names = {new: past if past in config.values else new for new, past in old.items()}
-    bias = config.boolean("mamba_proj_bias") or config.boolean("use_bias")
+    bias = config.boolean("use_bias")
     config.ignore("expand", "mamba_expand", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
+    config.ignore("mamba_proj_bias", "layer_types")
     if any(mixer == "mamba" for mixer, _ in parts):
         fields["ssm"] = SsmSpec(
             num_heads=config.integer("mamba_num_heads"),
@@ -226,10 +227,19 @@ SPARSE: Final[Mapping[str, Family]] = {
         ignores=("short_conv_kernel_size", "kda_safe_gate", "kda_lower_bound", "layer_group_size"),
     ),
     "deepseek_v32": Family(
-        "arXiv:2512.02556, section 2", experts=BALANCED, mixers=_sparse, more=_indexer
+        "arXiv:2512.02556, section 2",
+        experts=BALANCED,
+        flags={"mlp_bias": {}},
+        mixers=_sparse,
+        more=_indexer,
     ),
     "glm_moe_dsa": Family(
-        "modeling_glm_moe_dsa.py", experts=BALANCED, mixers=_sparse, more=_indexer, each=_sharing
+        "modeling_glm_moe_dsa.py",
+        experts=BALANCED,
+        flags={"mlp_bias": {}},
+        mixers=_sparse,
+        more=_indexer,
+        each=_sharing,
     ),
     "hy_v4": Family(
         "modeling_hy_v4.py",
@@ -252,6 +262,7 @@ SPARSE: Final[Mapping[str, Family]] = {
         feed_forwards=_nemotron_feeds,
         more=_nemotron,
         more_experts=_nemotron_experts,
+        off=("mlp_bias",),
         ignores=(
             *("mamba_hidden_act", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap"),
             "sliding_window",
