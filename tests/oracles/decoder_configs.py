@@ -222,15 +222,14 @@ def _taken(model_type, changes, wanted):
     """Those of the wanted changes, on top of others, that the class takes."""
     fields = CONFIG_MAPPING[model_type].__dataclass_fields__
     for name, value in wanted.items():
-        if name in fields:
-            if _is_built(model_type, changes | {name: value}):
-                changes = changes | {name: value}
+        if name in fields and _is_built(model_type, changes | {name: value}):
+            changes = changes | {name: value}
     return changes
 
 
 def _is_built(model_type, changes):
     try:
         parameters(built(model_type, changes))
-    except Exception:  # noqa: BLE001: whatever the class refuses with
+    except Exception:  # noqa: BLE001
         return False
     return True
