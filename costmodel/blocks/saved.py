@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
 from trainplan.costmodel.blocks.parts import Module, Shapes
 from trainplan.costmodel.machine.compute import elementwise_seconds
-from trainplan.costmodel.model.params import norms_per_layer
+from trainplan.costmodel.model.params import halves, norms_per_layer
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
 from trainplan.costmodel.spec import ModelSpec
 
@@ -25,17 +25,17 @@ def norm_extra_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -
 
 
 def layer_norms_extra_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:
-    """Bytes per token that a layer's norms of the hidden state keep beyond two inputs and outputs.
+    """Bytes per token that a layer's norms keep beyond an input and an output of each half.
 
     A norm behind a half keeps the output of that half. Halves in parallel read one input, which
     both norms keep as one.
     """
     one = norm_extra_bytes(model, autograd, storage_bytes)
     if not autograd.every_norm:
-        return 2 * one
+        return halves(model) * one
     count, row = norms_per_layer(model), storage_bytes * model.hidden_size
     shared = model.parallel_residual and not _copied_bytes(model, autograd)
-    return count * one + (count - 2 - shared) * row
+    return count * one + (count - halves(model) - shared) * row
 
 
 def query_key_norm_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:

@@ -19,10 +19,15 @@ def norm_params(model: ModelSpec) -> int:
     return model.hidden_size * tensors[model.norm_weights]
 
 
+def halves(model: ModelSpec) -> int:
+    """Parts of a layer with a residual addition of their own: mixer, feed-forward, or both."""
+    return (model.mixer != "none") + (model.feed_forward != "none")
+
+
 def norms_per_layer(model: ModelSpec) -> int:
     """Norms over `hidden_size` in one layer: before each of its halves, or before and behind."""
-    halves = (model.mixer != "none") + (model.feed_forward != "none") - model.shared_norm
-    return halves * (2 if model.norm_position == "both" else 1)
+    norms = halves(model) - model.shared_norm
+    return norms * (2 if model.norm_position == "both" else 1)
 
 
 def query_columns(model: ModelSpec) -> int:
@@ -135,6 +140,11 @@ def router_params(model: ModelSpec, moe: MoeSpec) -> int:
     return router_choices(moe) * per_expert + (model.hidden_size if moe.shared_expert_gate else 0)
 
 
+def expert_hidden(model: ModelSpec) -> int:
+    """Width of what goes into routed experts and comes out of them."""
+    return (model.moe and model.moe.latent_size) or model.hidden_size
+
+
 def expert_params(model: ModelSpec, moe: MoeSpec) -> int:
     """Weights of one routed expert."""
     width, bias = moe.moe_intermediate_size, moe.expert_bias
@@ -243,12 +253,25 @@ def matrix_params_per_token(model: ModelSpec) -> float:
     return layers + head + model.num_nextn_predict_layers * module
 
 
+def core_dims(model: ModelSpec) -> tuple[int, int]:
+    """Widths of a query and of a value of one head, as the core of attention sees them.
+
+    Sparse latent attention reads latents, which all heads share.
+    Source: DeepSeek-V3.2, arXiv:2512.02556, section 2.1 (in the MQA mode of MLA); Megatron Core
+    `experimental_attention_variant/absorbed_mla.py`.
+    """
+    mla, heads = model.mla, model.num_attention_heads
+    if model.mixer == "sparse_attention" and mla:
+        return mla.kv_lora_rank + mla.qk_rope_head_dim, mla.kv_lora_rank
+    return query_columns(model) // heads, value_columns(model) // heads
+
+
 def attention_core_flop(model: ModelSpec, seq_length: int) -> float:
     """Forward FLOPs of one layer's attention core for one token, causal.
 
     Source: Narayanan et al., arXiv:2104.04473, appendix; `attention_span`.
     """
-    columns = query_columns(model) + value_columns(model)
+    columns = model.num_attention_heads * sum(core_dims(model))
     return 2.0 * attention_span(model, seq_length) * columns
 
 

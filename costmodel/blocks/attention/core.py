@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
+from trainplan.costmodel.blocks.attention.kept import core_bytes, saved_bytes
 from trainplan.costmodel.blocks.attention.key_values import (
     attention_exchange,
     kept_key_value_width,
@@ -17,8 +17,12 @@ from trainplan.costmodel.blocks.attention.key_values import (
 )
 from trainplan.costmodel.blocks.operations import rotation_operations, separates_rotation
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
-from trainplan.costmodel.blocks.saved import layer_norms_extra_bytes, query_key_norm_bytes
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.blocks.residual import (
+    FEED_FORWARD_KERNELS,
+    gathered_rows,
+    residual_columns,
+)
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,
@@ -27,29 +31,24 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.model.params import projected_columns, query_columns, value_columns
+from trainplan.costmodel.model.params import (
+    core_dims,
+    output_gate_columns,
+    projected_columns,
+    query_columns,
+    value_columns,
+)
 from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.spec import ModelSpec
 
-RESIDUAL_PASSES = 10
-"""Elements moved per token and hidden unit by two norms and two residual additions, fused.
-
-Source: derived: norm reads 1 and writes 1, residual reads 2 and writes 1, twice each.
-"""
-LEGACY_RESIDUAL_PASSES = 13
-"""As above with bias, dropout and its mask in the residual kernel.
-
-Source: Megatron-LM `fused_bias_dropout.py`, bias_dropout_add: mask written, bias and mask read.
-"""
 ROPE_PASSES = 3
 """Elements moved per rotated one. Source: x cos + rotate(x) sin reads an element and its operand,
 and writes the element: three."""
 KERNELS = 9
 """Kernels of one dense layer forward beside the products. Source: trace of a TE layer."""
-MASK_BYTES = 1
-"""One element of a dropout mask. Source: arXiv:2205.05198, section 4.1."""
-LSE_BYTES = 4
-"""Log-sum-exp kept per head and token. Source: Dao, arXiv:2307.08691, section 3.1."""
+GATE_PASSES = 3
+"""Elements moved per element of a gated output. Source: derived; output and gate are read, their
+product is written."""
 
 
 def attention_flop(model: ModelSpec, seq_length: int, tokens: FloatColumn) -> FloatColumn:
@@ -58,7 +57,7 @@ def attention_flop(model: ModelSpec, seq_length: int, tokens: FloatColumn) -> Fl
     Source: Dao, arXiv:2307.08691, section 4.1: 4 s^2 d per head; `attention_span`.
     """
     span = attention_span(model, seq_length)
-    return 2.0 * tokens * span * (query_columns(model) + value_columns(model))
+    return 2.0 * tokens * span * (model.num_attention_heads * sum(core_dims(model)))
 
 
 def attention_part(shapes: Shapes) -> Part:
@@ -67,7 +66,7 @@ def attention_part(shapes: Shapes) -> Part:
     projections, ups = _projections(shapes)
     core = _core(shapes)
     moved, rotation = _moved_bytes(shapes), rotation_operations(shapes)
-    fixed = KERNELS * shapes.machine.constants.launch_seconds
+    fixed = _kernels(shapes.job.model) * shapes.machine.constants.launch_seconds
     exchange, sums = context_exchange(shapes, core), context_sums(shapes)
     heads, copies = shared_heads(shapes)
     tensor = attention_exchange(shapes)
@@ -102,11 +101,17 @@ def attention_part(shapes: Shapes) -> Part:
     return Part(forward, backward, projections.weight, kept, modules, tail)
 
 
+def _kernels(model: ModelSpec) -> int:
+    """Kernels of the layer beside the products. Source: KERNELS and FEED_FORWARD_KERNELS."""
+    gate = model.attention_output_gate != "none"
+    return KERNELS - (model.feed_forward == "none") * FEED_FORWARD_KERNELS + gate
+
+
 def _bias_seconds(shapes: Shapes) -> FloatColumn:
     """Gradients of the biases of both projections. Source: `Shapes.bias_seconds`."""
     model = shapes.job.model
-    columns = (query_columns(model) + key_value_columns(model)) / shapes.table.tp
-    inputs = shapes.bias_seconds(columns, stated=model.qkv_bias)
+    width = query_columns(model) + output_gate_columns(model) + key_value_columns(model)
+    inputs = shapes.bias_seconds(width / shapes.table.tp, stated=model.qkv_bias)
     columns = model.hidden_size / shapes.residual_shards
     return inputs + shapes.bias_seconds(columns, stated=model.attention_output_bias)
 
@@ -134,7 +139,7 @@ def selected_operations(shapes: Shapes) -> Module:
     output = Product(shapes.tokens, zero + model.hidden_size, value_columns(model) / tp)
     products = linear_seconds(shapes.machine, shapes.machine.linear, [keys, output])
     moved = elementwise_seconds(shapes.machine, _moved_bytes(shapes))
-    rows = 4 / shapes.residual_shards + _gathered_rows(shapes) - selected_rows(shapes)
+    rows = 4 / shapes.residual_shards + gathered_rows(shapes) - selected_rows(shapes)
     copies = kept_key_value_width(shapes) - key_value_width(shapes)
     columns = rows * model.hidden_size + width / tp + copies
     dropped = shapes.storage * shapes.tokens * columns
@@ -171,65 +176,6 @@ def selected_rows(shapes: Shapes) -> FloatColumn:
     return np.asarray(1 / shapes.residual_shards + reduced + unread)
 
 
-def _gathered_rows(shapes: Shapes) -> FloatColumn:
-    """Rows of the hidden size, as stored, that gathered inputs of products add to a rank's own.
-
-    Source: `Footprint.keeps_gathered_inputs`; gathered in 8 bits where products take those.
-    """
-    footprint, training = shapes.traits.footprint, shapes.job.training
-    element = BYTES_FP8 if training.casts else shapes.storage
-    rows = 2 * element / shapes.storage * (1 - 1 / shapes.residual_shards)
-    return np.asarray(rows * footprint.keeps_gathered_inputs)
-
-
-def saved_bytes(shapes: Shapes) -> FloatColumn:
-    """Activations of the attention half and of both norms that backward needs.
-
-    Per token: layer input, both norm outputs and the residual between (8 h, cut by sequence
-    parallelism); queries, keys, values, core output and log-sum-exp (cut by tp); with MLA also the
-    latents; what norms keep beyond that (costmodel/blocks/saved.py). In fp8 a product keeps its
-    input in 1 byte.
-    Source: Korthikanti et al., arXiv:2205.05198, section 4.1, for flash attention, grouped queries
-    and no dropout; `Footprint` for what runtimes add.
-    """
-    model = shapes.job.model
-    rows = 3 if shapes.keeps_cast_inputs else 4
-    norms = layer_norms_extra_bytes(model, shapes.traits.autograd, shapes.storage)
-    residual = (rows * shapes.storage * model.hidden_size + norms) / shapes.residual_shards
-    masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.kernels.dropout else 0
-    residual = residual + shapes.storage * model.hidden_size * _gathered_rows(shapes)
-    outputs = value_columns(model) * (1 + reorders_output(shapes))
-    held = (query_columns(model) + outputs) / shapes.table.tp + kept_key_value_width(shapes)
-    sharded = query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
-    latent = 0
-    if model.mla:
-        latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
-        latent += model.mla.qk_rope_head_dim
-    held = held + latent / shapes.residual_shards
-    per_token = residual + sharded / shapes.table.tp + shapes.storage * held
-    return shapes.tokens * (per_token + masks / shapes.residual_shards) + core_bytes(shapes)
-
-
-def reorders_output(shapes: Shapes) -> BoolColumn:
-    """Is the output of the core kept in two orders of dimensions? Source: that of `Footprint`."""
-    footprint, unfused = shapes.traits.footprint, shapes.traits.kernels.attention == "unfused"
-    ordered = unfused or not footprint.batch_first_attention
-    return np.asarray((shapes.table.micro_batch_size > 1) & (not ordered))
-
-
-def core_bytes(shapes: Shapes) -> FloatColumn:
-    """What backward needs of the attention core beside its inputs and its output.
-
-    Fused: the log-sum-exp. Unfused: output of the softmax, and with dropout also its mask and its
-    output. Source: Dao, arXiv:2307.08691, section 3.1; Korthikanti et al., section 4.1 (5 a s^2 b).
-    """
-    heads = shapes.tokens * shapes.job.model.num_attention_heads / shapes.table.tp
-    if shapes.traits.kernels.attention != "unfused":
-        return LSE_BYTES * heads
-    score = 2 * shapes.storage + MASK_BYTES if shapes.traits.kernels.dropout else shapes.storage
-    return score * heads * shapes.job.training.seq_length
-
-
 def _up_columns(model: ModelSpec) -> int:
     if model.mla is None:
         return 0
@@ -246,7 +192,7 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 
     output = product(h, value_columns(model) / tp)
     if mla is None:
-        width = projected_columns(model)
+        width = projected_columns(model) + output_gate_columns(model)
         products, ups = [product(width / tp, h), output], []
     else:
         heads = model.num_attention_heads
@@ -255,7 +201,8 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
         own = Product(tokens / shapes.residual_shards, output.n, output.n)  # h columns, h inputs
         widths = [mla.kv_lora_rank + mla.qk_rope_head_dim, mla.q_lora_rank or 0]
         downs = [replace(own, n=0 * own.n + width) for width in widths if width]
-        products = [*downs, *ups, output]
+        gate = output_gate_columns(model)
+        products = [*downs, *ups, output, *([product(gate / tp, h)] if gate else [])]
     return (
         linear_seconds(shapes.machine, rate, products, shapes.gradient_bytes),
         linear_seconds(shapes.machine, rate, ups, shapes.gradient_bytes),
@@ -266,7 +213,7 @@ def _core(shapes: Shapes) -> ForwardBackward:
     model, table, traits = shapes.job.model, shapes.table, shapes.traits
     seq_length = shapes.job.training.seq_length
     heads = model.num_attention_heads
-    dims = query_columns(model) // heads, value_columns(model) // heads
+    dims = core_dims(model)
     if traits.kernels.attention == "unfused":
         rows = shapes.tokens * heads / table.tp
         return unfused_attention_seconds(
@@ -283,16 +230,15 @@ def _core(shapes: Shapes) -> ForwardBackward:
 
 
 def _moved_bytes(shapes: Shapes) -> FloatColumn:
-    """Bytes moved forward by norms, residual additions and rotation.
+    """Bytes moved forward by norms, residual additions, rotation and gate.
 
-    Source: the three constants; a rotation by operations of its own is not in it.
+    Source: the constants and `residual_columns`; a rotation by operations of its own is not in it.
     """
     model, tokens = shapes.job.model, shapes.tokens
-    legacy = shapes.traits.kernels.elementwise == "legacy"
-    passes = LEGACY_RESIDUAL_PASSES if legacy else RESIDUAL_PASSES
-    norms = passes * (1.5 if model.norm_position == "both" else 1.0)
     rotated = (model.num_key_value_heads * model.head_dim + query_columns(model)) / shapes.table.tp
     fused_rope = model.position_embedding == "rope" and not separates_rotation(shapes)
     rope = fused_rope * ROPE_PASSES * rotated
-    fused = tokens * (norms * model.hidden_size / shapes.residual_shards + rope)
+    gated = value_columns(model) if model.attention_output_gate != "none" else 0
+    gate = GATE_PASSES * gated / shapes.table.tp
+    fused = tokens * (residual_columns(shapes) + rope + gate)
     return shapes.eager * shapes.storage * fused

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.attention.core import core_bytes, saved_bytes
+from trainplan.costmodel.blocks.attention.kept import core_bytes, saved_bytes
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.rows import row_blocks

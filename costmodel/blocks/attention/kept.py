@@ -1,0 +1,76 @@
+"""Activations that the attention half of a layer keeps from forward to backward."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.blocks.attention.key_values import kept_key_value_width
+from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.blocks.residual import MASK_BYTES, mask_bytes, residual_bytes
+from trainplan.costmodel.blocks.saved import query_key_norm_bytes
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.model.params import (
+    core_dims,
+    output_gate_columns,
+    query_columns,
+    value_columns,
+)
+from trainplan.costmodel.spec import ModelSpec
+
+LSE_BYTES = 4
+"""Log-sum-exp kept per head and token. Source: Dao, arXiv:2307.08691, section 3.1."""
+
+
+def saved_bytes(shapes: Shapes) -> FloatColumn:
+    """Activations of the attention half and of both norms that backward needs.
+
+    Per token: layer input, both norm outputs and the residual between (8 h, cut by sequence
+    parallelism); queries, keys, values, core output and log-sum-exp (cut by tp); with MLA also the
+    latents; what norms keep beyond that (costmodel/blocks/saved.py). In fp8 a product keeps its
+    input in 1 byte.
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.1, for flash attention, grouped queries
+    and no dropout; `Footprint` for what runtimes add.
+    """
+    model = shapes.job.model
+    residual = residual_bytes(shapes)
+    outputs = value_columns(model) * (1 + reorders_output(shapes)) + _gated_columns(model)
+    held = (query_columns(model) + outputs) / shapes.table.tp + kept_key_value_width(shapes)
+    if model.mixer == "sparse_attention" and model.mla:  # its core reads and writes latents
+        columns = model.num_attention_heads * sum(core_dims(model)) + value_columns(model)
+        held = columns / shapes.table.tp
+    sharded = query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
+    latent = 0
+    if model.mla:
+        latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
+        latent += model.mla.qk_rope_head_dim
+    held = held + latent / shapes.residual_shards
+    per_token = residual + sharded / shapes.table.tp + shapes.storage * held
+    masks = mask_bytes(shapes) / shapes.residual_shards
+    return shapes.tokens * (per_token + masks) + core_bytes(shapes)
+
+
+def _gated_columns(model: ModelSpec) -> int:
+    """Columns kept where a gate multiplies the output: the gate, and their product."""
+    if model.attention_output_gate == "none":
+        return 0
+    return output_gate_columns(model) + value_columns(model)
+
+
+def reorders_output(shapes: Shapes) -> BoolColumn:
+    """Is the output of the core kept in two orders of dimensions? Source: that of `Footprint`."""
+    footprint, unfused = shapes.traits.footprint, shapes.traits.kernels.attention == "unfused"
+    ordered = unfused or not footprint.batch_first_attention
+    return np.asarray((shapes.table.micro_batch_size > 1) & (not ordered))
+
+
+def core_bytes(shapes: Shapes) -> FloatColumn:
+    """What backward needs of the attention core beside its inputs and its output.
+
+    Fused: the log-sum-exp. Unfused: output of the softmax, and with dropout also its mask and its
+    output. Source: Dao, arXiv:2307.08691, section 3.1; Korthikanti et al., section 4.1 (5 a s^2 b).
+    """
+    heads = shapes.tokens * shapes.job.model.num_attention_heads / shapes.table.tp
+    if shapes.traits.kernels.attention != "unfused":
+        return LSE_BYTES * heads
+    score = 2 * shapes.storage + MASK_BYTES if shapes.traits.kernels.dropout else shapes.storage
+    return score * heads * shapes.job.training.seq_length

@@ -1,0 +1,72 @@
+"""Norms and residual additions of a layer, of both halves or of the one it has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.base import BYTES_FP8
+from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.blocks.saved import layer_norms_extra_bytes
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.model.params import halves
+
+RESIDUAL_PASSES = 10
+"""Elements moved per token and hidden unit by two norms and two residual additions, fused.
+
+Source: derived: norm reads 1 and writes 1, residual reads 2 and writes 1, twice each.
+"""
+LEGACY_RESIDUAL_PASSES = 13
+"""As above with bias, dropout and its mask in the residual kernel.
+
+Source: Megatron-LM `fused_bias_dropout.py`, bias_dropout_add: mask written, bias and mask read.
+"""
+MASK_BYTES = 1
+"""One element of a dropout mask. Source: arXiv:2205.05198, section 4.1."""
+FEED_FORWARD_KERNELS = 3
+"""Of a layer's kernels beside the products, those of its feed-forward half: norm, activation and
+residual addition. Source: derived; one each."""
+MIXER_KERNELS = 2
+"""As above of its other half: norm and residual addition. Source: derived; one each."""
+
+
+def residual_columns(shapes: Shapes) -> FloatColumn:
+    """Elements moved per token by the norms and residual additions of a layer.
+
+    Source: RESIDUAL_PASSES and LEGACY_RESIDUAL_PASSES, which are of two halves.
+    """
+    model = shapes.job.model
+    legacy = shapes.traits.kernels.elementwise == "legacy"
+    passes = LEGACY_RESIDUAL_PASSES if legacy else RESIDUAL_PASSES
+    norms = passes * (1.5 if model.norm_position == "both" else 1.0) * (halves(model) / 2)
+    return norms * model.hidden_size / shapes.residual_shards
+
+
+def residual_bytes(shapes: Shapes) -> FloatColumn:
+    """Bytes per token kept of the residual stream: input and output of the norm of each half.
+
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.1; in fp8 a product keeps its input in
+    1 byte; what norms keep beyond that is in costmodel/blocks/saved.py.
+    """
+    model = shapes.job.model
+    rows = (3 if shapes.keeps_cast_inputs else 4) * (halves(model) / 2)
+    norms = layer_norms_extra_bytes(model, shapes.traits.autograd, shapes.storage)
+    residual = (rows * shapes.storage * model.hidden_size + norms) / shapes.residual_shards
+    return residual + shapes.storage * model.hidden_size * gathered_rows(shapes)
+
+
+def mask_bytes(shapes: Shapes) -> int:
+    """Bytes per token of the dropout masks of a layer's residual additions."""
+    model = shapes.job.model
+    masks = halves(model) * MASK_BYTES * model.hidden_size
+    return masks if shapes.traits.kernels.dropout else 0
+
+
+def gathered_rows(shapes: Shapes) -> FloatColumn:
+    """Rows of the hidden size, as stored, that gathered inputs of products add to a rank's own.
+
+    Source: `Footprint.keeps_gathered_inputs`; gathered in 8 bits where products take those.
+    """
+    footprint, training = shapes.traits.footprint, shapes.job.training
+    element = BYTES_FP8 if training.casts else shapes.storage
+    rows = halves(shapes.job.model) * element / shapes.storage * (1 - 1 / shapes.residual_shards)
+    return np.asarray(rows * footprint.keeps_gathered_inputs)
