@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.runtimes.rare_parts import rare_parts
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 from trainplan.costmodel.spec.model import RopeScaling
 
@@ -20,7 +21,15 @@ def unsupported_feature(model: ModelSpec) -> str | None:
     return next(
         (
             feature
-            for features in (_blocks, _activations, _biases, _norms, _positions, _experts)
+            for features in (
+                _blocks,
+                _activations,
+                _biases,
+                _norms,
+                _positions,
+                _experts,
+                rare_parts,
+            )
             for feature in features(model)
         ),
         None,
