@@ -160,8 +160,8 @@ SIZES = {
     "zero_expert_num": 0,
 }
 """Small sizes that differ from each other and from every default."""
-FIXED = {"helium": ("head_dim",)}
-"""Sizes that follow from others, though the class takes any."""
+WITH_TOGETHER = {"helium": {"head_dim": 12}}
+"""Sizes that follow from those, though the class takes any."""
 NOT_TURNED = re.compile(
     "return_dict|is_encoder_decoder|is_decoder|output_.*|use_cache|chunk_size_feed_forward"
     "|enable_moe_block|is_moe"
@@ -205,9 +205,9 @@ def variants(model_type):
     """Changes to the default: none, small sizes, small sizes with every switch turned."""
     fields = CONFIG_MAPPING[model_type].__dataclass_fields__
     mapped = CONFIG_MAPPING[model_type].attribute_map
-    at_once = {name: value for name, value in TOGETHER.items() if name in fields}
-    alone = {name: value for name, value in SIZES.items() if name not in mapped}
-    alone = {name: value for name, value in alone.items() if name not in FIXED.get(model_type, ())}
+    bound = WITH_TOGETHER.get(model_type, {})
+    at_once = {name: value for name, value in TOGETHER.items() if name in fields} | bound
+    alone = {name: value for name, value in SIZES.items() if name not in {**mapped, **bound}}
     small = at_once if _is_built(model_type, at_once) else {}
     small = _taken(model_type, small, alone | dict.fromkeys(LAYERS, 6))
     switches = {

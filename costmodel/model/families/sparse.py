@@ -19,6 +19,8 @@ from trainplan.costmodel.spec.layers import FeedForward, Mixer
 from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
 
 BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
+UNTIED: Final[Mapping[str, Fields]] = {"tie_word_embeddings": {}}
+"""The code has an output projection of its own whatever the file says."""
 Mixers = Sequence[Mixer]
 Feeds = Sequence[FeedForward]
 SPARSE_WORDS: Final[Mapping[str, Mixer]] = {"indexed_attention": "sparse_attention"}
@@ -221,6 +223,7 @@ SPARSE: Final[Mapping[str, Family]] = {
     "bailing_hybrid": Family(
         "modeling_bailing_hybrid.py",
         experts=BALANCED,
+        flags=UNTIED,
         mixers=_bailing_mixers,
         more=_bailing,
         each=_bailing_each,
@@ -252,7 +255,11 @@ SPARSE: Final[Mapping[str, Family]] = {
         notes=("the streams of hyper-connections are counted, what they move is not priced",),
     ),
     "kimi_linear": Family(
-        "arXiv:2510.26692, section 3", experts=BALANCED, mixers=_kimi_mixers, more=_kimi
+        "arXiv:2510.26692, section 3",
+        experts=BALANCED,
+        flags=UNTIED,
+        mixers=_kimi_mixers,
+        more=_kimi,
     ),
     "nemotron_h": Family(
         "arXiv:2504.03624, section 2; modeling_nemotron_h.py",

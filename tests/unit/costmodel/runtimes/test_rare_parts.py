@@ -46,25 +46,69 @@ RARE: dict[str, object] = {
     "position_embedding": "alibi",
 }
 WRITTEN = frozenset(
-    """
-    name model_type read_by_fields num_hidden_layers hidden_size intermediate_size
-    num_attention_heads num_key_value_heads head_dim vocab_size max_position_embeddings
-    position_embedding position_embedding_offset rope_theta partial_rotary_factor rope_scaling
-    embedding_size norm norm_eps norm_position final_norm parallel_residual activation gated_mlp
-    swiglu_limit qkv_bias attention_output_bias mlp_bias qk_norm attention_sinks
-    attn_logit_softcapping final_logit_softcapping scale_embeddings sliding_window feed_forward
-    layers tie_word_embeddings mla moe num_nextn_predict_layers
-    """.split()
+    [
+        "name",
+        "model_type",
+        "read_by_fields",
+        "num_hidden_layers",
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "vocab_size",
+        "max_position_embeddings",
+        "position_embedding",
+        "position_embedding_offset",
+        "rope_theta",
+        "partial_rotary_factor",
+        "rope_scaling",
+        "embedding_size",
+        "norm",
+        "norm_eps",
+        "norm_position",
+        "final_norm",
+        "parallel_residual",
+        "activation",
+        "gated_mlp",
+        "swiglu_limit",
+        "qkv_bias",
+        "attention_output_bias",
+        "mlp_bias",
+        "qk_norm",
+        "attention_sinks",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "scale_embeddings",
+        "sliding_window",
+        "feed_forward",
+        "layers",
+        "tie_word_embeddings",
+        "mla",
+        "moe",
+        "num_nextn_predict_layers",
+    ]
 )
 """Fields that exporters write or refuse themselves."""
 SIZES_OF_MIXERS = {"attention_chunk_size", "indexer", "linear_attention", "ssm", "convolution"}
 RARE_EXPERTS = {"num_zero_experts": 4, "latent_size": 1024}
 WRITTEN_EXPERTS = frozenset(
-    """
-    num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size
-    shared_expert_gate first_k_dense_replace moe_layer_freq router_bias expert_bias
-    router_score_function norm_topk_prob n_group topk_group routed_scaling_factor
-    """.split()
+    [
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        "shared_expert_intermediate_size",
+        "shared_expert_gate",
+        "first_k_dense_replace",
+        "moe_layer_freq",
+        "router_bias",
+        "expert_bias",
+        "router_score_function",
+        "norm_topk_prob",
+        "n_group",
+        "topk_group",
+        "routed_scaling_factor",
+    ]
 )
 
 
