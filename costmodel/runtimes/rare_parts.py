@@ -23,7 +23,7 @@ MIXERS = {
 """Mixer -> what the message calls it."""
 OWN_SIZES = (
     *("num_attention_heads", "num_key_value_heads", "head_dim", "value_head_dim"),
-    *("intermediate_size", "attention_sinks", "key_value_projections", "side_products"),
+    *("intermediate_size", "attention_sinks", "mla", "key_value_projections", "side_products"),
     *("layer_weights", "shares_index"),
 )
 """Fields that a kind of layer may have of its own."""
@@ -59,6 +59,8 @@ def _attention(model: ModelSpec) -> Iterator[str]:
         yield "attention without keys or values of its own (key_value_projections)"
     if model.attention_output_gate != "none":
         yield "a gate on the output of attention (attention_output_gate)"
+    if model.low_rank:
+        yield "queries and output of attention through a low rank (low_rank)"
     if model.qk_norm == "each":
         yield "norms of queries and keys with weights for each head (qk_norm = 'each')"
     if model.position_embedding == "alibi":

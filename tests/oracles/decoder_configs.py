@@ -17,69 +17,18 @@ from transformers.models.auto.modeling_auto import (  # noqa: E402
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
 )
 
-NO_DECODERS = frozenset(
-    [
-        "bart",
-        "bert",
-        "bert-generation",
-        "big_bird",
-        "bigbird_pegasus",
-        "blenderbot",
-        "blenderbot-small",
-        "camembert",
-        "data2vec-text",
-        "electra",
-        "ernie",
-        "git",
-        "marian",
-        "mbart",
-        "megatron-bert",
-        "moshi",
-        "musicgen",
-        "musicgen_melody",
-        "mvp",
-        "pegasus",
-        "plbart",
-        "prophetnet",
-        "reformer",
-        "rembert",
-        "roberta",
-        "roberta-prelayernorm",
-        "roc_bert",
-        "roformer",
-        "trocr",
-        "whisper",
-        "xlm",
-        "xlm-roberta",
-        "xlm-roberta-xl",
-        "xlnet",
-        "xmod",
-    ]
-)
+NO_DECODERS = """
+    bart bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small camembert
+    data2vec-text electra ernie git marian mbart megatron-bert moshi musicgen musicgen_melody mvp
+    pegasus plbart prophetnet reformer rembert roberta roberta-prelayernorm roc_bert roformer trocr
+    whisper xlm xlm-roberta xlm-roberta-xl xlnet xmod
+"""
 """Encoders with a causal head, decoders that attend to an encoder, and towers."""
-WITH_TOWERS = frozenset(
-    [
-        "aria",
-        "deepseek_v4_vl",
-        "dots3_note",
-        "emu3",
-        "fuyu",
-        "gemma3",
-        "gemma3n",
-        "gemma4",
-        "gemma4_assistant",
-        "gemma4_unified",
-        "gemma4_unified_assistant",
-        "got_ocr2",
-        "llama4",
-        "mllama",
-        "moss_transcribe_diarize",
-        "phi4_multimodal",
-        "qwen3_5",
-        "qwen3_5_moe",
-        "qwen4_exp",
-    ]
-)
+WITH_TOWERS = """
+    dots3_note emu3 fuyu gemma3 gemma3n gemma4 gemma4_assistant gemma4_unified
+    gemma4_unified_assistant got_ocr2 llama4 mllama moss_transcribe_diarize phi4_multimodal
+    qwen3_5 qwen3_5_moe qwen4_exp
+"""
 """Models with towers: their text part is a class of its own."""
 ALIASES = frozenset({"gpt-sw3"})
 """Names of a class that has another name here."""
@@ -173,7 +122,7 @@ def model_types():
     """Every decoder-only `model_type`: what stands for a class once, its text part where it has
     towers."""
     known = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    return sorted(known - NO_DECODERS - WITH_TOWERS - ALIASES)
+    return sorted(known - {*NO_DECODERS.split(), *WITH_TOWERS.split()} - ALIASES)
 
 
 def built(model_type, changes):

@@ -4,6 +4,7 @@ Run in an environment with transformers and torch: python -m tests.oracles.recor
 """
 
 import json
+import sys
 
 from tests.golden.decoder_counts import PATH
 from tests.oracles.decoder_configs import (
@@ -36,7 +37,7 @@ def main():
         try:
             types[model_type] = recorded(model_type)
         except Exception as error:  # noqa: BLE001
-            print(f"{model_type}: transformers builds none: {error}")
+            sys.stderr.write(f"{model_type}: transformers builds none: {error}\n")
     lines = [
         f"    {json.dumps(model_type)}: {{\n"
         + ",\n".join(f"      {json.dumps(name)}: {json.dumps(one)}" for name, one in found.items())

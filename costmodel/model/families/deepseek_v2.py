@@ -10,7 +10,7 @@ from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.spec.layers import MlaSpec
 
 DEFAULTS = {
     **COMMON,
