@@ -116,6 +116,7 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
         model = _read(file)
     except ValidationError as error:
         raise file.refused(error) from error
+    _layer_types_fit(file, model)
     if model.read_by_fields:
         notes.append(
             f"model_type '{file.model_type}' has no file of its own: it was read by its fields, "
@@ -123,6 +124,18 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
         )
     ignored = tuple(sorted(not_understood(file)))
     return Reading(model, file.seen, file.assumed, ignored, tuple(notes))
+
+
+def _layer_types_fit(file: HfConfig, model: ModelSpec) -> None:
+    """Refuse a list of layers that is not as long as the model, in families that have none too."""
+    types = file.values.get("layer_types")
+    layers = model.num_hidden_layers
+    if f"{file.path}layer_types" not in file.seen and isinstance(types, list) and types:
+        if len(types) != layers:
+            raise SpecError(
+                f"{file.where}: 'layer_types' has {len(types)} entries, 'num_hidden_layers' is "
+                f"{layers}; make them equal"
+            )
 
 
 def _read(file: HfConfig) -> ModelSpec:

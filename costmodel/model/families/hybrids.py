@@ -43,8 +43,8 @@ CONVOLUTION_WORDS: Final[Words] = {
 
 
 ENDLESS: Final = 1_048_576
-"""Longest sequence of a model whose state has no length. Source: derived, 2^20 is beyond any
-published training length."""
+"""Longest sequence of a model whose state has no length. Source: derived: no published state-space
+model was trained on sequences as long as 2^20 tokens."""
 
 
 def typed(config: HfConfig, known: Words) -> tuple[Mixer, ...]:

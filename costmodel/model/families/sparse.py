@@ -269,6 +269,7 @@ def _dots3_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fiel
         changes[int(key)] = {
             **{name: size for name, size in sizes.items() if name not in ranks},
             "mla": mla,
+            "layer_weights": mla.qk_rope_head_dim,
             "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
         }
     return changes
