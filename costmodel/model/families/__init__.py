@@ -130,12 +130,13 @@ def _layer_types_fit(file: HfConfig, model: ModelSpec) -> None:
     """Refuse a list of layers that is not as long as the model, in families that have none too."""
     types = file.values.get("layer_types")
     layers = model.num_hidden_layers
-    if f"{file.path}layer_types" not in file.seen and isinstance(types, list) and types:
-        if len(types) != layers:
-            raise SpecError(
-                f"{file.where}: 'layer_types' has {len(types)} entries, 'num_hidden_layers' is "
-                f"{layers}; make them equal"
-            )
+    if f"{file.path}layer_types" in file.seen or not isinstance(types, list):
+        return
+    if types and len(types) != layers:
+        raise SpecError(
+            f"{file.where}: 'layer_types' has {len(types)} entries, 'num_hidden_layers' is "
+            f"{layers}; make them equal"
+        )
 
 
 def _read(file: HfConfig) -> ModelSpec:

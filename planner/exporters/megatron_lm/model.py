@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron.features import all_linear_biased, unsupported_feature
+from trainplan.costmodel.runtimes.rare_parts import unwritten_layers
 from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
 from trainplan.planner.exporters.config import Argument, option, switch
 
@@ -84,7 +85,7 @@ def _max_positions(model: ModelSpec, training: TrainingSpec) -> int:
 
 def _refuse(model: ModelSpec) -> None:
     """Features without an option."""
-    feature = unsupported_feature(model)
+    feature = unsupported_feature(model) or next(unwritten_layers(model), None)
     if feature:
         raise UnsupportedError(
             f"megatron-lm cannot express {feature}; train this model with another runtime, or "
