@@ -232,6 +232,22 @@ class ModelSpec(Spec):
     num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _counted_windows(cls, values: object) -> object:
+        """Older files count the layers that slide; none or all of them are still read."""
+        if not isinstance(values, dict) or "num_sliding_window_layers" not in values:
+            return values
+        rest = {k: v for k, v in values.items() if k != "num_sliding_window_layers"}
+        count = values["num_sliding_window_layers"]
+        if count == 0:
+            return rest | {"sliding_window": None}
+        if count == values.get("num_hidden_layers"):
+            return rest | {"mixer": "sliding_attention"}
+        raise ValueError(
+            "num_sliding_window_layers does not say which layers slide: list every layer in layers"
+        )
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.num_attention_heads % self.num_key_value_heads:

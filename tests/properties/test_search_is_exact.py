@@ -180,7 +180,7 @@ def test_no_layout_is_run_twice_however_short_the_time(make_job):
     job = job.model_copy(
         update={"model": job.model.model_copy(update=shape), "runtime": "llm-foundry-fsdp"}
     )
-    group = job.cluster.groups[0].model_copy(update={"memory_gib": 15.2524})
+    group = job.cluster.groups[0].model_copy(update={"memory_gib": 16.48})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     for steps in range(1, 6):
         plan = search(job, SearchOptions(only_answer=True, memory_margin=0.02), budget=Steps(steps))

@@ -209,7 +209,7 @@ def core_forward(job):
     machine = machine_of(job.cluster, "bf16")
     table = LayoutTable.of([Layout(cp=8)])
     found = price(context_of(job, machine).with_table(table))
-    return 32 * float(found.blocks.dense.forward.attention[0])
+    return 32 * float(found.blocks.layers[0].forward.attention[0])
 
 
 @pytest.mark.parametrize(("pp", "nodes"), [(4, 4), (4, 1), (1, 4)])
