@@ -77,7 +77,8 @@ def attention_matrix_params(model: ModelSpec) -> int:
     if model.low_rank and mla is None:
         low, queries, values = model.low_rank, query_columns(model), value_columns(model)
         inputs = h * (projected_columns(model) - queries) + low.query_rank * queries
-        out = low.output_rank * (values // low.output_groups + h)
+        rank = low.output_rank
+        out = rank * (values // low.output_groups + h) if rank else values * h
         return inputs + out + h * output_gate_columns(model)
     if mla is None:
         return h * projected_columns(model) + output

@@ -40,6 +40,7 @@ from trainplan.costmodel.model.params import (
 )
 from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.layers import LowRankSpec
 
 ROPE_PASSES = 3
 """Elements moved per rotated one. Source: x cos + rotate(x) sin reads an element and its operand,
@@ -182,6 +183,14 @@ def _up_columns(model: ModelSpec) -> int:
     return query_columns(model) + key_value_columns(model)
 
 
+def _low_rank_output(shapes: Shapes, low: LowRankSpec) -> list[Product]:
+    """Each group of heads to its part of the rank, and the rank to the hidden state."""
+    model, tp, groups = shapes.job.model, shapes.table.tp, low.output_groups
+    part, zero = (low.output_rank or 0) / tp, np.zeros(shapes.size)
+    grouped = Product(shapes.tokens * groups, part / groups, value_columns(model) / tp / groups)
+    return [grouped, Product(shapes.tokens, zero + model.hidden_size, part)]
+
+
 def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
     """All projections, and the up-projections of MLA alone."""
     model, tokens, tp = shapes.job.model, shapes.tokens, shapes.table.tp
@@ -195,14 +204,10 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
     ups: list[Product] = []
     if mla is None and model.low_rank:
         low, queries = model.low_rank, query_columns(model)
-        each, part = value_columns(model) / tp, low.output_rank / tp
-        grouped = Product(
-            tokens * low.output_groups, part / low.output_groups, each / low.output_groups
-        )
-        own = product(low.query_rank, h)
-        down = replace(own, m=own.m / shapes.residual_shards)
+        down = product(low.query_rank, h)
+        down = replace(down, m=down.m / shapes.residual_shards)
         products = [product((width - queries) / tp, h), down, product(queries / tp, low.query_rank)]
-        products = [*products, grouped, product(h, part)]
+        products += _low_rank_output(shapes, low) if low.output_rank else [output]
     elif mla is None:
         products = [product(width / tp, h), output]
     else:

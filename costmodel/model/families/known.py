@@ -38,4 +38,5 @@ def class_defaults() -> Mapping[str, Mapping[str, object]]:
 def from_table(config: HfConfig) -> ModelSpec:
     """Read a file whose `model_type` is in the table."""
     family, name = TABLE[config.model_type], config.model_type
-    return read(config.with_defaults(class_defaults().get(name, {})), family)
+    defaults = {**class_defaults().get(name, {}), **family.defaults}
+    return read(config.with_defaults(defaults), family)

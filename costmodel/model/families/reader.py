@@ -188,6 +188,7 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "has one block that many layers share": ("zamba", "zamba2"),
     "runs its layers several times": ("dory", "hrm_text", "inkling2_loop_text"),
+    "drafts tokens for another model": ("gemma4_assistant", "gemma4_unified_assistant"),
     "reads bytes in patches": ("blt",),
     "convolves its keys and values": ("inkling_text", "inkling2_text", "zaya"),
     "has a mixture of attention heads": ("jetmoe",),
