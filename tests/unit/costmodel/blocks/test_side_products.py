@@ -30,7 +30,7 @@ def test_they_take_the_share_of_the_products_that_their_weights_are() -> None:
     weights = 32 * 2 * 4096 * WIDTH
     share = weights / (8.03e9 - 128256 * 4096)
     gained = more.terms.gemm / plain.terms.gemm - 1
-    assert gained == pytest.approx(share, rel=0.1)
+    assert gained == pytest.approx(share, rel=0.2)
 
 
 def test_their_outputs_are_kept() -> None:
@@ -44,5 +44,5 @@ def test_their_outputs_are_kept() -> None:
 def test_weights_in_no_product_take_memory_and_no_time_of_products() -> None:
     plain, more = estimated(LLAMA), estimated(with_sides(side_products=(), layer_weights=10**6))
     assert more.terms.gemm == plain.terms.gemm
-    weights = [one.memory.pipeline_ranks[0].weights_bytes for one in (plain, more)]
-    assert weights[1] > weights[0]
+    states = [one.memory.pipeline_ranks[0].optimizer_bytes for one in (plain, more)]
+    assert states[1] - states[0] == pytest.approx(32 * 10**6 * 12 / 8)
