@@ -32,10 +32,10 @@ def model_types_page() -> Lines:
     counts = Counter(verdict.read for verdict in verdicts.values())
     yield from ("# Model types", "")
     yield f"What becomes of a `config.json` of each decoder-only class of {recorded['source']}: of"
-    yield f"{len(verdicts)} classes {counts[NAME]} are read by name, {counts[FIELDS]} by their fields,"
-    yield f"{counts[REFUSED]} are refused. Those that are read have to the digit as many parameters"
-    yield "as the class, in two configurations each: small sizes, then every switch turned. Biases"
-    yield "that balance experts are counted, though the class keeps them as buffers: published"
+    yield f"{len(verdicts)} classes {counts[NAME]} are read by name, {counts[FIELDS]} by their"
+    yield f"fields, {counts[REFUSED]} are refused. Those that are read have to the digit as many"
+    yield "parameters as the class, in two configurations each: small sizes, then every switch turned."
+    yield "Biases that balance experts are counted, though the class keeps them as buffers: published"
     yield "files hold them. A `model_type` that is not here is read by its fields, as a Llama is"
     yield "built where they say nothing, and refused by the first field that is not understood."
     yield ""

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.base.validation_errors import shown
+from trainplan.costmodel.model.families.dbrx import dbrx
 from trainplan.costmodel.model.families.deepseek_v2 import deepseek_v2
 from trainplan.costmodel.model.families.deepseek_v3 import deepseek_v3
 from trainplan.costmodel.model.families.gemma2 import gemma2
@@ -39,6 +40,7 @@ from trainplan.costmodel.model.families.reader import NOT_MODELLED, HfConfig, re
 from trainplan.costmodel.spec import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
+    "dbrx": dbrx,
     "deepseek_v2": deepseek_v2,
     "deepseek_v3": deepseek_v3,
     "gemma2": gemma2,
