@@ -34,9 +34,9 @@ def model_types_page() -> Lines:
     yield f"What becomes of a `config.json` of each decoder-only class of {recorded['source']}: of"
     yield f"{len(verdicts)} classes {counts[NAME]} are read by name, {counts[FIELDS]} by their"
     yield f"fields, {counts[REFUSED]} are refused. Those that are read have to the digit as many"
-    yield "parameters as the class, in two configurations each: small sizes, then every switch turned."
-    yield "Biases that balance experts are counted, though the class keeps them as buffers: published"
-    yield "files hold them. A `model_type` that is not here is read by its fields, as a Llama is"
+    yield "parameters as the class, in two configurations each: small sizes, then every switch"
+    yield "turned. Biases that balance experts are counted, though the class keeps them as buffers:"
+    yield "published files hold them. A `model_type` that is not here is read by its fields, as a Llama is"
     yield "built where they say nothing, and refused by the first field that is not understood."
     yield ""
     rows = ((f"`{name}`", *verdict) for name, verdict in verdicts.items())
