@@ -36,8 +36,9 @@ def model_types_page() -> Lines:
     yield f"fields, {counts[REFUSED]} are refused. Those that are read have to the digit as many"
     yield "parameters as the class, in two configurations each: small sizes, then every switch"
     yield "turned. Biases that balance experts are counted, though the class keeps them as buffers:"
-    yield "published files hold them. A `model_type` that is not here is read by its fields, as a Llama is"
-    yield "built where they say nothing, and refused by the first field that is not understood."
+    yield "published files hold them. A `model_type` that is not here is read by its fields, as a"
+    yield "Llama is built where they say nothing, and refused by the first field that is not"
+    yield "understood."
     yield ""
     rows = ((f"`{name}`", *verdict) for name, verdict in verdicts.items())
     yield from table(("model_type", "read", "remark"), rows)

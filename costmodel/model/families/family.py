@@ -48,6 +48,8 @@ class Family:
     """Field of `spellings.SPELLINGS` -> its name here, where no other name is meant."""
     defaults: Fields = field(default_factory=dict)
     """Defaults of its class, where transformers has none."""
+    of_all: tuple[str, ...] = ()
+    """Fields that may be a list with the same number for every layer."""
     window: str | None = "sliding_window"
     """Field with the tokens of a sliding window; null: none slides whatever the file says."""
     slides: Callable[[HfConfig], Sequence[bool]] | None = None

@@ -103,6 +103,21 @@ def test_deepseek_v4_gives_a_ratio_of_compression_for_each_layer() -> None:
         written("deepseek_v4", "layer_types", compress_ratios=[8] * 6)
 
 
+def test_hunyuan_lists_the_same_number_for_every_layer() -> None:
+    config = {"moe_topk": [2] * 6, "num_shared_expert": [1] * 6, "moe_intermediate_size": [176] * 6}
+    assert written("hunyuan_v1_moe", **config).moe == small("hunyuan_v1_moe").moe
+    with pytest.raises(UnsupportedError, match="'moe_topk' differs between layers"):
+        written("hunyuan_v1_moe", moe_topk=[1, 2] * 3)
+    with pytest.raises(SpecError, match="'moe_topk' has 2 entries, 'num_hidden_layers' is 6"):
+        written("hunyuan_v1_moe", moe_topk=[2, 2])
+
+
+def test_the_longest_sequence_may_be_left_to_the_class_where_positions_have_no_table() -> None:
+    assert written("falcon", "max_position_embeddings").max_position_embeddings == 2048
+    with pytest.raises(SpecError, match="lacks 'max_position_embeddings'"):
+        written("biogpt", "max_position_embeddings")
+
+
 def test_gemma_4_gives_sizes_of_all_full_layers_once() -> None:
     sizes = {"global_head_dim": 64, "attention_k_eq_v": True, "num_global_key_value_heads": 4}
     model = written("gemma4_text", "per_layer_config", **sizes)
