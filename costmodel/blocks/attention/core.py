@@ -15,6 +15,7 @@ from trainplan.costmodel.blocks.attention.key_values import (
     key_value_width,
     shared_heads,
 )
+from trainplan.costmodel.blocks.attention.packed import Core, packed_core
 from trainplan.costmodel.blocks.operations import rotation_operations, separates_rotation
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import (
@@ -48,8 +49,11 @@ and writes the element: three."""
 KERNELS = 9
 """Kernels of one dense layer forward beside the products. Source: trace of a TE layer."""
 GATE_PASSES = 3
-"""Elements moved per element of a gated output. Source: derived; output and gate are read, their
-product is written."""
+"""Elements moved per element of a gated output.
+
+Source: derived; one kernel reads the output of the core and the gate, and writes their product:
+three; Megatron Core `transformer/attention.py`, _apply_output_gate.
+"""
 
 
 def attention_flop(model: ModelSpec, seq_length: int, tokens: FloatColumn) -> FloatColumn:
@@ -180,6 +184,8 @@ def selected_rows(shapes: Shapes) -> FloatColumn:
 def _up_columns(model: ModelSpec) -> int:
     if model.mla is None:
         return 0
+    if model.mixer == "sparse_attention":  # whose core reads the latents of keys and values
+        return model.num_attention_heads * core_dims(model)[0]
     return query_columns(model) + key_value_columns(model)
 
 
@@ -227,8 +233,7 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 
 def _core(shapes: Shapes) -> ForwardBackward:
     model, table, traits = shapes.job.model, shapes.table, shapes.traits
-    seq_length = shapes.job.training.seq_length
-    heads = model.num_attention_heads
+    seq_length, heads = shapes.job.training.seq_length, model.num_attention_heads
     dims = core_dims(model)
     if traits.kernels.attention == "unfused":
         rows = shapes.tokens * heads / table.tp
@@ -240,9 +245,10 @@ def _core(shapes: Shapes) -> ForwardBackward:
     if traits.kernels.attention == "flash2" and shapes.machine.architecture == "hopper":
         speed = shapes.machine.constants.flash2_on_hopper
     calls, cut = core_pieces(shapes)
-    rows = table.micro_batch_size * heads / (table.tp * cut)
-    sizes = flop, seq_length, dims
-    return fused_attention_seconds(shapes.machine, *sizes, rows=rows, speed=speed, calls=calls)
+    whole = Core(flop, seq_length, table.micro_batch_size * heads / (table.tp * cut))
+    core = packed_core(shapes, shapes.tokens, whole)
+    sizes = core.flop, core.length, dims
+    return fused_attention_seconds(shapes.machine, *sizes, rows=core.rows, speed=speed, calls=calls)
 
 
 def _moved_bytes(shapes: Shapes) -> FloatColumn:
