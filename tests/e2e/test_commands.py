@@ -243,6 +243,15 @@ def test_the_catalog_shows_what_it_read_of_a_config_and_what_it_assumed(tmp_path
     assert "Read past, no part of this model: colour" in page
 
 
+@pytest.mark.parametrize(("stated", "shown"), [(5, True), (316_992, False)])
+def test_an_index_of_weights_that_says_otherwise_is_named(tmp_path, stated, shown):
+    (tmp_path / "config.json").write_text(json.dumps(LITTLE))
+    index = {"metadata": {"total_parameters": stated}, "weight_map": {}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    out = plan("catalog", "models", str(tmp_path)).out
+    assert ("says 5 parameters, 316,992 were read" in out) == shown
+
+
 def test_a_model_read_by_its_fields_says_so_in_the_catalog_and_in_an_answer(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(
