@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from trainplan.cli.files.disk import errors_of
-from trainplan.cli.files.documents import Document, read_document
+from trainplan.cli.files.documents import Document, read_document, read_json
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog import gpu
-from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.model.families import model_from_config
+from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.model.families import Reading, read_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
+from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.spec import ClusterSpec, ModelSpec
 from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, parse_cluster
 
 CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+"""Beside it in a folder of weights. Source: transformers `modeling_utils.py`, save_pretrained."""
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
 LONGEST_COUNT = 9
 """Digits of a count in the short form."""
@@ -26,22 +31,40 @@ LONGEST_NAME = 100
 
 
 def load_model(text: str) -> ModelSpec:
-    """A preset, a Hugging Face `config.json`, its folder, or our YAML.
+    """A preset, a Hugging Face `config.json`, its folder, or our YAML. Raises: `read_model`."""
+    return read_model(text).model
+
+
+def read_model(text: str) -> Reading:
+    """As `load_model`, with what was read and what was assumed.
 
     Raises:
         PlanError: It is none of these, or the file is wrong; the message says where.
     """
     if text in preset_names():
-        return preset(text)
+        return read_config(preset_config(text), text)
     path = Path(text) / CONFIG if _is_folder(text) else Path(text)
     if not text or not _is_there(path):
         _unknown_model(text)
-    document = read_document(path)
+    document = read_document(path, endless=True)
     if path.suffix.lower() in (".yaml", ".yml"):
-        return _named(document, path).validated(ModelSpec)
+        model = _named(document, path).validated(ModelSpec)
+        return Reading(model, document.values, {}, (), ())
     with errors_of(path):
-        model = model_from_config(document.values, _model_name(path))
-    return model
+        reading = read_config(document.values, _model_name(path))
+    return replace(reading, notes=(*reading.notes, *_checked(reading.model, path.parent)))
+
+
+def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
+    """What the index of the weights says, where it lies beside the file and says otherwise."""
+    path = folder / INDEX
+    if not _is_there(path):
+        return
+    metadata = read_json(path)[1].values.get("metadata")
+    stated = metadata.get("total_parameters") if isinstance(metadata, dict) else None
+    counted = num_parameters(model)
+    if isinstance(stated, int) and stated != counted:
+        yield f"{INDEX} says {stated:,} parameters, {counted:,} were read of {CONFIG}"
 
 
 def load_cluster(text: str) -> ClusterSpec:

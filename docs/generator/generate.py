@@ -17,6 +17,7 @@ import click
 from axis_pages import axes_page, rules_page
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
+from model_type_pages import model_types_page
 from names import NAMES_FILE, names_text
 from page_parts import QUESTIONS, Lines, documented, table
 from profile_pages import profile_page, schema_text
@@ -90,7 +91,8 @@ def models_page() -> Lines:
     yield from ("# Model presets", "")
     yield "Names for `--model`. Counts are exact: tied embeddings once, multi-token-prediction"
     yield "modules left out; *active* is what one token visits. Any Hugging Face `config.json` of a"
-    yield "known `model_type` works as well: see [your own model](../how-to/my-model.md)."
+    yield "decoder works as well: see [your own model](../how-to/my-model.md) and which [model"
+    yield "types](model-types.md) are read."
     yield ""
     head = ("name", "model_type", "parameters", "active", "layers", "hidden", "source")
     yield from table(head, (_model_row(name) for name in preset_names()))
@@ -258,6 +260,7 @@ PAGES: Mapping[str, Callable[[], Lines]] = {
     "axes.md": axes_page,
     "rules.md": rules_page,
     "models.md": models_page,
+    "model-types.md": model_types_page,
     "gpus.md": gpus_page,
     "constants.md": constants_page,
     "runtimes.md": runtimes_page,

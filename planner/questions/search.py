@@ -221,6 +221,11 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
         found.append(f"{job.runtime} cannot express {reason}: `plan export` will refuse")
     if reason := not_placed(job.cluster, machine):
         found.append(reason)
+    if job.model.read_by_fields:
+        found.append(
+            f"model_type {job.model.model_type!r} is of no known family: read by its fields, as a "
+            "Llama is built where they say nothing; check the parameters (`plan catalog models`)"
+        )
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")

@@ -35,11 +35,13 @@ from trainplan.costmodel.machine.compute import (
 from trainplan.costmodel.model.params import (
     core_dims,
     output_gate_columns,
+    projected_columns,
     query_columns,
     value_columns,
 )
 from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.layers import LowRankSpec
 
 ROPE_PASSES = 3
 """Elements moved per rotated one. Source: x cos + rotate(x) sin reads an element and its operand,
@@ -187,6 +189,14 @@ def _up_columns(model: ModelSpec) -> int:
     return query_columns(model) + key_value_columns(model)
 
 
+def _low_rank_output(shapes: Shapes, low: LowRankSpec) -> list[Product]:
+    """Each group of heads to its part of the rank, and the rank to the hidden state."""
+    model, tp, groups = shapes.job.model, shapes.table.tp, low.output_groups
+    part, zero = (low.output_rank or 0) / tp, np.zeros(shapes.size)
+    grouped = Product(shapes.tokens * groups, part / groups, value_columns(model) / tp / groups)
+    return [grouped, Product(shapes.tokens, zero + model.hidden_size, part)]
+
+
 def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
     """All projections, and the up-projections of MLA alone."""
     model, tokens, tp = shapes.job.model, shapes.tokens, shapes.table.tp
@@ -196,10 +206,16 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
         return Product(tokens, np.zeros(shapes.size) + n, np.zeros(shapes.size) + k)
 
     output = product(h, value_columns(model) / tp)
-    if mla is None:
-        width = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
-        width += output_gate_columns(model)
-        products, ups = [product(width / tp, h), output], []
+    width = projected_columns(model) + output_gate_columns(model)
+    ups: list[Product] = []
+    if mla is None and model.low_rank:
+        low, queries = model.low_rank, query_columns(model)
+        down = product(low.query_rank, h)
+        down = replace(down, m=down.m / shapes.residual_shards)
+        products = [product((width - queries) / tp, h), down, product(queries / tp, low.query_rank)]
+        products += _low_rank_output(shapes, low) if low.output_rank else [output]
+    elif mla is None:
+        products = [product(width / tp, h), output]
     else:
         heads = model.num_attention_heads
         ups = [product(heads * (mla.qk_nope_head_dim + mla.v_head_dim) / tp, mla.kv_lora_rank)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.runtimes.rare_parts import rare_parts
 from trainplan.costmodel.runtimes.traits.layers import (
     GATED_DELTA,
     GATED_OUTPUT,
@@ -163,4 +164,4 @@ def _router(moe: MoeSpec) -> Iterator[str]:
         )
 
 
-PARTS = (_layers, _blocks, _activations, _biases, _norms, _positions, _experts)
+PARTS = (_layers, _blocks, _activations, _biases, _norms, _positions, _experts, rare_parts)
