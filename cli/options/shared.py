@@ -90,6 +90,12 @@ RUNTIME_OPTION = click.option(
     callback=lambda _, __, texts: call("trainplan.cli.options.stated:parse_options", texts=texts),
     help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
 )
+TRAIN = click.option(
+    "--train",
+    metavar="WHAT",
+    help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
+    "modules are all, attention, mlp or matrices such as q,v.  [default: as the model says, full]",
+)
 PROFILE = click.option(
     "--profile",
     "profiles",
@@ -150,6 +156,7 @@ job_options = gathered(
         seq_length(required=True),
         PRECISION,
         TOKENS,
+        TRAIN,
         RUNTIME,
         RUNTIME_VERSION,
         RUNTIME_OPTION,

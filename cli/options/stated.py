@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
@@ -38,6 +39,7 @@ def question(
     seq_length: int,
     precision: Precision,
     tokens: int | None,
+    train: str | None,
     runtime: str,
     runtime_version: str | None,
     runtime_options: RuntimeOptions,
@@ -56,7 +58,7 @@ def question(
         tokens=tokens,
     )
     job = Job(
-        model=load_model(model),
+        model=with_trained(load_model(model), train),
         training=training,
         cluster=machines,
         runtime=runtime,

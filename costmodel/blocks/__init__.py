@@ -45,7 +45,13 @@ from trainplan.costmodel.blocks.parts import (
     under_power_limit,
 )
 from trainplan.costmodel.blocks.saved import norm_module
+from trainplan.costmodel.blocks.trained import (
+    frozen_layer,
+    frozen_passes,
+    with_frozen_weights,
+)
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
+from trainplan.costmodel.spec.trained import trains_embedding, trains_head
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on, with the micro batches of a step where their number changes it, and
@@ -123,11 +129,34 @@ def _layer_of_kind(columns: Shapes) -> Block:
     """A layer of a model with one kind."""
     model = columns.job.model
     experts = model.feed_forward == "moe"
-    second = moe_part(columns) if experts else mlp_part(columns, model.intermediate_size, "mlp")
+    base = columns if model.trained is None else with_frozen_weights(columns)
+    second = moe_part(base) if experts else mlp_part(base, model.intermediate_size, "mlp")
     norms = norm_module(columns, experts + (1 if model.mla else 0))
-    added = columns.accumulation_seconds(layer_weights(model, columns.table))
-    part = (attention_part(columns) + second).accumulating(added)
-    return _layer(columns, part, norms, (moe_launches if experts else dense_launches)(columns))
+    launches = (moe_launches if experts else dense_launches)(columns)
+    if model.trained is None:
+        added = columns.accumulation_seconds(layer_weights(model, columns.table))
+        part = (attention_part(columns) + second).accumulating(added)
+        return _layer(columns, part, norms, launches)
+    part = frozen_layer(columns, attention_part(base), second)
+    unread = replace(norms, dropped_bytes=np.zeros(columns.size))
+    block = _layer(columns, part, unread, launches)
+    return block if model.trained.passes_gradient else _forward_alone(columns, block)
+
+
+def _forward_alone(columns: Shapes, block: Block) -> Block:
+    """A block behind which nothing is trained: it runs forward, and nothing of it is kept.
+
+    Source: derived; autograd records nothing where no input and no weight has a gradient.
+    """
+    nothing = np.zeros(columns.size)
+    return Block(
+        forward=block.forward,
+        backward=pass_seconds(columns.size),
+        weight=nothing,
+        saved_bytes=nothing,
+        modules=(),
+        recompute_forward=pass_seconds(columns.size),
+    )
 
 
 def _layer_at_level(columns: Shapes) -> Block:
@@ -156,8 +185,14 @@ def _of_sort(keys: Candidates, *, moe: bool) -> Candidates:
 
 def _end_at_level(columns: Shapes, *, head: bool) -> Block:
     """The embedding or the head at the level of those that were measured, where some were."""
-    passes = head_passes if head else embedding_passes
-    block = _end(columns, *passes(columns))
+    passes, model = head_passes if head else embedding_passes, columns.job.model
+    if (trains_head if head else trains_embedding)(model):
+        block = _end(columns, *passes(columns))
+    else:
+        forward, backward, weight = passes(with_frozen_weights(columns))
+        backward = frozen_passes(backward, weight)
+        block = _end(columns, forward, backward, np.zeros(columns.size))
+        block = block if head else _forward_alone(columns, block)
     if not columns.machine.ends:
         return block
 
@@ -166,7 +201,6 @@ def _end_at_level(columns: Shapes, *, head: bool) -> Block:
         return Passes(forward, backward)
 
     found = end_levels(columns, parts, head=head)
-    model = columns.job.model
     hidden = np.full(columns.size, float(model.hidden_size))
     sizes = (columns.tokens, hidden, model.vocab_size / columns.table.tp)
     return _scaled(block, found, sizes) if found else block
@@ -231,7 +265,12 @@ def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
 
     Source: DeepSeek-V3, arXiv:2412.19437, section 2.2.
     """
-    forward, backward, weight = mtp_projection_passes(columns)
+    frozen = columns.job.model.trained is not None and columns.job.model.trained.adapts
+    forward, backward, weight = mtp_projection_passes(
+        with_frozen_weights(columns) if frozen else columns
+    )
+    if frozen:
+        backward, weight = frozen_passes(backward, weight), np.zeros(columns.size)
     joined = 2 * columns.storage * columns.tokens * columns.job.model.hidden_size
     forward = layer.forward + head.forward + forward
     return Block(

@@ -21,6 +21,7 @@ from trainplan.costmodel.memory.states import (
 from trainplan.costmodel.model.params import query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.costmodel.spec.trained import trains_embedding, trains_head
 
 
 def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> FloatColumn:
@@ -40,7 +41,8 @@ def head_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> Fl
     """
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.model.hidden_size
-    elements = tokens * vocab + vocab * hidden + 2 * tokens * hidden
+    weights = vocab * hidden * trains_head(job.model)
+    elements = tokens * vocab + weights + 2 * tokens * hidden
     return np.asarray(job.training.storage_bytes * elements)
 
 
@@ -77,7 +79,7 @@ def mlp_gradient_bytes(
     """
     model = job.model
     at_once = 2 if model.gated_mlp else {"relu": 2, "relu2": 3}.get(model.activation, 1)
-    product = tokens + model.hidden_size
+    product = tokens + model.hidden_size * (model.trained is None)
     elements = width / table.tp * np.maximum(product, at_once * tokens)
     return np.asarray(job.training.storage_bytes * elements)
 
@@ -97,6 +99,7 @@ def expert_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> 
     inner = rows * moe.moe_intermediate_size / table.etp
     outer = rows * hidden
     weight = moe.num_experts / table.ep * hidden * moe.moe_intermediate_size / table.etp
+    weight = weight * (job.model.trained is None)
     branches = 2 if job.model.gated_mlp else 1
     moments = (
         3 * outer,
@@ -119,7 +122,7 @@ def waiting_gradient_bytes(job: Job, table: LayoutTable) -> FloatColumn:
     Source: derived; autograd adds the gradients of all uses before it hands a leaf its sum.
     """
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
-    tied = job.model.tie_word_embeddings
+    tied = job.model.tie_word_embeddings and trains_embedding(job.model)
     return np.asarray(job.training.storage_bytes * vocab * job.model.hidden_size * tied)
 
 
@@ -266,15 +269,16 @@ def sharded_unit_bytes(
     """
     table = candidates.table
     shared, expert = shard_ranks(table) > 1, expert_shard_ranks(table) > 1
-    layer = np.max(
-        [
-            one * shared + experts * expert
-            for one, experts in zip(params.layers, params.experts, strict=True)
-        ],
-        axis=0,
-    )
-    most = held.weighted(shared.astype(np.float64), expert.astype(np.float64))
-    gradients = candidates.traits.gradients.accumulated_bytes * np.minimum(layer, most)
+
+    def in_work(params: BlockParams, held: RankParams) -> tuple[FloatColumn, FloatColumn]:
+        """Sharded parameters of the largest layer, and of all that a rank holds."""
+        pairs = zip(params.layers, params.experts, strict=True)
+        layer = np.max([one * shared + experts * expert for one, experts in pairs], axis=0)
+        return layer, held.weighted(shared.astype(np.float64), expert.astype(np.float64))
+
+    layer, most = in_work(params, held)
+    own = in_work(params.with_gradients, held.with_gradients)
+    gradients = candidates.traits.gradients.accumulated_bytes * np.minimum(*own)
     weights = candidates.job.training.storage_bytes * np.minimum(
         GATHERED_UNITS * layer + ends * shared, most
     )

@@ -7,6 +7,7 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 from __future__ import annotations
 
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec
+from trainplan.costmodel.spec.trained import trains_head
 
 
 def norm_params(model: ModelSpec) -> int:
@@ -227,7 +228,31 @@ def model_flop_per_step(job: Job) -> float:
     """Forward and backward FLOPs of one optimizer step.
 
     Source: 2 FLOPs a weight and token forward, twice that backward; Narayanan et al. as above.
+    Where not every weight is trained: `trained_flop_per_token`.
     """
     seq = job.training.seq_length
+    if job.model.trained is not None:
+        return trained_flop_per_token(job.model, seq) * job.training.tokens_per_step
     forward = 2 * matrix_params_per_token(job.model) + attention_flop_per_token(job.model, seq)
     return 3.0 * forward * job.training.tokens_per_step
+
+
+def trained_flop_per_token(model: ModelSpec, seq_length: int) -> float:
+    """FLOPs for one token of a model of which not every weight is trained; adapters left out.
+
+    A frozen matrix has no product for its own gradient, a layer that no gradient reaches runs
+    forward alone.
+    Source: 2 FLOPs a weight and token for each of up to three products; `attention_flop_per_token`.
+    """
+    each = []
+    for kind in model.kinds:
+        trained = kind.trained
+        passes = 1 + (trained is None or trained.passes_gradient)
+        products = 2.0 * layer_matrix_params_per_token(kind) * (passes + (trained is None))
+        span, columns = attention_span(kind, seq_length), query_columns(kind) + value_columns(kind)
+        each.append(products + 2.0 * span * columns * (1 + 2 * (passes - 1)))
+    h = model.hidden_size
+    head = 2.0 * (2 + trains_head(model)) * h * model.vocab_size
+    module = each[-1] + 4.0 * (2 + trains_head(model)) * h * h + head
+    layers = sum(each[kind] for kind in model.kind_of_layer)
+    return layers + head + model.num_nextn_predict_layers * module

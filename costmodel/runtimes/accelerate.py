@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes.adapters import quantised_stages
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
-from trainplan.costmodel.runtimes.hugging_face import AUTOGRAD, KERNELS, RECOMPUTE, RULES
+from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.traits import Communication
 from trainplan.costmodel.spec import Job
 
@@ -21,12 +22,14 @@ from trainplan.costmodel.spec import Job
 @rule(
     "fully_shard_alone",
     "zero_stage",
-    "accelerate shards with FSDP2, which is zero_stage 2 (weights stay gathered) or 3: use one",
+    "accelerate shards with FSDP2, which is zero_stage 2 (weights stay gathered) or 3: use one, or "
+    "0 where only adapters are trained",
     "huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: reshard_after_forward",
 )
 def fully_shard_alone(job: Job, table: LayoutTable) -> BoolColumn:
-    """Replicas alone, without anything sharded, are another wrapper (DDP)."""
-    return np.asarray(table.zero_stage < 2)
+    """Replicas alone, without anything sharded, are another wrapper (DDP), priced for adapters."""
+    adapts = job.model.trained is not None and job.model.trained.adapts
+    return np.asarray((table.zero_stage < 2) & ~((table.zero_stage == 0) & adapts))
 
 
 @rule(
@@ -54,5 +57,6 @@ ACCELERATE = replace(
     pipeline=ALONE,
     recompute=RECOMPUTE,
     autograd=AUTOGRAD,
-    rules=(*RULES, fully_shard_alone, mesh_has_shards),
+    rules=(*RULES, fully_shard_alone, mesh_has_shards, quantised_stages("accelerate", (0,))),
+    adapting=replace(ADAPTING, plain_replicas=True),
 )

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_racks_out
 from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS
-from trainplan.costmodel.runtimes.traits import Experts
+from trainplan.costmodel.runtimes.traits import Adapting, Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
 MEGATRON_BRIDGE = replace(
@@ -29,7 +30,9 @@ MEGATRON_BRIDGE = replace(
         routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
     ),
     settings=BRIDGE_SETTINGS,
-    rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out),
+    rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out, *BRIDGE_RULES),
+    # peft/lora.py: linear_qkv and linear_fc1, one adapter for the local experts
+    adapting=Adapting(methods=("lora",), joins=True, experts=True, cuts=True),
     # fp8_param_gather; cuDNN attention takes any order of dimensions
     footprint=replace(
         MEGATRON_CORE.footprint, low_precision="primary", batch_first_attention=False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
@@ -25,5 +26,7 @@ NEMO = replace(
     # fp8_params and cuDNN attention; routing weights as in Megatron Core before 0.12
     footprint=replace(MEGATRON_BRIDGE.footprint, weighted_experts=False),
     settings=NEMO_SETTINGS,
+    rules=(*MEGATRON_CORE.rules, *BRIDGE_RULES),
+    adapting=MEGATRON_BRIDGE.adapting,  # peft/lora.py, from which that of Megatron-Bridge came
     recipe=replace(MEGATRON_CORE.recipe, shards_optimizer=True),
 )

@@ -19,6 +19,7 @@ import numpy as np
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
+    Adapting,
     Gradients,
     Host,
     Kernels,
@@ -57,6 +58,7 @@ TORCH_EAGER = RuntimeTraits(
     pipeline=Pipeline(schedules=("1f1b",), cuts_layers=False),
     recompute=Recompute(stops_early=True, subsets=recompute_subsets),
     rules=(one_rank,),
+    adapting=Adapting(methods=("lora", "frozen")),
     autograd=Autograd(
         norm_statistics=True,
         every_norm=True,

@@ -72,6 +72,7 @@ class BlockCosts:
     input_bytes: FloatColumn
     """Of one layer, what full recomputation keeps; of each row."""
     params: RankParams
+    """Those that are trained."""
     optimizer: FloatColumn
     """Seconds of the optimizer step on the device."""
     offload: FloatColumn
@@ -131,7 +132,7 @@ def block_costs(priced: Priced) -> BlockCosts:
         optimizer_bytes=_optimizer_bytes(priced, held),
         saved_bytes=memory.activations,
         input_bytes=blocks.kinds.layer_input_bytes[blocks.key],
-        params=held,
+        params=held.with_gradients,
         optimizer=rank_optimizer_seconds(priced.machine, table, held, updated),
         offload=rank_offload_seconds(priced.machine, table, updated),
     )
@@ -145,7 +146,8 @@ def _optimizer_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
     table = candidates.table
     whole = candidates.with_table(table.replaced(offload_optimizer=np.zeros(len(table))))
     shards = shard_ranks(table), expert_shard_ranks(table)
-    return held.weighted(*(optimizer_bytes_per_param(whole, ranks) for ranks in shards))
+    own = held.with_gradients
+    return own.weighted(*(optimizer_bytes_per_param(whole, ranks) for ranks in shards))
 
 
 def _one_block_each(kinds: int, rows: int) -> Ranks:

@@ -25,14 +25,14 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
     STAGE_BY_STAGE,
+    BlockParams,
     RankParams,
-    block_params,
     expert_shard_ranks,
     gradient_bytes_per_param,
     optimizer_bytes_per_param,
     shard_ranks,
-    weight_bytes_per_param,
 )
+from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
@@ -156,22 +156,28 @@ def _outside_bytes(traits: RuntimeTraits, machine: Machine) -> float:
 
 def _mean_params(job: Job, table: LayoutTable) -> RankParams:
     """Parameters of a pipeline rank, mean over the ranks; as rank classes hold them."""
-    params, modules = block_params(job, table), job.model.num_nextn_predict_layers
+    return _mean_of(job, held_params(job, table), table)
+
+
+def _mean_of(job: Job, params: BlockParams, table: LayoutTable) -> RankParams:
+    modules = job.model.num_nextn_predict_layers
     shared = params.embedding + params.head + modules * params.mtp
     expert = modules * params.mtp_experts
     for kind, count in layer_counts(job):
         shared = shared + count * params.layers[kind]
         expert = expert + count * params.experts[kind]
-    return RankParams(shared / table.pp, expert / table.pp)
+    trained = params.trained and _mean_of(job, params.trained, table)
+    return RankParams(shared / table.pp, expert / table.pp, trained=trained)
 
 
 def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
     """Weights, gradients and optimizer on the GPU, under the ZeRO stage and offload of a table."""
     candidates = as_executed(candidates)
     shards = shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
-    weights, gradients, optimizer = (
-        held.weighted(*(one(candidates, ranks) for ranks in shards))
-        for one in (weight_bytes_per_param, gradient_bytes_per_param, optimizer_bytes_per_param)
+    weights = held_weight_bytes(candidates, held)
+    gradients, optimizer = (
+        held.with_gradients.weighted(*(one(candidates, ranks) for ranks in shards))
+        for one in (gradient_bytes_per_param, optimizer_bytes_per_param)
     )
     return weights + gradients + optimizer
 

@@ -133,7 +133,7 @@ def selected_operations(shapes: Shapes) -> Module:
     output = Product(shapes.tokens, zero + model.hidden_size, value_columns(model) / tp)
     products = linear_seconds(shapes.machine, shapes.machine.linear, [keys, output])
     moved = elementwise_seconds(shapes.machine, _moved_bytes(shapes))
-    rows = 4 / shapes.residual_shards + _gathered_rows(shapes) - selected_rows(shapes)
+    rows = 4 / shapes.residual_shards + gathered_rows(shapes) - selected_rows(shapes)
     copies = kept_key_value_width(shapes) - key_value_width(shapes)
     columns = rows * model.hidden_size + width / tp + copies
     dropped = shapes.storage * shapes.tokens * columns
@@ -170,7 +170,7 @@ def selected_rows(shapes: Shapes) -> FloatColumn:
     return np.asarray(1 / shapes.residual_shards + reduced + unread)
 
 
-def _gathered_rows(shapes: Shapes) -> FloatColumn:
+def gathered_rows(shapes: Shapes) -> FloatColumn:
     """Rows of the hidden size, as stored, that gathered inputs of products add to a rank's own.
 
     Source: `Footprint.keeps_gathered_inputs`; gathered in 8 bits where products take those.
@@ -196,7 +196,7 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     norms = layer_norms_extra_bytes(model, shapes.traits.autograd, shapes.storage)
     residual = (rows * shapes.storage * model.hidden_size + norms) / shapes.residual_shards
     masks = 2 * MASK_BYTES * model.hidden_size if shapes.traits.kernels.dropout else 0
-    residual = residual + shapes.storage * model.hidden_size * _gathered_rows(shapes)
+    residual = residual + shapes.storage * model.hidden_size * gathered_rows(shapes)
     outputs = value_columns(model) * (1 + reorders_output(shapes))
     held = (query_columns(model) + outputs) / shapes.table.tp + kept_key_value_width(shapes)
     sharded = query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
