@@ -155,14 +155,21 @@ def _kept_inputs(shapes: Shapes, chosen: list[Matrix]) -> FloatColumn:
     kept = np.zeros(shapes.size)
     seen: set[tuple[frozenset[str] | str, bool]] = set()
     for matrix in chosen:
-        group = next((one for one in READ_BY if matrix.projections[0] in one), None)
-        name = (group or matrix.projections[0], matrix.experts)
+        name = (_read(shapes, matrix), matrix.experts)
         if name in seen:
             continue
         seen.add(name)
         sizes = _sizes(shapes, matrix)
         kept = kept + _alone(shapes, matrix) * shapes.storage * sizes.rows * sizes.inputs
     return kept
+
+
+def _read(shapes: Shapes, matrix: Matrix) -> frozenset[str] | str:
+    """Which tensor a matrix reads; queries that are not compressed read the layer's input."""
+    first, mla = matrix.projections[0], shapes.job.model.mla
+    if first == "q_up" and mla and not mla.q_lora_rank:
+        return READ_BY[0]
+    return next((one for one in READ_BY if first in one), first)
 
 
 def _alone(shapes: Shapes, matrix: Matrix) -> FloatColumn:

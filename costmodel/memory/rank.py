@@ -21,6 +21,7 @@ from trainplan.costmodel.memory.states import (
     optimizer_bytes_per_param,
     shard_ranks,
 )
+from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
 from trainplan.costmodel.memory.transients import (
     added_gradient_bytes,
     dummy_gradient_bytes,
@@ -28,7 +29,6 @@ from trainplan.costmodel.memory.transients import (
     layer_backward_bytes,
     sharded_unit_bytes,
 )
-from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job

@@ -209,7 +209,7 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     if ranks.mtp.any():
         shared += ranks.mtp * params.mtp
         expert = expert + ranks.mtp * params.mtp_experts
-    trained = params.trained and rank_params(ranks, params.trained)
+    trained = rank_params(ranks, params.trained) if params.trained else None
     return RankParams(shared, expert, bool(expert.any()), trained)
 
 
@@ -281,8 +281,9 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
 def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of optimizer state on the GPU: an fp32 master weight and both Adam moments.
 
-    Weights that are fp32 themselves need no master, nor do `plain_replicas`. Source: ZeRO, arXiv:1910.02054, sections 3.1
-    (K = 12) and 5.1 (stage 1); ZeRO-Offload, arXiv:2101.06840, section 3.
+    Weights that are fp32 themselves need no master, nor do `plain_replicas`.
+    Source: ZeRO, arXiv:1910.02054, sections 3.1 (K = 12) and 5.1 (stage 1); ZeRO-Offload,
+    arXiv:2101.06840, section 3.
     """
     (job, _, traits), table = candidates.shared, candidates.table
     low = job.training.storage_bytes < BYTES_FP32

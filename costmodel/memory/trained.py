@@ -107,8 +107,10 @@ def _packed(kind: ModelSpec) -> float:
 
 
 def dequantised_bytes(model: ModelSpec) -> int:
-    """Bytes of the matrix that multiplies, in 16 bits. Source: bitsandbytes `autograd/_functions.py`,
-    MatMul4Bit: dequantize_4bit in either pass."""
+    """Bytes of the 4-bit matrix that multiplies, in 16 bits.
+
+    Source: bitsandbytes `autograd/_functions.py`, MatMul4Bit: dequantize_4bit in either pass.
+    """
     if model.trained is None or not model.trained.quantised:
         return 0
     return BYTES_BF16 * max(largest_quantised(kind) for kind in model.kinds)

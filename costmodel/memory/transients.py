@@ -37,12 +37,14 @@ def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> Fl
 def head_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> FloatColumn:
     """Gradients of logits, hidden state and output table together, with the table's input.
 
+    A frozen table has no gradient and keeps no input.
     Source: derived; `mm` makes both of its gradients while that of its result is there.
     """
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.model.hidden_size
-    weights = vocab * hidden * trains_head(job.model)
-    elements = tokens * vocab + weights + 2 * tokens * hidden
+    elements = tokens * vocab + tokens * hidden
+    if trains_head(job.model):
+        elements = tokens * vocab + vocab * hidden + 2 * tokens * hidden
     return np.asarray(job.training.storage_bytes * elements)
 
 
@@ -150,7 +152,7 @@ def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
-    hidden = job.training.storage_bytes * tokens * job.model.hidden_size
+    hidden = job.training.storage_bytes * tokens * job.model.hidden_size * trains_head(job.model)
     loss = traits.kernels.head_bytes_per_logit * tokens * vocab + hidden
     if traits.autograd.weight_gradients:
         loss = np.maximum(loss, head_gradient_bytes(job, table, tokens))

@@ -166,7 +166,7 @@ def _mean_of(job: Job, params: BlockParams, table: LayoutTable) -> RankParams:
     for kind, count in layer_counts(job):
         shared = shared + count * params.layers[kind]
         expert = expert + count * params.experts[kind]
-    trained = params.trained and _mean_of(job, params.trained, table)
+    trained = _mean_of(job, params.trained, table) if params.trained else None
     return RankParams(shared / table.pp, expert / table.pp, trained=trained)
 
 
