@@ -50,7 +50,7 @@ def parse_trained(model: ModelSpec, text: str) -> dict[str, object] | None:
     rank = values.get("rank", "")
     if not rank.isdecimal():
         raise SpecError(f"--train {text}: rank is a number, such as {method}:rank=16")
-    modules = tuple(values.get("modules", "all").split("+"))
+    modules = tuple(values.get("modules", "all").split(","))
     return {"method": method, "rank": int(rank), "modules": modules}
 
 
@@ -61,7 +61,7 @@ def _values(text: str, method: str, rest: str) -> dict[str, str]:
     for part in filter(None, rest.split(",")):
         name, equals, value = part.partition("=")
         if not equals and last == "modules":
-            values[last] += f"+{part}"
+            values[last] += f",{part}"
         elif name not in NAMES[method] or name in values or not value:
             known = " and ".join(NAMES[method])
             raise SpecError(f"--train {text}: {part!r}: {method} takes {known}, each once")

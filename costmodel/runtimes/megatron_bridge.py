@@ -16,6 +16,7 @@ from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_rack
 from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS
 from trainplan.costmodel.runtimes.traits import Adapting, Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.spec.trained import Trained
 
 MEGATRON_BRIDGE = replace(
     MEGATRON_CORE,
@@ -43,6 +44,9 @@ MEGATRON_BRIDGE = replace(
         # recipes/deepseek and recipes/moonlight: use_precision_aware_optimizer with exp_avg_dtype
         # and exp_avg_sq_dtype bf16
         latent_moments="bf16",
+        # recipes/llama/h100/llama3.py, llama3_70b_peft_8gpu_h100_bf16_config (dim 16), and
+        # perf_recipes/llama, peft.target_modules of every one
+        lora=Trained(method="lora", rank=16, modules=("q", "k", "v")),
         # perf_recipes/deepseek/common.py, _enable_deepseek_full_iteration_mxfp8, and siblings
         graphs_hybridep=True,
     ),

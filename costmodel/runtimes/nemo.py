@@ -13,6 +13,7 @@ from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.traits.recompute import no_offloads
+from trainplan.costmodel.spec.trained import Trained
 
 NEMO = replace(
     MEGATRON_CORE,
@@ -28,5 +29,10 @@ NEMO = replace(
     settings=NEMO_SETTINGS,
     rules=(*MEGATRON_CORE.rules, *BRIDGE_RULES),
     adapting=MEGATRON_BRIDGE.adapting,  # peft/lora.py, from which that of Megatron-Bridge came
-    recipe=replace(MEGATRON_CORE.recipe, shards_optimizer=True),
+    recipe=replace(
+        MEGATRON_CORE.recipe,
+        shards_optimizer=True,
+        # NVIDIA/NeMo tuning/conf/megatron_gpt_finetuning_config.yaml: lora_tuning, attention_qkv
+        lora=Trained(method="lora", rank=32, modules=("q", "k", "v")),
+    ),
 )

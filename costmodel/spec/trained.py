@@ -75,7 +75,7 @@ class Trained(Spec):
         """As `--train` takes it."""
         if self.layers is not None:
             return f"frozen:layers={self.layers[0]}-{self.layers[1]}"
-        return f"{self.method}:rank={self.rank},modules={'+'.join(self.modules)}"
+        return f"{self.method}:rank={self.rank},modules={','.join(self.modules)}"
 
 
 def projections(kind: ModelSpec) -> tuple[Projection, ...]:

@@ -23,6 +23,7 @@ from trainplan.costmodel.model.params import num_active_parameters, num_paramete
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory
+from trainplan.planner.plan.changes_training import changes_training
 
 
 def headline(
@@ -107,7 +108,10 @@ def job_line(job: Job) -> str:
     batch = f"batch {training.global_batch_size:,} x {plural(training.seq_length, 'token')}"
     stated = " ".join(job.options.arguments().values())
     with_options = (job.runtime, stated) if stated else (job.runtime,)
-    return what + "\n" + DOT.join((batch, training.precision, *with_options))
+    trained = (model.trained.text,) if model.trained else ()
+    line = DOT.join((batch, training.precision, *trained, *with_options))
+    changed = (f"changes the training: {change.says}" for change in changes_training(job))
+    return "\n".join((what, line, *changed))
 
 
 def _count(value: float) -> str:

@@ -1,0 +1,21 @@
+"""What of a job changes the training, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.semantics import CHANGES, Change
+from trainplan.costmodel.spec import Job
+
+
+def changes_training(job: Job) -> tuple[Change, ...]:
+    """What was asked for that trains other weights from the same data; usually nothing."""
+    return tuple(CHANGES[name] for name in _names(job))
+
+
+def _names(job: Job) -> Iterator[str]:
+    """Of `CHANGES`, in the order of the options that ask for them."""
+    if trained := job.model.trained:
+        yield "adapters" if trained.adapts else "frozen layers"
+        if trained.quantised:
+            yield "4-bit weights"
