@@ -21,7 +21,7 @@ from trainplan.costmodel.spec import Job
 
 @rule(
     "fully_shard_alone",
-    "zero_stage",
+    "zero_stage cp dp dp_replicate",
     "accelerate shards with FSDP2, which is zero_stage 2 (weights stay gathered) or 3: use one, or "
     "0 where only adapters are trained",
     "huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: reshard_after_forward",
@@ -29,7 +29,8 @@ from trainplan.costmodel.spec import Job
 def fully_shard_alone(job: Job, table: LayoutTable) -> BoolColumn:
     """Replicas alone, without anything sharded, are another wrapper (DDP), priced for adapters."""
     adapts = job.model.trained is not None and job.model.trained.adapts
-    return np.asarray((table.zero_stage < 2) & ~((table.zero_stage == 0) & adapts))
+    plain = (table.zero_stage == 0) & (table.cp == 1) & (table.dp_replicate == 1)
+    return np.asarray((table.zero_stage < 2) & ~(plain & adapts))
 
 
 @rule(
