@@ -136,7 +136,10 @@ def _sizes(shapes: Shapes, matrix: Matrix) -> _Sizes:
 
 
 def _rows(shapes: Shapes, matrix: Matrix) -> FloatColumn:
-    """Tokens that an adapter multiplies: gathered ones, a rank's own, or those of its experts."""
+    """Tokens that an adapter multiplies: gathered ones, a rank's own, or those of its experts.
+
+    Source: Megatron-Bridge as above: an adapter sees the tokens of its matrix.
+    """
     moe = shapes.job.model.moe
     own = shapes.tokens / shapes.residual_shards
     if matrix.experts and moe is not None:

@@ -134,7 +134,10 @@ class RankParams:
 
     @property
     def frozen(self) -> RankParams:
-        """Those that are not trained. Source: what is held is one or the other."""
+        """Those that are not trained.
+
+        Source: derived; a rank holds what is trained and what is not, so the rest is frozen.
+        """
         own = self.with_gradients
         return RankParams(self.shared - own.shared, self.expert - own.expert)
 

@@ -37,6 +37,7 @@ from trainplan.costmodel.spec import Job
     "zero_stage offload_optimizer",
     "offload_optimizer needs zero_stage 1 or more, and a ratio below 1 zero_stage 3: change one",
     "deepspeedai/DeepSpeed runtime/zero/config.py, offload_ratio_check",
+    values=(1.0,),  # all of it, below stage 3
 )
 def engine_offloads_shards(job: Job, table: LayoutTable) -> BoolColumn:
     """Below stage 3 the whole optimizer waits on the host, or none of it."""

@@ -32,8 +32,9 @@ NAMES: dict[Projection, str] = {
 `models/deepseek_v3/modeling_deepseek_v3.py`; families of OTHER_NAMES have others."""
 OTHER_NAMES = ("gpt2", "gpt_neox", "opt", "phi3", "glm4")
 """Families that join these matrices, or call them something else.
-Source: transformers `models/*/modeling_*.py`: Conv1D c_attn, query_key_value, fc1, qkv_proj and
-gate_up_proj."""
+Source: transformers `models/gpt2/modeling_gpt2.py` (c_attn), `models/gpt_neox/modeling_gpt_neox.py`
+(query_key_value), `models/opt/modeling_opt.py` (fc1), `models/phi3/modeling_phi3.py` (qkv_proj) and
+`models/glm4/modeling_glm4.py` (gate_up_proj)."""
 
 HEAD = '''\
 """What train.py trains. Written by `plan export`: {text}."""
