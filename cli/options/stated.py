@@ -40,6 +40,7 @@ def question(
     precision: Precision,
     tokens: int | None,
     train: str | None,
+    loss_tokens: float,
     runtime: str,
     runtime_version: str | None,
     runtime_options: RuntimeOptions,
@@ -55,6 +56,7 @@ def question(
         seq_length=seq_length,
         global_batch_size=global_batch_size,
         precision=precision,
+        loss_tokens=loss_tokens,
         tokens=tokens,
     )
     job = Job(

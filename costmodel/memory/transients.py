@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.blocks.embedding_and_head import padded_vocab, projected_share
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.states import (
@@ -153,9 +153,10 @@ def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     job, traits, table = candidates.job, candidates.traits, candidates.table
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.training.storage_bytes * tokens * job.model.hidden_size * trains_head(job.model)
-    loss = traits.kernels.head_bytes_per_logit * tokens * vocab + hidden
+    projected = tokens * projected_share(job, traits)
+    loss = traits.kernels.head_bytes_per_logit * projected * vocab + hidden
     if traits.autograd.weight_gradients:
-        loss = np.maximum(loss, head_gradient_bytes(job, table, tokens))
+        loss = np.maximum(loss, head_gradient_bytes(job, table, projected))
     return np.asarray(loss + final_norm_bytes(job, traits, tokens))
 
 

@@ -228,12 +228,20 @@ def model_flop_per_step(job: Job) -> float:
     """Forward and backward FLOPs of one optimizer step.
 
     Source: 2 FLOPs a weight and token forward, twice that backward; Narayanan et al. as above.
-    Where not every weight is trained: `trained_flop_per_token`.
+    Where not every weight is trained: `trained_flop_per_token`. The output projection counts for
+    tokens of the loss alone.
     """
     seq = job.training.seq_length
+    unread = (1 - job.training.loss_tokens) * job.model.hidden_size * job.model.vocab_size
     if job.model.trained is not None:
-        return trained_flop_per_token(job.model, seq) * job.training.tokens_per_step
-    forward = 2 * matrix_params_per_token(job.model) + attention_flop_per_token(job.model, seq)
+        unread *= 2.0 * (2 + trains_head(job.model))
+        whole = trained_flop_per_token(job.model, seq)
+        return (whole - unread) * job.training.tokens_per_step
+    forward = (
+        -2 * unread
+        + 2 * matrix_params_per_token(job.model)
+        + attention_flop_per_token(job.model, seq)
+    )
     return 3.0 * forward * job.training.tokens_per_step
 
 

@@ -21,6 +21,8 @@ KERNELS = Kernels(
     attention="flash2",
     elementwise="eager",
     head_bytes_per_logit=EAGER_HEAD_BYTES + BYTES_BF16,  # the logits stay in the model's output
+    # transformers computes all logits; the module that `plan export` writes drops ignored tokens
+    skips_ignored_tokens=True,
 )
 AUTOGRAD = Autograd(norm_fp32_copies=1, activation_output=True)
 ADAPTING = Adapting(methods=("lora", "qlora", "frozen"))  # peft, bitsandbytes, requires_grad_

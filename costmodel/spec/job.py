@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.cluster import ClusterSpec
@@ -84,6 +84,8 @@ class TrainingSpec(Spec):
     global_batch_size: PositiveInt = Field(le=LARGEST_SIZE)
     """Sequences per optimizer step, over all replicas."""
     precision: Precision = "bf16"
+    loss_tokens: PositiveFloat = Field(default=1.0, le=1.0)
+    """Share of the tokens that count in the loss; the rest has labels that are ignored."""
     tokens: PositiveInt | None = None
     """Length of the whole run; only used to report days, GPU-hours and money."""
 

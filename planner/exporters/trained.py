@@ -7,9 +7,13 @@ get_peft_model; transformers `utils/quantization_config.py`, BitsAndBytesConfig,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.adapters import plain_replicas
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.costmodel.spec.trained import Projection, Trained, adapted
 from trainplan.planner.exporters.config import ConfigFile
@@ -36,13 +40,15 @@ Source: transformers `models/gpt2/modeling_gpt2.py` (c_attn), `models/gpt_neox/m
 (query_key_value), `models/opt/modeling_opt.py` (fc1), `models/phi3/modeling_phi3.py` (qkv_proj) and
 `models/glm4/modeling_glm4.py` (gate_up_proj)."""
 
-HEAD = '''\
-"""What train.py trains. Written by `plan export`: {text}."""
-
-'''
-ADAPTERS = '''\
-from peft import LoraConfig, get_peft_model
-
+QUANTISED = """
+QUANTISATION = BitsAndBytesConfig(
+    load_in_4bit=True,
+    bnb_4bit_quant_type="nf4",
+    bnb_4bit_use_double_quant=True,
+    bnb_4bit_compute_dtype=torch.{dtype},
+)
+"""
+ADAPTERS = """
 ADAPTERS = LoraConfig(
     r={rank},
     lora_alpha={alpha},
@@ -51,80 +57,117 @@ ADAPTERS = LoraConfig(
     task_type="CAUSAL_LM",
     target_modules={modules},
 )
+"""
+COUNTED = '''
 
+def of_counted_tokens(model):
+    """The model whose loss is of tokens with labels alone: no other reaches the projection."""
+
+    def forward(input_ids=None, labels=None, **others):
+        hidden = model.base_model(input_ids=input_ids, **others).last_hidden_state
+        if labels is None:
+            return CausalLMOutput(logits=model.get_output_embeddings()(hidden))
+        labels = labels[:, 1:]
+        counted = labels != -100
+        logits = model.get_output_embeddings()(hidden[:, :-1][counted]).float()
+        return CausalLMOutput(loss=cross_entropy(logits, labels[counted]))
+
+    model.forward = forward
+    return model
+'''
+TRAINED = '''
 
 def trained(model):
-    """The model that train.py loaded, its weights frozen, with adapters of 16 bits."""
-    model.enable_input_require_grads()
-    return get_peft_model(model, ADAPTERS, autocast_adapter_dtype=False)
+    """What is trained of the model that train.py loaded."""
+{steps}    return model
 '''
-QUANTISED = """\
-import torch
-from transformers import BitsAndBytesConfig
-
-QUANTISATION = BitsAndBytesConfig(
-    load_in_4bit=True,
-    bnb_4bit_quant_type="nf4",
-    bnb_4bit_use_double_quant=True,
-    bnb_4bit_compute_dtype=torch.{dtype},
-)
-"""
 OPTIMIZER = '''
 
 def optimizer(model, lr):
     """Moments in fp32 of adapters in 16 bits."""
-    from bitsandbytes.optim import PagedAdamW32bit
-
     return PagedAdamW32bit([one for one in model.parameters() if one.requires_grad], lr=lr)
 '''
-FROZEN = '''\
-FROZEN = range({first}, {end})
-
-
-def trained(model):
-    """The model that train.py loaded, with these layers frozen."""
-    for number in FROZEN:
-        model.get_decoder().layers[number].requires_grad_(False)
-{embedding}    return model
-'''
-EMBEDDING = "    model.get_input_embeddings().requires_grad_(False)\n"
+ADAPTED = (
+    "model.enable_input_require_grads()",
+    "model = get_peft_model(model, ADAPTERS, autocast_adapter_dtype=False)",
+)
+IMPORTS = {
+    "torch": "import torch",
+    "optimizer": "from bitsandbytes.optim import PagedAdamW32bit",
+    "peft": "from peft import LoraConfig, get_peft_model",
+    "loss": "from torch.nn.functional import cross_entropy",
+    "quantisation": "from transformers import BitsAndBytesConfig",
+    "output": "from transformers.modeling_outputs import CausalLMOutput",
+}
+"""In the order in which they are written."""
 ALPHA_OVER_RANK = 2
 """Source: Megatron-Bridge `recipes/llama/h100/llama3.py`, dim 16 and alpha 32; free to change."""
 TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def trained_file(job: Job, layout: Layout) -> ConfigFile | None:
-    """The module that says what is trained; null: every weight.
+    """The module that says what is trained, and on which tokens; null: everything, on all.
 
     Raises:
-        UnsupportedError: The family calls its matrices something else.
+        UnsupportedError: The family calls its matrices something else, or caps its logits.
     """
-    trained, model = job.model.trained, job.model
-    if trained is None:
+    trained, counted = job.model.trained, job.training.loss_tokens < 1
+    if trained is None and not counted:
         return None
-    head = HEAD.format(text=trained.text)
-    if not trained.adapts:
-        return ConfigFile(FILE, head + _frozen(trained))
-    if model.model_type in OTHER_NAMES:
-        raise UnsupportedError(
-            f"{job.runtime}: matrices of {model.model_type} have names of their own, which are not "
-            "written: adapt a model with q_proj to down_proj, or export to megatron-bridge"
+    for reason in _reasons(job):
+        raise UnsupportedError(f"{job.runtime}: {reason}")
+    imports: set[str] = set()
+    steps: list[str] = []
+    parts: list[str] = []
+    if counted:
+        imports |= {"loss", "output"}
+        steps.append("model = of_counted_tokens(model)")
+    if trained and trained.quantised:
+        imports |= {"torch", "quantisation"}
+        parts.append(QUANTISED.format(dtype=TYPES[job.training.precision]))
+    if trained and trained.adapts:
+        imports.add("peft")
+        rank = trained.rank or 0
+        modules = json.dumps(_modules(job.model))
+        text = ADAPTERS.format(rank=rank, alpha=ALPHA_OVER_RANK * rank, modules=modules)
+        parts.append(text)
+        steps += ADAPTED
+    elif trained:
+        steps += _frozen(trained)
+    parts.append((COUNTED if counted else "") + TRAINED.format(steps=_lines(steps)))
+    if _own_optimizer(job, layout):
+        imports.add("optimizer")
+        parts.append(OPTIMIZER)
+    return ConfigFile(FILE, _module(job, imports, parts))
+
+
+def _module(job: Job, imports: set[str], parts: list[str]) -> str:
+    said = job.model.trained.text if job.model.trained else "all of the model"
+    share = job.training.loss_tokens
+    tokens = f", on {share:g} of the tokens" if share < 1 else ""
+    lines = [text for name, text in IMPORTS.items() if name in imports]
+    head = f'"""What train.py trains. Written by `plan export`: {said}{tokens}."""\n'
+    return "\n".join((head, *lines)) + "\n" + "".join(parts)
+
+
+def _lines(steps: list[str]) -> str:
+    return "".join(f"    {step}\n" for step in steps)
+
+
+def _own_optimizer(job: Job, layout: Layout) -> bool:
+    """Are adapters replicated in 16 bits, whose moments no common optimizer keeps in fp32?"""
+    return bool(plain_replicas(job, traits_of(job), LayoutTable.of([layout]))[0])
+
+
+def _reasons(job: Job) -> Iterator[str]:
+    model = job.model
+    if model.trained and model.trained.adapts and model.model_type in OTHER_NAMES:
+        yield (
+            f"matrices of {model.model_type} have names of their own, which are not written: adapt "
+            "a model with q_proj to down_proj, or export to megatron-bridge"
         )
-    quantised = QUANTISED.format(dtype=TYPES[job.training.precision]) if trained.quantised else ""
-    rank = trained.rank or 0
-    text = ADAPTERS.format(rank=rank, alpha=ALPHA_OVER_RANK * rank, modules=_modules(model))
-    own = OPTIMIZER if layout.zero_stage == 0 else ""
-    imports, _, rest = text.partition("\n\n")
-    lines = "\n".join((imports, quantised.rstrip())) if quantised else imports
-    return ConfigFile(FILE, f"{head}{_sorted(lines)}\n\n{rest}{own}")
-
-
-def _sorted(lines: str) -> str:
-    """Imports before what they are for."""
-    every = lines.split("\n")
-    imports = [line for line in every if line.startswith(("import", "from"))]
-    rest = [line for line in every if line not in imports]
-    return "\n".join((*sorted(imports, key=lambda line: line.startswith("from")), *rest))
+    if job.training.loss_tokens < 1 and model.final_logit_softcapping:
+        yield "the loss of some tokens is not written for logits that are capped: use loss_tokens=1"
 
 
 def _modules(model: ModelSpec) -> list[str]:
@@ -138,19 +181,22 @@ def _name(model: ModelSpec, one: Projection) -> str:
     return NAMES["q"] if uncompressed else NAMES[one]
 
 
-def _frozen(trained: Trained) -> str:
+def _frozen(trained: Trained) -> Iterator[str]:
     assert trained.layers is not None
     first, last = trained.layers
-    embedding = EMBEDDING if trained.freezes_embedding else ""
-    return FROZEN.format(first=first, end=last + 1, embedding=embedding)
+    yield f"for number in range({first}, {last + 1}):"
+    yield "    model.get_decoder().layers[number].requires_grad_(False)"
+    if trained.freezes_embedding:
+        yield "model.get_input_embeddings().requires_grad_(False)"
 
 
 def trained_notes(job: Job, layout: Layout) -> Iterator[str]:
     """What the training script has to do with the module."""
     trained = job.model.trained
-    if trained is None:
+    if trained is None and job.training.loss_tokens == 1:
         return
-    load = " with quantization_config=trained.QUANTISATION" if trained.quantised else ""
+    quantised = trained is not None and trained.quantised
+    load = " with quantization_config=trained.QUANTISATION" if quantised else ""
     yield f"train.py loads the model in 16 bits{load}, and trains trained.trained(model)"
-    if trained.adapts and layout.zero_stage == 0:
+    if _own_optimizer(job, layout):
         yield "train.py takes its optimizer from trained.optimizer: no fp32 copy of the adapters"
