@@ -31,7 +31,7 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
             ),
             Change(
                 "4-bit weights",
-                "frozen matrices are rounded to 4 bits",
+                "low-rank adapters are trained beside frozen matrices that are rounded to 4 bits",
                 "Dettmers et al., QLoRA, arXiv:2305.14314, section 3",
             ),
             Change(

@@ -15,7 +15,8 @@ def changes_training(job: Job) -> tuple[Change, ...]:
 
 def _names(job: Job) -> Iterator[str]:
     """Of `CHANGES`, in the order of the options that ask for them."""
-    if trained := job.model.trained:
+    trained = job.model.trained
+    if trained and trained.quantised:
+        yield "4-bit weights"
+    elif trained:
         yield "adapters" if trained.adapts else "frozen layers"
-        if trained.quantised:
-            yield "4-bit weights"
