@@ -31,13 +31,12 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
             ),
             Change(
                 "4-bit weights",
-                "low-rank adapters are trained beside frozen matrices that are rounded to 4 bits",
+                "low-rank adapters are trained, frozen matrices are rounded to 4 bits",
                 "Dettmers et al., QLoRA, arXiv:2305.14314, section 3",
             ),
             Change(
                 "frozen layers",
-                "frozen layers, and the embedding where the first one is among them, keep the "
-                "weights that they start from",
+                "frozen layers, with layer 0 the embedding too, keep the weights they have",
                 "derived: what has no gradient does not move",
             ),
         )
