@@ -41,6 +41,21 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
                 "gradients, moments or weights are stored in 8 bits between steps",
                 "Peng et al., FP8-LM, arXiv:2310.18313, section 2",
             ),
+            Change(
+                "adapters",
+                "low-rank adapters are trained, every weight of the model is frozen",
+                "Hu et al., LoRA, arXiv:2106.09685, section 4.1",
+            ),
+            Change(
+                "4-bit weights",
+                "low-rank adapters are trained, frozen matrices are rounded to 4 bits",
+                "Dettmers et al., QLoRA, arXiv:2305.14314, section 3",
+            ),
+            Change(
+                "frozen layers",
+                "frozen layers, with layer 0 the embedding too, keep the weights they have",
+                "derived: what has no gradient does not move",
+            ),
         )
     }
 )

@@ -127,6 +127,21 @@ RESERVE = click.option(
     metavar="SIZE",
     help="Memory of every GPU left to another tenant, such as a rollout engine (30GiB, 500MiB).",
 )
+TRAIN = click.option(
+    "--train",
+    metavar="WHAT",
+    help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
+    "modules are all, attention, mlp or matrices such as q,v.  [default: as the model says, full]",
+)
+LOSS_TOKENS = click.option(
+    "--loss-tokens",
+    type=click.FloatRange(0, 1, min_open=True),
+    callback=finite,
+    default=1.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Share of the tokens that count in the loss, as where prompts do not.",
+)
 PROFILE = click.option(
     "--profile",
     "profiles",
@@ -191,6 +206,8 @@ job_options = gathered(
         OPTIMIZER,
         STATE_PRECISION,
         TOKENS,
+        TRAIN,
+        LOSS_TOKENS,
         RUNTIME,
         RUNTIME_VERSION,
         RUNTIME_OPTION,

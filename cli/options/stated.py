@@ -14,6 +14,7 @@ from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.lengths import with_lengths
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.files.routing import load_routing
+from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
@@ -48,6 +49,8 @@ def question(
     optimizer: str,
     state_precision: StatePrecision,
     tokens: int | None,
+    train: str | None,
+    loss_tokens: float,
     runtime: str | None,
     runtime_version: str | None,
     runtime_options: RuntimeOptions,
@@ -64,6 +67,7 @@ def question(
         seq_length=seq_length,
         global_batch_size=global_batch_size,
         precision=precision,
+        loss_tokens=loss_tokens,
         tokens=tokens,
         optimizer=parse_optimizer(optimizer),
         state_precision=state_precision,
@@ -71,7 +75,7 @@ def question(
     training = with_lengths(training, lengths, packing)
     chosen = runtime or runtime_with(training)
     job = Job(
-        model=load_model(model),
+        model=with_trained(load_model(model), train),
         training=training,
         cluster=machines,
         runtime=chosen,

@@ -25,8 +25,8 @@ from trainplan.costmodel.memory.states import (
     expert_shard_ranks,
     gradient_bytes_per_param,
     shard_ranks,
-    weight_bytes_per_param,
 )
+from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
 from trainplan.costmodel.memory.transients import (
     added_gradient_bytes,
     dummy_gradient_bytes,
@@ -145,22 +145,20 @@ def rank_memory(
     job, traits, table = candidates.job, candidates.traits, candidates.table
     dense, expert = shard_ranks(table), expert_shard_ranks(table)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    own = held.with_gradients
     moment = np.maximum(
         ranks.head * head_bytes(candidates, tokens),
         backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
     return MemoryTable(
-        weights=held.weighted(
-            weight_bytes_per_param(candidates, dense),
-            weight_bytes_per_param(candidates, expert),
-        )
+        weights=held_weight_bytes(candidates, held)
         - uncached_bytes(candidates, ranks=ranks, params=params)
         + wide_end_bytes(candidates, ranks, params),
-        gradients=held.weighted(
+        gradients=own.weighted(
             gradient_bytes_per_param(candidates, dense),
             gradient_bytes_per_param(candidates, expert),
         ),
-        optimizer=rank_optimizer_bytes(candidates, ranks, held),
+        optimizer=rank_optimizer_bytes(candidates, ranks, own),
         activations=activation_bytes(blocks, ranks)
         * device_share(ranks, traits.footprint.offloaded_layers),
         transients=moment
@@ -251,6 +249,7 @@ def backward_bytes(
     kept = blocks.largest(lambda layer: layer.saved_bytes)
     dropped = blocks.largest(lambda layer: layer.dropped_bytes)
     layer = layer_backward_bytes(candidates, tokens) + dropped
+    layer = layer + dequantised_bytes(candidates.job.model)
     if candidates.traits.autograd.shared_layer_input:
         again = ranks.layers_at_once > 0
         layer = layer - again * blocks.kinds.layer_input_bytes[blocks.key]
@@ -271,11 +270,12 @@ def weight_buffer_bytes(
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
     whole = table.zero_stage < 2
-    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, params)
+    trained = params.with_gradients
+    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, trained)
     buffers += largest_block_gradients(candidates, params) + uneven_share_bytes(candidates)
     if traits.gradients.caches_dummies:
-        head = whole * job.training.storage_bytes * params.head
-        buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head
+        head = whole * job.training.storage_bytes * trained.head
+        buffers += whole * dummy_gradient_bytes(job, table, trained) + ranks.head * head
     buffers += ~whole * job.training.storage_bytes * traits.footprint.reduce_bucket_elements
     rows = np.flatnonzero(~whole)
     if len(rows):

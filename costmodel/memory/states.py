@@ -32,6 +32,7 @@ from trainplan.costmodel.model.params import (
 )
 from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
 from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.runtimes.adapters import plain_replicas
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, ModelSpec
@@ -78,6 +79,8 @@ class BlockParams:
     mtp: Rows
     """One multi-token-prediction module without its routed experts."""
     mtp_experts: Rows
+    trained: BlockParams | None = None
+    """Those of them that are trained; null: all."""
 
     def take(self, rows: IntColumn) -> BlockParams:
         """The rows picked by an index."""
@@ -88,7 +91,13 @@ class BlockParams:
             self.head[rows],
             self.mtp[rows],
             self.mtp_experts[rows],
+            self.trained and self.trained.take(rows),
         )
+
+    @property
+    def with_gradients(self) -> BlockParams:
+        """Those that are trained."""
+        return self.trained or self
 
     @property
     def largest_layer(self) -> Rows:
@@ -110,11 +119,28 @@ class RankParams:
     expert: ClassRows
     """Replicated over the expert data parallelism."""
     has_experts: bool = True
+    trained: RankParams | None = None
+    """Those of them that are trained; null: all."""
 
     def take(self, rows: IntColumn) -> RankParams:
         """The rows picked by an index."""
         expert = self.expert[:, rows] if self.has_experts else self.expert
-        return RankParams(self.shared[:, rows], expert, self.has_experts)
+        trained = self.trained and self.trained.take(rows)
+        return RankParams(self.shared[:, rows], expert, self.has_experts, trained)
+
+    @property
+    def with_gradients(self) -> RankParams:
+        """Those that are trained."""
+        return self.trained or self
+
+    @property
+    def frozen(self) -> RankParams:
+        """Those that are not trained.
+
+        Source: derived; a rank holds what is trained and what is not, so the rest is frozen.
+        """
+        own = self.with_gradients
+        return RankParams(self.shared - own.shared, self.expert - own.expert)
 
     def weighted(self, shared: FloatColumn, expert: FloatColumn) -> FloatColumn:
         """Sum over the parameters of a weight for either sort.
@@ -150,7 +176,10 @@ def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn
 
 
 def block_params(job: Job, table: LayoutTable) -> BlockParams:
-    """Parameters of every kind of block on one rank. Source: as `layer_rank_params`."""
+    """Parameters of every kind of block on one rank, no adapters.
+
+    Source: as `layer_rank_params`.
+    """
     model = job.model
     layers, experts = zip(*(layer_rank_params(kind, table) for kind in model.kinds), strict=True)
     last = model.kind_of_layer[-1]
@@ -187,7 +216,8 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     if ranks.mtp.any():
         shared += ranks.mtp * params.mtp
         expert = expert + ranks.mtp * params.mtp_experts
-    return RankParams(shared, expert, bool(expert.any()))
+    trained = rank_params(ranks, params.trained) if params.trained else None
+    return RankParams(shared, expert, bool(expert.any()), trained)
 
 
 def shard_ranks(table: LayoutTable) -> FloatColumn:
@@ -235,7 +265,9 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
     if updates_by_layer(job):
         gradient = 0
     sharded = gradient / shards
-    usual = np.where(table.zero_stage >= 2, sharded, gradient)
+    plain = plain_replicas(job, traits, table)
+    whole_bytes = np.where(plain, job.training.storage_bytes, gradient)
+    usual = np.where(table.zero_stage >= 2, sharded, whole_bytes)
     if not traits.sharding.whole_under_pipeline:
         return usual
     whole = gradient / stages_one_by_one(job, table) + sharded
@@ -263,15 +295,17 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
 def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of optimizer state on the GPU: an fp32 master weight and moments, two of Adam.
 
-    Weights that are fp32 themselves need no master; moments of an optimizer whose state depends on
-    the shapes of matrices are `block_state_bytes`. Source: ZeRO, arXiv:1910.02054, sections 3.1
-    (K = 12) and 5.1 (stage 1); ZeRO-Offload, arXiv:2101.06840, section 3.
+    Weights that are fp32 themselves need no master, nor do `plain_replicas`; moments of an
+    optimizer whose state depends on the shapes of matrices are `block_state_bytes`.
+    Source: ZeRO, arXiv:1910.02054, sections 3.1 (K = 12) and 5.1 (stage 1); ZeRO-Offload,
+    arXiv:2101.06840, section 3.
     """
-    training, footprint = candidates.job.training, candidates.traits.footprint
-    master = footprint.master_bytes if training.storage_bytes < BYTES_FP32 else 0
-    state = master + (optimizer_of(training.optimizer).moments or 0) * footprint.moment_bytes
-    return (
-        state
-        * (1 - candidates.table.offload_optimizer)
-        / np.where(candidates.table.zero_stage >= 1, shards, 1.0)
+    (job, _, traits), table = candidates.shared, candidates.table
+    low = job.training.storage_bytes < BYTES_FP32
+    plain = plain_replicas(job, traits, table)
+    master = np.where(low & ~plain, traits.footprint.master_bytes, 0)
+    moments = optimizer_of(job.training.optimizer).moments or 0
+    state = master + moments * traits.footprint.moment_bytes
+    return np.asarray(
+        state * (1 - table.offload_optimizer) / np.where(table.zero_stage >= 1, shards, 1.0)
     )

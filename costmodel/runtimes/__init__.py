@@ -11,6 +11,7 @@ from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
+from trainplan.costmodel.runtimes.adapters import refuse_training
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
@@ -101,7 +102,8 @@ def traits_of(job: Job) -> RuntimeTraits:
 
     Raises:
         CatalogError: No such runtime, optimizer or GPU.
-        UnsupportedError: The runtime lacks the optimizer or the number formats of the states.
+        UnsupportedError: The runtime lacks the optimizer or the number formats of the states, or
+            does not train what the job asks for.
     """
     return _traits_of(Identical(job))
 
@@ -110,6 +112,7 @@ def traits_of(job: Job) -> RuntimeTraits:
 def _traits_of(key: Identical[Job]) -> RuntimeTraits:
     job = key.of
     traits = runtime(job.runtime)
+    refuse_training(job, traits, {name: one.adapting.methods for name, one in RUNTIMES.items()})
     kernels, sharding = traits.kernels, traits.sharding
     if traits.footprint.low_precision == "primary":
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.runtimes.traits import (
+    Adapting,
     Communication,
     Experts,
     Gradients,
@@ -50,6 +51,8 @@ class RuntimeTraits:
     experts: Experts = field(default_factory=Experts)
     pipeline: Pipeline = field(default_factory=Pipeline)
     recompute: Recompute = field(default_factory=Recompute)
+    adapting: Adapting = field(default_factory=Adapting)
+    """What it can train beside every weight."""
     offloading: Offloading = field(default_factory=Offloading)
     autograd: Autograd = FUSED_KERNELS
     """What the graph of operations keeps and makes beyond that of fused kernels."""

@@ -19,6 +19,7 @@ import numpy as np
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
+    Adapting,
     Gradients,
     Host,
     Kernels,
@@ -71,6 +72,7 @@ TORCH_EAGER = RuntimeTraits(
     ),
     recompute=Recompute(stops_early=True, subsets=recompute_subsets),
     rules=(one_rank,),
+    adapting=Adapting(methods=("lora", "frozen")),
     autograd=Autograd(
         norm_statistics=True,
         every_norm=True,

@@ -113,6 +113,8 @@ class TrainingSpec(Spec):
     global_batch_size: PositiveInt = Field(le=LARGEST_SIZE)
     """Sequences per optimizer step, over all replicas; with `packing`, rows."""
     precision: Precision = "bf16"
+    loss_tokens: PositiveFloat = Field(default=1.0, le=1.0)
+    """Share of the tokens that count in the loss; the rest has labels that are ignored."""
     tokens: PositiveInt | None = None
     """Length of the whole run; only used to report days, GPU-hours and money."""
     optimizer: OptimizerText = OptimizerSpec()

@@ -41,6 +41,7 @@ from trainplan.costmodel.spec.mixers import (
     SsmSpec,
     check_sizes,
 )
+from trainplan.costmodel.spec.trained import Trained, complaint, of_layers
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
 
@@ -286,6 +287,9 @@ class ModelSpec(Spec):
             "num_sliding_window_layers does not say which layers slide: list every layer in layers"
         )
 
+    trained: Trained | None = None
+    """What is trained where that is not every weight; null: every weight."""
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.num_attention_heads % self.num_key_value_heads:
@@ -332,6 +336,8 @@ class ModelSpec(Spec):
                 raise ValueError("a layer has feed_forward moe but moe is null")
             if kind.num_attention_heads % kind.num_key_value_heads:
                 raise ValueError("a kind's num_attention_heads is no multiple of its key-value's")
+        if found := complaint(self):
+            raise ValueError(found)
         return self
 
     @property
@@ -383,16 +389,21 @@ def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
         known = {kind.name: kind.changes() for kind in model.layer_kinds}
         usual = {"feed_forward": model.feed_forward or ("moe" if model.moe else "mlp")}
         changes = [usual | known[name] for name in model.layers]
-    found: dict[ModelSpec, int] = {}
-    places = {}
-    order = []
+    views: dict[tuple[tuple[str, object], ...], ModelSpec] = {}
+    layers = []
     for change in changes:
         text = tuple(change.items())
-        if text not in places:
-            kind = model.model_copy(update=plain | change)
-            places[text] = found.setdefault(_without_placement(kind), len(found))
-        order.append(places[text])
-    return tuple(found), tuple(order)
+        if text not in views:
+            views[text] = _without_placement(model.model_copy(update=plain | change))
+        layers.append(views[text])
+    found: dict[ModelSpec, int] = {}
+    if model.trained is None:
+        order = tuple(found.setdefault(kind, len(found)) for kind in layers)
+        return tuple(found), order
+    pairs = list(zip(layers, of_layers(model, layers), strict=True))
+    own = {pair: pair[0].model_copy(update={"trained": pair[1]}) for pair in dict.fromkeys(pairs)}
+    order = tuple(found.setdefault(own[pair], len(found)) for pair in pairs)
+    return tuple(found), order
 
 
 def _without_placement(kind: ModelSpec) -> ModelSpec:

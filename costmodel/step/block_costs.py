@@ -85,6 +85,7 @@ class BlockCosts:
     input_bytes: FloatColumn
     """Of one layer, what full recomputation keeps; of each row."""
     params: RankParams
+    """Those that are trained."""
     optimizer: FloatColumn
     """Seconds of the optimizer step on the device."""
     offload: FloatColumn
@@ -152,7 +153,7 @@ def block_costs(priced: Priced) -> BlockCosts:
         optimizer_bytes=_optimizer_bytes(priced, units, held),
         saved_bytes=memory.activations,
         input_bytes=blocks.kinds.layer_input_bytes[blocks.key],
-        params=held,
+        params=held.with_gradients,
         optimizer=rank_optimizer_seconds(priced.machine, table, held, updated)
         + rank_update_seconds(priced, priced.machine, units),
         offload=rank_offload_seconds(priced.machine, table, updated),
@@ -166,7 +167,7 @@ def _optimizer_bytes(candidates: Candidates, units: Ranks, held: RankParams) -> 
     """
     table = candidates.table
     whole = candidates.with_table(table.replaced(offload_optimizer=np.zeros(len(table))))
-    return rank_optimizer_bytes(whole, units, held)
+    return rank_optimizer_bytes(whole, units, held.with_gradients)
 
 
 def _one_block_each(kinds: int, rows: int) -> Ranks:

@@ -23,7 +23,8 @@ from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
-from trainplan.costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
+from trainplan.costmodel.memory.states import BlockParams, RankParams, rank_params
+from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.bound import (
     LayerSeconds,
     RowSeconds,
@@ -101,7 +102,7 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     (job, machine, traits), table = candidates.shared, candidates.table
     gathered = row_blocks(candidates)
     ranks = ranks_of(job, table) if merged else _every_rank(candidates)
-    params = block_params(job, table)
+    params = held_params(job, table)
     held = rank_params(ranks, params)
     updated = updated_params(table, held)
     microbatches = num_microbatches(job, table)
@@ -212,14 +213,23 @@ def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> 
     Source: `Sharding.ends_at_root`, `Fetches.weights`.
     """
     matrices, root = traits.sharding.fetches.weights, traits.sharding.ends_at_root
+    pairs = zip(_sorts(params, nothing), _sorts(params.with_gradients, nothing), strict=True)
+    *layers, embedding, head, mtp = pairs
     return [
-        *(
-            Unit(RankParams(layer, experts), matrices)
-            for layer, experts in zip(params.layers, params.experts, strict=True)
-        ),
-        Unit(RankParams(params.embedding, nothing), root=root),
-        Unit(RankParams(params.head, nothing), root=root),
-        Unit(RankParams(params.mtp, params.mtp_experts), matrices),
+        *(Unit(*layer, matrices) for layer in layers),
+        Unit(*embedding, root=root),
+        Unit(*head, root=root),
+        Unit(*mtp, matrices),
+    ]
+
+
+def _sorts(params: BlockParams, nothing: FloatColumn) -> list[RankParams]:
+    """Parameters of each kind of block, experts apart."""
+    return [
+        *map(RankParams, params.layers, params.experts),
+        RankParams(params.embedding, nothing),
+        RankParams(params.head, nothing),
+        RankParams(params.mtp, params.mtp_experts),
     ]
 
 

@@ -10,6 +10,7 @@ from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.trained import Method
 from trainplan.costmodel.step.money import run_steps
 
 PLACEHOLDER_STEPS = 1000
@@ -202,6 +203,8 @@ class Exporter:
     defines them."""
     optimizers: frozenset[str] = frozenset({"adamw"})
     """Names of the optimizers that `export` writes; a job with another one is refused."""
+    trains: frozenset[Method] = frozenset()
+    """What it writes of `Trained.method`; a job that trains another way is refused."""
     by_words: bool = False
     """Are its options keys of a configuration? Each part of one is a word of the sources."""
     packs: str = ""
@@ -221,6 +224,12 @@ class Exporter:
             raise SpecError(
                 f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
                 f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
+            )
+        trained = job.model.trained
+        if trained and trained.method not in self.trains:
+            raise UnsupportedError(
+                f"{self.runtime} has no option for --train {trained.text}: train every weight, or "
+                "export to a runtime that has one"
             )
         for axis in AXES:
             if axis.name not in self.writes and not axis.is_off(layout):

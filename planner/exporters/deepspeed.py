@@ -22,6 +22,7 @@ from trainplan.planner.exporters.config import (
     summary,
     switch,
 )
+from trainplan.planner.exporters.trained import trained_file, trained_notes
 from trainplan.planner.exporters.training_script import (
     CHECKPOINTING,
     ENTRY,
@@ -68,6 +69,7 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
         UnsupportedError: The layout or an option has no key.
     """
     refuse(job, layout, WRITTEN)
+    module = trained_file(job, layout)
     _refuse_types(job, layout)
     config = {
         **_batch(job, layout),
@@ -88,8 +90,9 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
         required_environment=(SCRIPT,),
         entry_point=ENTRY,
         arguments=(option("layout", "--deepspeed_config", file), *recompute),
-        notes=(*notes(job, layout), *_notes(layout)),
-        files=(file,),
+        notes=(*notes(job, layout), *_notes(layout), *trained_notes(job, layout)),
+        files=(file, *((module,) if module else ())),
+        read_back=module is None,
         keys=tuple(flat(config)),
     )
 
@@ -203,6 +206,7 @@ DEEPSPEED = Exporter(
         }
     ),
     optimizers=frozenset(OPTIMIZER_PARAMS),
+    trains=frozenset({"lora", "qlora", "frozen"}),
     source_patterns=(
         "deepspeed/runtime/zero/config.py",
         "deepspeed/runtime/zero/offload_config.py",

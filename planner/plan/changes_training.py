@@ -20,3 +20,8 @@ def _names(job: Job) -> Iterator[str]:
         yield name
     if job.training.state_precision != "o0":
         yield "fp8 states"
+    trained = job.model.trained
+    if trained and trained.quantised:
+        yield "4-bit weights"
+    elif trained:
+        yield "adapters" if trained.adapts else "frozen layers"

@@ -60,6 +60,7 @@ def every_legal_layout(job):
         ("small-moe", "1x4:h100-sxm", 8, "torchtitan"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-zero-bubble"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-deepspeed"),
+        ("small-dense", "1x8:h100-sxm", 16, "deepspeed"),
     ],
 )
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):

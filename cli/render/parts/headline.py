@@ -114,7 +114,9 @@ def job_line(job: Job) -> str:
     with_options = (job.runtime, stated) if stated else (job.runtime,)
     left = f"{gib(job.reserve_bytes)} GiB of every GPU reserved"
     reserve = (left,) if job.reserve_bytes else ()
-    line = DOT.join((batch, training.precision, *_states(job), *with_options, *reserve))
+    trained = (model.trained.text,) if model.trained else ()
+    parts = (batch, training.precision, *trained, *_states(job), *with_options, *reserve)
+    line = DOT.join(parts)
     changed = (f"changes the training: {change.says}" for change in changes_training(job))
     return "\n".join((what, line, *changed))
 

@@ -23,7 +23,7 @@ from trainplan.planner.exporters.config import (
     switch,
 )
 from trainplan.planner.exporters.key_tables import key_table, translated
-from trainplan.planner.exporters.megatron_bridge.recipe import MODULE, recipe_file
+from trainplan.planner.exporters.megatron_bridge.recipe import MODULE, PRETRAINED, recipe_file
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM, REQUIRED, export_megatron_lm
 
 COMMIT = "067f987d"
@@ -49,17 +49,19 @@ def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
         *_own_defaults(job),
     )
     recipe = recipe_file(job.model, COMMIT, CHECKED)
+    adapters = job.model.trained is not None
     return LaunchConfig(
         runtime="megatron-bridge",
         runtime_version=COMMIT,
         checked=CHECKED,
         summary=base.summary,
         environment=base.environment,
-        required_environment=REQUIRED[1:],
+        required_environment=(*REQUIRED[1:], *((PRETRAINED,) if adapters else ())),
         entry_point=ModuleEntry(MODULE),
         arguments=tuple(translated(key_table("megatron_bridge"), flags)),
         notes=(*base.notes, *_notes(job)),
         files=(recipe,),
+        read_back=not adapters,
     )
 
 
@@ -220,6 +222,7 @@ MEGATRON_BRIDGE = Exporter(
         "micro_batch_size 1; rows that are alike in work come from a dataset of yours"
     ),
     optimizers=MEGATRON_LM.optimizers,
+    trains=frozenset({"lora"}),
     source_patterns=(
         "src/megatron/bridge/training/config.py",
         "src/megatron/bridge/training/*.py",
