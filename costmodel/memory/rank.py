@@ -22,6 +22,7 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     weight_bytes_per_param,
 )
+from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
 from trainplan.costmodel.memory.transients import (
     added_gradient_bytes,
     dummy_gradient_bytes,
@@ -144,12 +145,18 @@ def rank_memory(
         ranks.head * head_bytes(candidates, tokens),
         backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
+    frozen = ranks.embedding * frozen_bytes(candidates, params.tower)
+    held_of_tower: ClassRows | float = 0.0
+    if job.model.tower:
+        moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))
+        held_of_tower = ranks.embedding_held * held_bytes(candidates, blocks)
     return MemoryTable(
         weights=held.weighted(
             weight_bytes_per_param(candidates, dense),
             weight_bytes_per_param(candidates, expert),
         )
-        - uncached_bytes(candidates, ranks=ranks, params=params),
+        - uncached_bytes(candidates, ranks=ranks, params=params)
+        + frozen,
         gradients=held.weighted(
             gradient_bytes_per_param(candidates, dense),
             gradient_bytes_per_param(candidates, expert),
@@ -159,7 +166,8 @@ def rank_memory(
             optimizer_bytes_per_param(candidates, expert),
         ),
         activations=activation_bytes(blocks, ranks)
-        * device_share(ranks, traits.footprint.offloaded_layers),
+        * device_share(ranks, traits.footprint.offloaded_layers)
+        + held_of_tower,
         transients=moment
         + workspace_bytes(job, traits)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from trainplan.costmodel.model import mixer_params as counts
 from trainplan.costmodel.model.mixer_params import MixerCounts
 from trainplan.costmodel.model.spans import attention_span
+from trainplan.costmodel.model.tower import tower_flop_per_step, tower_params
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec
 from trainplan.costmodel.spec.layers import Mixer
 
@@ -194,7 +195,8 @@ def head_params(model: ModelSpec) -> int:
 
 def num_parameters(model: ModelSpec) -> int:
     """Parameters of the whole model, tied embeddings once, MTP modules left out."""
-    return embedding_params(model) + _all_layers_params(model) + head_params(model)
+    tower = tower_params(model.tower) if model.tower else 0
+    return embedding_params(model) + _all_layers_params(model) + head_params(model) + tower
 
 
 def num_active_parameters(model: ModelSpec) -> int:
@@ -258,6 +260,7 @@ MIXER_COUNTS: dict[Mixer, MixerCounts] = {
     "sliding_attention": ATTENTION,
     "chunked_attention": ATTENTION,
     "sparse_attention": ATTENTION + counts.INDEXER,
+    "bidirectional_attention": ATTENTION,
     "linear_attention": counts.LINEAR_ATTENTION,
     "mamba": counts.MAMBA,
     "attention_and_mamba": ATTENTION + counts.MAMBA,
@@ -281,4 +284,4 @@ def model_flop_per_step(job: Job) -> float:
     """
     seq = job.training.seq_length
     forward = 2 * matrix_params_per_token(job.model) + mixer_flop_per_token(job.model, seq)
-    return 3.0 * forward * job.training.tokens_per_step
+    return 3.0 * forward * job.training.tokens_per_step + tower_flop_per_step(job)

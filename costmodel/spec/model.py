@@ -30,6 +30,7 @@ from trainplan.costmodel.spec.mixers import (
     SsmSpec,
     check_sizes,
 )
+from trainplan.costmodel.spec.tower import TowerSpec
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
@@ -210,6 +211,8 @@ class ModelSpec(Spec):
     convolution: ConvolutionSpec | None = None
     num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
+    tower: TowerSpec | None = None
+    """Encoder of images or sound; null: text alone."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -301,7 +304,7 @@ class ModelSpec(Spec):
 @lru_cache(maxsize=256)
 def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
     """A model of each kind of layer alone, and the kind of every layer."""
-    plain = {"layers": None, "layer_kinds": ()}
+    plain: dict[str, object] = {"layers": None, "layer_kinds": (), "tower": None}
     if model.layers is None:
         changes: list[dict[str, object]] = [{"feed_forward": one} for one in _feed_forwards(model)]
     else:

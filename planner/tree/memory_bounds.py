@@ -157,7 +157,7 @@ def _outside_bytes(traits: RuntimeTraits, machine: Machine) -> float:
 def _mean_params(job: Job, table: LayoutTable) -> RankParams:
     """Parameters of a pipeline rank, mean over the ranks; as rank classes hold them."""
     params, modules = block_params(job, table), job.model.num_nextn_predict_layers
-    shared = params.embedding + params.head + modules * params.mtp
+    shared = params.embedding + params.tower.trained + params.head + modules * params.mtp
     expert = modules * params.mtp_experts
     for kind, count in layer_counts(job):
         shared = shared + count * params.layers[kind]
