@@ -108,6 +108,8 @@ class TowerSpec(Spec):
 
     samples_per_sequence: PositiveInt = Field(default=1, le=1_000_000)
     patches_per_sample: PositiveInt = Field(le=10_000_000)
+    patches_assumed: bool = False
+    """The configuration does not say how many patches a sample has."""
     frozen: Literal["none", "encoder", "all"] = "none"
     """What is not trained: nothing, all but the projectors, or the whole tower."""
     tensor_parallel: bool = False

@@ -31,6 +31,7 @@ from trainplan.costmodel.model.families.qwen2_moe import qwen2_moe
 from trainplan.costmodel.model.families.qwen3 import qwen3
 from trainplan.costmodel.model.families.qwen3_moe import qwen3_moe
 from trainplan.costmodel.model.families.reader import HfConfig, refusal
+from trainplan.costmodel.model.families.towers import TOWERS, has_tower, with_tower
 from trainplan.costmodel.spec import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
@@ -70,15 +71,22 @@ def model_from_config(config: Mapping[str, object], name: str) -> ModelSpec:
         UnsupportedError: The architecture is not modelled.
     """
     model_type = _model_type(config)
-    if model_type not in FAMILIES:
-        raise refusal(model_type, FAMILIES)
     file = HfConfig(name=name, model_type=model_type, values=config)
+    if model_type not in FAMILIES and not has_tower(file):
+        raise refusal(model_type, {*FAMILIES, *TOWERS})
     if file.with_defaults({"is_encoder_decoder": False}).boolean("is_encoder_decoder"):
         raise UnsupportedError(f"{file.where}: encoder-decoder models are not modelled")
     try:
-        return FAMILIES[model_type](file)
+        return with_tower(file, _read, FAMILIES.__contains__) if has_tower(file) else _read(file)
     except ValidationError as error:
         raise file.refused(error) from error
+
+
+def _read(file: HfConfig) -> ModelSpec:
+    """A decoder by its `model_type`."""
+    if file.model_type not in FAMILIES:
+        raise refusal(file.model_type, FAMILIES)
+    return FAMILIES[file.model_type](file)
 
 
 def _model_type(config: Mapping[str, object]) -> str:
