@@ -16,7 +16,7 @@ from trainplan.costmodel.blocks.accumulation import (
     counted_microbatches,
     layer_weights,
 )
-from trainplan.costmodel.blocks.attention.core import all_but_projections, attention_part
+from trainplan.costmodel.blocks.attention.core import all_but_projections
 from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.blocks.embedding_and_head import (
@@ -26,7 +26,7 @@ from trainplan.costmodel.blocks.embedding_and_head import (
 )
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.moe import moe_part
-from trainplan.costmodel.blocks.host import Launches, dense_launches, moe_launches
+from trainplan.costmodel.blocks.host import Launches, layer_launches
 from trainplan.costmodel.blocks.measured_layers import (
     Levels,
     Passes,
@@ -36,6 +36,7 @@ from trainplan.costmodel.blocks.measured_layers import (
     scaled,
     scaled_module,
 )
+from trainplan.costmodel.blocks.mixers import MIXER_PARTS
 from trainplan.costmodel.blocks.parts import (
     Module,
     Part,
@@ -48,6 +49,8 @@ from trainplan.costmodel.blocks.parts import (
 from trainplan.costmodel.blocks.saved import norm_module
 from trainplan.costmodel.blocks.tower import TowerBlock, tower_block, with_tower
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
+from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.layers import ATTENTIONS
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on, with the micro batches of a step where their number changes it, and
@@ -112,17 +115,20 @@ def _layer_of_kind(columns: Shapes) -> Block:
     """A layer of a model with one kind."""
     model = columns.job.model
     experts = model.feed_forward == "moe"
-    second = moe_part(columns) if experts else mlp_part(columns, model.intermediate_size, "mlp")
-    norms = norm_module(columns, experts + (1 if model.mla else 0))
+    latent = model.mla is not None and model.mixer in ATTENTIONS
+    part = MIXER_PARTS[model.mixer](columns)
+    if model.feed_forward != "none":
+        width = model.intermediate_size
+        part += moe_part(columns) if experts else mlp_part(columns, width, "mlp")
     added = columns.accumulation_seconds(layer_weights(model, columns.table))
-    part = (attention_part(columns) + second).accumulating(added)
-    return _layer(columns, part, norms, (moe_launches if experts else dense_launches)(columns))
+    norms = norm_module(columns, experts + latent)
+    return _layer(columns, part.accumulating(added), norms, layer_launches(columns))
 
 
 def _layer_at_level(columns: Shapes) -> Block:
     """A layer of a model with one kind, at the level of those that were measured, if any were."""
     block, moe = _layer_of_kind(columns), columns.job.model.feed_forward == "moe"
-    if not columns.machine.layers:
+    if not columns.machine.layers or not _measured(columns.job.model):
         return block
 
     def parts(keys: Candidates) -> Passes:
@@ -134,10 +140,16 @@ def _layer_at_level(columns: Shapes) -> Block:
     return _scaled(block, found, sizes) if found else block
 
 
+def _measured(model: ModelSpec) -> bool:
+    """Is it a layer as those that are measured: attention, and a feed-forward half?"""
+    return model.mixer in ATTENTIONS and model.feed_forward != "none"
+
+
 def _of_sort(keys: Candidates, *, moe: bool) -> Candidates:
     """Layouts with a model of the first kind of layer that has experts, or has none."""
     for kind in of_kinds(keys):
-        if (kind.job.model.feed_forward == "moe") == moe:
+        model = kind.job.model
+        if _measured(model) and (model.feed_forward == "moe") == moe:
             return kind
     dense = keys.job.model.model_copy(update={"moe": None, "feed_forward": "mlp"})
     return replace(keys, job=keys.job.model_copy(update={"model": dense}))

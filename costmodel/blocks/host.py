@@ -58,6 +58,36 @@ def moe_launches(shapes: Shapes) -> Launches:
     return Launches(forward, forward * constants.host_backward_moe, constants.dispatch_sync_seconds)
 
 
+def layer_launches(shapes: Shapes) -> Launches:
+    """Host time of a layer with both halves, or of the one it has: half of a dense layer's.
+
+    Source: derived; either half of a dense layer launches as many projections, and norm, residual
+    addition and a kernel between them. A layer of experts alone launches no mixer.
+    """
+    model = shapes.job.model
+    if model.feed_forward == "none":
+        return _scaled(dense_launches(shapes), 0.5)
+    whole = (moe_launches if model.feed_forward == "moe" else dense_launches)(shapes)
+    if model.mixer != "none":
+        return whole
+    if model.feed_forward == "mlp":
+        return _scaled(whole, 0.5)
+    half = _scaled(dense_launches(shapes), 0.5)
+    return Launches(
+        np.maximum(0.0, whole.forward_seconds - half.forward_seconds),
+        np.maximum(0.0, whole.backward_seconds - half.backward_seconds),
+        whole.sync_seconds,
+    )
+
+
+def _scaled(launches: Launches, share: float) -> Launches:
+    return Launches(
+        share * launches.forward_seconds,
+        share * launches.backward_seconds,
+        launches.sync_seconds,
+    )
+
+
 def _none(shapes: Shapes) -> Launches:
     zero = np.zeros(shapes.size)
     return Launches(zero, zero, 0.0)

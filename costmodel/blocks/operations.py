@@ -16,7 +16,7 @@ from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import elementwise_seconds
-from trainplan.costmodel.model.params import query_columns
+from trainplan.costmodel.model.params import expert_hidden, query_columns
 from trainplan.costmodel.spec import ModelSpec
 
 BIAS_KERNELS, BIAS_KERNELS_BACKWARD = 2, 6
@@ -60,7 +60,7 @@ def expert_bias_operations(
         return _none(shapes)
     each = expert_bias_bytes(shapes.storage, _weight_bytes(shapes))
     kernels = BIAS_KERNELS * local_experts, BIAS_KERNELS_BACKWARD * local_experts
-    return _operations(shapes, rows * shapes.job.model.hidden_size, each, kernels)
+    return _operations(shapes, rows * expert_hidden(shapes.job.model), each, kernels)
 
 
 def expert_bias_bytes(storage: int, weight_bytes: FloatColumn | int) -> Moved:

@@ -16,7 +16,8 @@ from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remember
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, offloads, recomputes
-from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.model.params import expert_hidden, query_columns, value_columns
+from trainplan.costmodel.spec.layers import ATTENTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,9 @@ def layer_copies(keys: Candidates, *, key: IntColumn, table: LayoutTable) -> tup
 @remembered(" ".join(KEY))
 def _modules(keys: Candidates) -> tuple[Offloadable, ...]:
     """What a layer of a model with one kind may offload."""
-    columns = shapes(keys)
-    experts = _experts(columns) if keys.job.model.moe else ()
-    return *_attention(columns), *experts
+    columns, model = shapes(keys), keys.job.model
+    attention = _attention(columns) if model.mixer in ATTENTIONS else ()
+    return *attention, *(_experts(columns) if model.moe else ())
 
 
 def _chosen(modules: Sequence[Offloadable], key: IntColumn, table: LayoutTable) -> Copies:
@@ -107,7 +108,7 @@ def _experts(columns: Shapes) -> tuple[Offloadable, ...]:
     local = columns.tokens / columns.residual_shards
     rows = local * moe.num_experts_per_tok * columns.table.etp
     cut = moe.moe_intermediate_size / columns.table.etp
-    inputs = rows * model.hidden_size
+    inputs = rows * expert_hidden(model)
     branches = columns.storage * rows * cut * (2 if model.gated_mlp else 1)
     share = 0.75 if columns.keeps_cast_inputs else 1.0
     return (

@@ -18,7 +18,8 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     sums_whole,
 )
-from trainplan.costmodel.model.params import query_columns
+from trainplan.costmodel.model.mixer_params import projected_columns
+from trainplan.costmodel.model.params import expert_hidden, query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
 
@@ -158,7 +159,8 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     """Largest gradient inside a layer, and the gathered layer input under sequence parallelism.
 
     Source: derived: the gradient of the first MLP product's output, of unfused attention's scores,
-    or what attention over context ranks makes when the MLP is done; Megatron-LM
+    what attention over context ranks makes when the MLP is done, or that of the projected input of
+    a mixer that carries a state; Megatron-LM
     `scaled_masked_softmax_backward` works in place; arXiv:2205.05198, section 4.2.2 for the gather.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
@@ -170,8 +172,10 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
         rows = moe.num_experts_per_tok * table.etp / cut
-        expert = rows * (ups * moe.moe_intermediate_size / table.etp + model.hidden_size)
+        expert = rows * (ups * moe.moe_intermediate_size / table.etp + expert_hidden(model))
         widest = np.maximum(widest, expert)
+    projected = max(projected_columns(kind) for kind in model.kinds)
+    widest = np.maximum(widest, projected / table.tp) if projected else widest
     gathered = np.where(table.sequence_parallel == 1, model.hidden_size, 0)
     if traits.kernels.attention == "unfused":
         heads = model.num_attention_heads / table.tp

@@ -20,7 +20,7 @@ from trainplan.costmodel.model.mixer_products import (
     ssm_of,
 )
 from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.mixers import SsmSpec
+from trainplan.costmodel.spec.mixers import LinearAttentionSpec, SsmSpec
 
 Counted = Callable[[ModelSpec], int]
 
@@ -108,6 +108,26 @@ def mamba_whole(model: ModelSpec) -> int:
     return ssm.output_bias * model.hidden_size + ssm.inner_norms * norms
 
 
+def linear_input_columns(linear: LinearAttentionSpec) -> int:
+    """Output width of the projections of the input that heads are cut with.
+
+    Source: as `linear_attention_met`; a low rank makes decay and gate of KDA.
+    """
+    columns = 2 * linear.key_width + linear.value_width
+    gates = {"gated_delta": 2 * linear.num_value_heads, "kda": linear.num_value_heads}
+    gate = 0 if linear.gate_rank else linear.value_width
+    return columns + gates.get(linear.rule, 0) + gate
+
+
+def projected_columns(model: ModelSpec) -> int:
+    """Output width of the input projection of a mixer that carries a state; 0: of another."""
+    if model.mixer in ("mamba", "attention_and_mamba"):
+        return ssm_input_columns(ssm_of(model))
+    if model.mixer == "linear_attention":
+        return linear_input_columns(linear_of(model))
+    return 3 * model.hidden_size if model.mixer == "convolution" else 0
+
+
 def linear_attention_met(model: ModelSpec) -> int:
     """Weights of the products of linear attention: queries, keys, values, gates, output.
 
@@ -116,14 +136,9 @@ def linear_attention_met(model: ModelSpec) -> int:
     and gate by a low rank); MiniMax-01, arXiv:2501.08313, section 2.2 (decay is given).
     """
     linear, h = linear_of(model), model.hidden_size
-    key, value = linear.key_width, linear.value_width
-    ends = h * (2 * key + 2 * value)
-    if linear.rule == "lightning":
-        return ends + h * value
-    if linear.gate_rank:
-        gates = linear.gate_rank * (2 * h + key + value)
-        return ends + gates + h * linear.num_value_heads
-    return ends + h * (value + 2 * linear.num_value_heads)
+    rank = linear.gate_rank or 0
+    low = rank * (2 * h + linear.key_width + linear.value_width)
+    return h * (linear_input_columns(linear) + linear.value_width) + low
 
 
 def linear_attention_divided(model: ModelSpec) -> int:

@@ -19,6 +19,8 @@ class CoreProduct:
     rows: float
     columns: float
     inner: float
+    again: bool = False
+    """The backward pass makes it once more, since its result is not kept."""
 
     @property
     def flop(self) -> float:
@@ -47,16 +49,18 @@ def convolution_of(model: ModelSpec) -> ConvolutionSpec:
 def scan_products(ssm: SsmSpec, seq_length: int) -> tuple[CoreProduct, ...]:
     """Of Mamba-2: scores of a chunk, its values, the states of chunks, and what they add.
 
-    Scores are those of a group of heads. Mamba-1 scans without products.
+    Scores are those of a group of heads. Of Mamba-1, whose scan is
+    no product, the output of every state alone. Scores and states are not
+    kept (state-spaces/mamba `mamba_ssm/ops/triton/ssd_combined.py`).
     Source: Dao and Gu, arXiv:2405.21060, section 6: steps 1 (both), 2 and 4 of listing 1.
     """
     if ssm.time_step_rank:
-        return ()
+        return (CoreProduct(ssm.inner_width, 1, ssm.state_size),)
     chunk, heads = min(ssm.chunk_size, seq_length), ssm.num_heads
     return (
-        CoreProduct(ssm.num_groups, chunk, ssm.state_size),
+        CoreProduct(ssm.num_groups, chunk, ssm.state_size, again=True),
         CoreProduct(heads, ssm.head_dim, chunk),
-        CoreProduct(heads * ssm.state_size / chunk, ssm.head_dim, chunk),
+        CoreProduct(heads * ssm.state_size / chunk, ssm.head_dim, chunk, again=True),
         CoreProduct(heads, ssm.head_dim, ssm.state_size),
     )
 
@@ -67,17 +71,19 @@ def linear_attention_products(
     """Of linear attention: scores of a chunk, its values, what the state adds, the new state.
 
     The delta rule also compares keys with keys, inverts that triangle (a third of a cube),
-    multiplies keys and values with it, and takes from the values what the state knows.
+    multiplies keys and values with it, and takes from the values what the state knows. Scores,
+    states and the products with the inverse are not kept (flash-linear-attention 0.6.0
+    `ops/gated_delta_rule/chunk.py`).
     Source: MiniMax-01, arXiv:2501.08313, section 2.2; Yang et al., arXiv:2412.06464, section 3.3
     and, of the triangle, arXiv:2406.06484, section 3.2; Kimi Linear, arXiv:2510.26692, section 4.
     """
     chunk = min(linear.chunk_size, seq_length)
     heads, key, value = linear.num_value_heads, linear.key_head_dim, linear.value_head_dim
     products = (
-        CoreProduct(heads, chunk, key),
+        CoreProduct(heads, chunk, key, again=True),
         CoreProduct(heads, value, chunk),
         CoreProduct(heads, value, key),
-        CoreProduct(heads * key / chunk, value, chunk),
+        CoreProduct(heads * key / chunk, value, chunk, again=True),
     )
     if linear.rule == "lightning":
         return products
@@ -85,9 +91,9 @@ def linear_attention_products(
         *products,
         CoreProduct(heads, chunk, key),
         CoreProduct(heads, chunk, chunk / 6),
-        CoreProduct(heads, key, chunk),
-        CoreProduct(heads, value, chunk),
-        CoreProduct(heads, value, key),
+        CoreProduct(heads, key, chunk, again=True),
+        CoreProduct(heads, value, chunk, again=True),
+        CoreProduct(heads, value, key, again=True),
     )
 
 

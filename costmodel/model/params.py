@@ -120,6 +120,11 @@ def router_params(model: ModelSpec, moe: MoeSpec) -> int:
     return moe.num_experts * per_expert + (model.hidden_size if moe.shared_expert_gate else 0)
 
 
+def expert_hidden(model: ModelSpec) -> int:
+    """Width of what goes into routed experts and comes out of them."""
+    return (model.moe and model.moe.latent_size) or model.hidden_size
+
+
 def expert_params(model: ModelSpec, moe: MoeSpec) -> int:
     """Weights of one routed expert."""
     width, bias = moe.moe_intermediate_size, moe.expert_bias

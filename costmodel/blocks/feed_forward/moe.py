@@ -23,10 +23,12 @@ from trainplan.costmodel.machine.compute import (
     Product,
     elementwise_seconds,
     grouped_rate,
+    linear_seconds,
     product_seconds,
     sum_columns,
 )
 from trainplan.costmodel.machine.hardware import OPERATIONS, GemmRate
+from trainplan.costmodel.model.params import expert_hidden
 from trainplan.costmodel.spec import MoeSpec
 
 ROUTER_KERNELS = 8
@@ -54,6 +56,8 @@ class _Routing:
     rows: FloatColumn
     """Rows the experts of one rank see: balanced routing."""
     local_experts: FloatColumn
+    hidden: int
+    """Width of a row."""
 
 
 def moe_part(shapes: Shapes) -> Part:
@@ -82,6 +86,8 @@ def moe_part(shapes: Shapes) -> Part:
     act = Module("moe_act", activation, act_bytes, inside="moe")
     tail = pass_seconds(shapes.size)
     part = Part(forward, backward, experts.weight + router, inner, (act,), tail)
+    if routing.moe.latent_size:
+        part += _latent(shapes, routing, routing.moe.latent_size)
     width = routing.moe.shared_expert_intermediate_size
     if width:
         part += mlp_part(shapes, width, "shared_experts", inside="moe")
@@ -98,6 +104,7 @@ def _routing(shapes: Shapes) -> _Routing:
         local_tokens=local,
         rows=local * moe.num_experts_per_tok * table.etp,
         local_experts=np.maximum(1.0, moe.num_experts / table.ep),
+        hidden=expert_hidden(shapes.job.model),
     )
 
 
@@ -115,12 +122,33 @@ def _router(shapes: Shapes, routing: _Routing) -> FloatColumn:
     return product_seconds(shapes.machine, shapes.machine.half, product, BYTES_FP32)
 
 
+def _latent(shapes: Shapes, routing: _Routing, width: int) -> Part:
+    """Projections of a rank's own tokens to the width of the experts and back.
+
+    Kept: what comes back from the experts.
+    Source: Megatron Core @d98e8a64 `moe/moe_layer.py`, fc1_latent_proj and fc2_latent_proj.
+    """
+    tokens, zero = routing.local_tokens, np.zeros(shapes.size)
+    wide, narrow = zero + shapes.job.model.hidden_size, zero + width
+    products = linear_seconds(
+        shapes.machine,
+        shapes.machine.linear,
+        [Product(tokens, narrow, wide), Product(tokens, wide, narrow)],
+        shapes.gradient_bytes,
+    )
+    element = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
+    forward = pass_seconds(shapes.size, gemm=products.forward)
+    backward = pass_seconds(shapes.size, gemm=products.backward)
+    kept, tail = element * tokens * width, pass_seconds(shapes.size)
+    return Part(forward, backward, products.weight, kept, (), tail)
+
+
 def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
     """Grouped products of all local experts."""
     machine = shapes.machine
     rate = grouped_rate(machine.linear, weight_gradient=False)
     weight_rate = grouped_rate(machine.linear, weight_gradient=True)
-    h = np.zeros(shapes.size) + shapes.job.model.hidden_size
+    h = np.zeros(shapes.size) + routing.hidden
     cut = routing.moe.moe_intermediate_size / shapes.table.etp
     ups = 2 if shapes.job.model.gated_mlp else 1
     m = routing.rows + machine.constants.expert_extra_rows * routing.local_experts
@@ -165,7 +193,7 @@ def _permutation(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatC
     Source: `permute_passes`; where measured, PERMUTE_PASSES and SORT_PASSES.
     """
     machine, speed = shapes.machine, shapes.machine.permute_bytes_per_second
-    routed = routing.rows / shapes.table.etp * shapes.storage * shapes.job.model.hidden_size
+    routed = routing.rows / shapes.table.etp * shapes.storage * routing.hidden
     if speed is None:
         seconds = elementwise_seconds(machine, machine.constants.permute_passes * routed)
         return seconds, machine.constants.elementwise_backward * seconds
@@ -185,7 +213,7 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     machine, table, constants = shapes.machine, shapes.table, shapes.machine.constants
     links = group(machine, table.ep, table.etp)
     top_k = routing.moe.num_experts_per_tok
-    token = shapes.storage * routing.local_tokens * shapes.job.model.hidden_size
+    token = shapes.storage * routing.local_tokens * routing.hidden
     inside_once = shapes.traits.experts.dispatcher != "alltoall"
     across_once = shapes.traits.experts.dispatcher_across != "alltoall"
     once = np.where(links.nodes > 1, across_once, inside_once)
@@ -229,7 +257,7 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     share = 0.75 if low else 1.0
     tensors += weighted and not shapes.job.model.gated_mlp
     hidden = (BYTES_FP8 if low else shapes.storage) + (0 if weighted else shapes.storage)
-    row = hidden * shapes.job.model.hidden_size + share * tensors * shapes.storage * cut
+    row = hidden * routing.hidden + share * tensors * shapes.storage * cut
     router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts
     clamped = 2.0 * (shapes.job.model.swiglu_limit is not None and separates_experts(shapes))
     inputs = clamped * routing.rows * shapes.storage * cut

@@ -1,0 +1,67 @@
+"""Mamba: convolution, scan of the state, gated norm."""
+
+from __future__ import annotations
+
+from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
+from trainplan.costmodel.blocks.parts import Part, Shapes
+from trainplan.costmodel.model.mixer_params import ssm_convolved_columns, ssm_input_columns
+from trainplan.costmodel.model.mixer_products import core_products, ssm_of
+from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.mixers import SsmSpec
+
+SCAN_KERNELS = 7
+"""Kernels of Mamba-2 beside its projections: convolution, time steps, states of chunks, their
+passing, scores, outputs, gated norm.
+
+Source: derived; state-spaces/mamba `mamba_ssm/ops/triton/ssd_combined.py`,
+_mamba_chunk_scan_combined_fwd and MambaSplitConv1dScanCombinedFn.
+"""
+SELECTIVE_SCAN_KERNELS = 2
+"""Of Mamba-1: convolution and scan. Source: derived; state-spaces/mamba
+`mamba_ssm/ops/selective_scan_interface.py`, MambaInnerFn."""
+
+
+def mamba_part(shapes: Shapes) -> Part:
+    """A Mamba mixer with the norms of its layer."""
+    return carried_part(shapes, mamba_sizes(shapes.job.model, shapes.job.training.seq_length))
+
+
+def mamba_sizes(model: ModelSpec, seq_length: int) -> Carried:
+    """What a Mamba mixer moves and keeps.
+
+    Kept: the output of the input projection, that of the scan and that of the gated norm, and a
+    number per group in fp32; convolution, time steps, scores and states are made once more.
+    Source: state-spaces/mamba `ssd_combined.py`, MambaSplitConv1dScanCombinedFn, save_for_backward;
+    of Mamba-1 `selective_scan_interface.py`, MambaInnerFn (checkpoint_lvl 1), which keeps the
+    inputs of both inner projections too.
+    """
+    ssm = ssm_of(model)
+    columns, inner = ssm_input_columns(ssm), ssm.inner_width
+    rank = ssm.time_step_rank
+    normed = inner * (ssm.gated_norm or bool(rank))
+    return Carried(
+        columns=columns,
+        outputs=inner,
+        products=core_products(model, seq_length),
+        moved=2 * ssm_convolved_columns(ssm) + _scanned(ssm, seq_length) + 3 * normed,
+        kept=columns + inner + normed + ((rank + ssm.group_width) if rank else 0),
+        kept_fp32=0 if rank else ssm.gated_norm * ssm.num_groups,
+        kernels=SELECTIVE_SCAN_KERNELS if rank else SCAN_KERNELS,
+        inner=((rank + ssm.group_width, inner), (inner, rank)) if rank else (),
+    )
+
+
+def _scanned(ssm: SsmSpec, seq_length: int) -> float:
+    """Elements that the scan moves for a token.
+
+    Of Mamba-2: x thrice (states, outputs, written), B and C twice, scores in fp32 written and read
+    by every group, time steps; states of a chunk in fp32 written, read and passed on in storage
+    precision, twice over. Of Mamba-1: x, time step, gate and output, with the state on chip.
+    Source: derived from `ssd_combined.py`; Gu and Dao, arXiv:2312.00752, section 3.3.2.
+    """
+    if ssm.time_step_rank:
+        return 4 * ssm.inner_width + ssm.group_width
+    chunk = min(ssm.chunk_size, seq_length)
+    states = 6 * ssm.inner_width * ssm.state_size / chunk
+    scores = 4 * ssm.num_groups * chunk
+    return 3 * ssm.inner_width + 2 * ssm.group_width + scores + states + 5 * ssm.num_heads
