@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.options.tower import with_tower
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
@@ -33,6 +34,7 @@ class Question:
 def question(
     *,
     model: str,
+    tower: str | None = None,
     cluster: str,
     global_batch_size: int,
     seq_length: int,
@@ -56,7 +58,7 @@ def question(
         tokens=tokens,
     )
     job = Job(
-        model=load_model(model),
+        model=with_tower(load_model(model), tower),
         training=training,
         cluster=machines,
         runtime=runtime,

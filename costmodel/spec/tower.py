@@ -141,6 +141,11 @@ class TowerSpec(Spec):
         return self
 
     @property
+    def called(self) -> str:
+        """As a noun phrase, in messages."""
+        return "a vision tower" if self.modality == "vision" else "an audio tower"
+
+    @property
     def dims_per_head(self) -> int:
         """Width of one head."""
         return self.head_dim or self.hidden_size // self.num_attention_heads

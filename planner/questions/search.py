@@ -198,6 +198,13 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     machine = machine_for(job, measured)
     found = list(measured_notes(job, measured))
     found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
+    tower = job.model.tower
+    if tower and tower.patches_assumed:
+        found.append(
+            f"assumed: a sample has {tower.patches_per_sample:,} patches, "
+            f"{tower.tokens_per_sample:,} tokens, as the model takes any size: "
+            "`--tower samples=N,patches=N` says what yours are"
+        )
     if is_heterogeneous(job.cluster):
         found.append(
             "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "
