@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import ValidationError
 
@@ -55,3 +55,23 @@ def _parsed(text: str) -> dict[str, object]:
             raise SpecError(f"--tower: {name} is given twice: give it once")
         stated[FIELDS[name]] = value
     return stated
+
+
+Place = Literal["unified", "apart"]
+PLACES: Final[dict[str, Place]] = {"unified": "unified", "apart": "apart"}
+HELD: Final = "tower="
+
+
+def place_of(fix: tuple[str, ...]) -> tuple[Place, tuple[str, ...]]:
+    """Where `--fix tower=` puts the tower, and all other fields that are held.
+
+    Raises:
+        SpecError: Neither unified nor apart, or both.
+    """
+    asked = [text.removeprefix(HELD) for text in fix if text.startswith(HELD)]
+    if len(asked) > 1:
+        raise SpecError("--fix tower is given twice: give it once")
+    if asked and asked[0] not in PLACES:
+        raise SpecError(f"--fix {HELD}{asked[0][:40]}: choose unified or apart")
+    rest = tuple(text for text in fix if not text.startswith(HELD))
+    return PLACES[asked[0]] if asked else "unified", rest

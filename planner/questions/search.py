@@ -19,10 +19,12 @@ from trainplan.planner.evidence import evidence_of
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.answer import answer
+from trainplan.planner.goals.apart import check_apart, tower_apart
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, too_late
 from trainplan.planner.goals.uneven import looks_for_uneven
 from trainplan.planner.plan import Certificate, Infeasible, Plan, SearchOptions
+from trainplan.planner.plan.apart import NO_EXPORT, Apart
 from trainplan.planner.plan.plan import Source
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.candidates import candidates_of
@@ -68,7 +70,12 @@ def search(
     budget = budget or Unlimited()
     context = SearchContext(options, measured, time_for_answer(options, budget), workers)
     asked = job
-    reached = answer(context, job)
+    apart: Apart | None = None
+    if options.tower == "apart":
+        check_apart(job, options.objective)
+        reached, apart = tower_apart(context, job)
+    else:
+        reached = answer(context, job)
     # The deadline: the fastest of all these meets it.
     _check_deadline(context, reached)
     if reached.found.finalists is None or reached.target is None:
@@ -86,7 +93,9 @@ def search(
     texts = [*_without_files(job, plan.best.layout), *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
-    return plan.model_copy(update={"notes": tuple(texts)})
+    if apart:
+        texts = [*(text for text in texts if "`plan export`" not in text), NO_EXPORT]
+    return plan.model_copy(update={"notes": tuple(texts), "apart": apart})
 
 
 def _check_deadline(context: SearchContext, reached: Reached) -> None:
