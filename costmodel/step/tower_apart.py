@@ -1,9 +1,9 @@
 """A tower on GPUs of its own: its step, its memory, and the hand-over to the decoder.
 
 It runs data-parallel, over tensor ranks where its matrices can be cut, with a sharded optimizer.
-Its micro batches are samples, not sequences. It keeps the activations of all samples of a step, as
-the decoder's pipeline may hold any of them; or the inputs of its layers and repeats those; or the
-patches alone and runs all forward again.
+Its micro batches are samples, not sequences. It keeps the activations of all samples that wait for
+their gradients from the decoder; or the inputs of its layers and repeats those; or the patches
+alone and runs all forward again.
 Source: Zhang et al., DistTrain, arXiv:2408.04275, sections 4 and 5 (encoder and decoder on GPUs of
 their own, each with its parallelism).
 """
@@ -31,6 +31,7 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.memory.tower import frozen_bytes, moment_bytes
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
+from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.tower import TowerSpec
@@ -62,11 +63,16 @@ class TowerStep:
     """Of one pass, as `backward_s`."""
     backward_s: float
     used_bytes: float
+    least_sample_s: float
+    """Both passes of one sample at least, by any way through it."""
 
 
-def tower_on_gpus(job: Job, machine: Machine, memory_bytes: float) -> TowerStep | None:
+def tower_on_gpus(
+    job: Job, machine: Machine, memory_bytes: float, waiting: int
+) -> TowerStep | None:
     """The fastest that fits, on all GPUs of the job's cluster; null: nothing fits.
 
+    `waiting` are samples whose gradients are not back; a replica holds at least one pass.
     Source: the sum of its passes, the gradient traffic that outlasts them and the update, as
     `costmodel.step.estimate`.
     """
@@ -79,12 +85,13 @@ def tower_on_gpus(job: Job, machine: Machine, memory_bytes: float) -> TowerStep 
     params = tower_rank_params(tower, rows.table)
     own, samples = rows.table.micro_batch_size, job.training.global_batch_size
     passes = np.ceil(samples * tower.samples_per_sequence / rows.table.dp / own).astype(np.int64)
+    held = np.minimum(passes, 1 + -(-waiting // (rows.table.dp * own)))
     state = _state_bytes(rows, params) + moment_bytes(rows, blocks)
     best: TowerStep | None = None
     for keeps in KEPT:
         forward, backward, kept = _kept(rows, made, blocks.key, keeps)
         seconds = _step_seconds(rows, params, forward, backward, passes=passes)
-        allocated = state + passes * kept + workspace_bytes(job, rows.traits)
+        allocated = state + held * kept + workspace_bytes(job, rows.traits)
         used = allocated * RESERVE_FACTOR + rows.traits.footprint.outside_bytes
         seconds = np.where(used <= memory_bytes, seconds, np.inf)
         row = int(np.argmin(seconds))
@@ -99,6 +106,7 @@ def tower_on_gpus(job: Job, machine: Machine, memory_bytes: float) -> TowerStep 
                 forward_s=float(forward[row]),
                 backward_s=float(backward[row]),
                 used_bytes=float(used[row]),
+                least_sample_s=_least_sample(rows, made, blocks.key),
             )
     return best
 
@@ -123,6 +131,12 @@ def _ways(job: Job, machine: Machine) -> Candidates:
     table = LayoutTable.of(layouts)
     table = table.take(~tp_divides_tower.broken(of_samples, table))
     return context_of(of_samples, machine).with_table(table)
+
+
+def _least_sample(rows: Candidates, made: TowerBlock, key: IntColumn) -> float:
+    """Seconds of both passes of a sample, nothing repeated. Source: the least over all ways."""
+    both = (made.block.forward.total + made.block.backward.total)[key]
+    return float((both / rows.table.micro_batch_size).min())
 
 
 def _each(samples: int, replicas: int) -> int:
@@ -203,7 +217,8 @@ def exposed_by_handing_over(
     The decoder begins when the samples of the first micro batch of each of its replicas have
     passed the tower and arrived; behind its end the tower still runs the last of them backward. A
     tower that is frozen whole works a step ahead, so only messages are left.
-    Source: derived; the two ends of a pipeline of two stages.
+    Source: derived; the two ends of a pipeline of two stages; a pass of fewer samples takes its
+    share of a whole one.
     """
     tower = job.model.tower
     assert tower is not None
@@ -211,16 +226,33 @@ def exposed_by_handing_over(
     if tower.frozen == "all":
         return message, message
     first = sequences * replicas * tower.samples_per_sequence
-    rounds = -(-first // (step.dp * step.samples_at_once))
-    return rounds * (step.forward_s + step.backward_s) + 2 * message, 2 * message
+    share = -(-first // step.dp) / step.samples_at_once
+    return share * (step.forward_s + step.backward_s) + 2 * message, 2 * message
 
 
 def least_exposed(job: Job, machine: Machine, step: TowerStep) -> tuple[float, float]:
-    """The same of any layout of the decoder, at least: one sequence of one replica.
+    """The same of any layout of the decoder, at least: one sequence, one sample of it.
 
     Source: more sequences or replicas take no fewer rounds and no smaller messages.
     """
-    return exposed_by_handing_over(job, machine, step, 1, 1)
+    tower = job.model.tower
+    assert tower is not None
+    message = handed_seconds(job, machine, tower, 1)
+    if tower.frozen == "all":
+        return message, message
+    return step.least_sample_s + 2 * message, 2 * message
+
+
+def waiting_samples(job: Job, layout: Layout) -> int:
+    """Samples that a decoder of this layout, and the link to it, hold at once.
+
+    Source: micro batches that fill its pipeline, of every replica, and one on its way.
+    """
+    tower, schedule = job.model.tower, SCHEDULES[layout.schedule]
+    assert tower is not None
+    sequences = layout.dp * layout.micro_batch_size
+    full = min(job.training.global_batch_size // sequences, schedule.rounds_to_fill * layout.pp)
+    return (full + 1) * sequences * tower.samples_per_sequence
 
 
 def joined(decoder_s: float, tower_s: float, exposed: tuple[float, float]) -> float:

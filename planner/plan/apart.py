@@ -14,8 +14,8 @@ class SplitTried(Spec):
     """One split of the GPUs."""
 
     tower_gpus: int
-    lower_bound_s: float
-    """No step of this split is shorter."""
+    lower_bound_s: float | None
+    """No step of this split is shorter; null: nothing fits."""
     step_time_s: float | None
     """Of its best layout; null: its bound is not below the answer, so nothing of it was searched,
     or nothing fits."""

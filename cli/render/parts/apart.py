@@ -16,7 +16,7 @@ def apart_part(apart: Apart) -> Iterator[RenderableType]:
     yield Group(
         f"Tower apart: {seconds(apart.step_time_s)} a step. The layout above is the decoder's, on "
         f"{plural(apart.decoder_gpus, 'GPU')} ({seconds(apart.decoder_step_s)}); "
-        f"{plural(apart.tower_gpus, 'GPU')} run the tower ({seconds(apart.tower_step_s)}, tp "
+        f"the tower runs on {plural(apart.tower_gpus, 'GPU')} ({seconds(apart.tower_step_s)}, tp "
         f"{apart.tower_tp} dp {apart.tower_dp}, {plural(apart.samples_at_once, 'sample')} at once, "
         f"keeps {apart.keeps}, {gib(apart.tower_used_bytes)} GiB). Handing embeddings over exposes "
         f"{seconds_like(apart.exposed_s, apart.step_time_s)}.",
@@ -28,7 +28,7 @@ def apart_part(apart: Apart) -> Iterator[RenderableType]:
         (
             (
                 f"{one.tower_gpus}",
-                seconds(one.lower_bound_s),
+                NEVER if one.lower_bound_s is None else seconds(one.lower_bound_s),
                 NEVER if one.step_time_s is None else seconds(one.step_time_s),
             )
             for one in apart.splits
