@@ -46,8 +46,11 @@ and writes the element: three."""
 KERNELS = 9
 """Kernels of one dense layer forward beside the products. Source: trace of a TE layer."""
 GATE_PASSES = 3
-"""Elements moved per element of a gated output. Source: derived; output and gate are read, their
-product is written."""
+"""Elements moved per element of a gated output.
+
+Source: derived; one kernel reads the output of the core and the gate, and writes their product:
+three; Megatron Core `transformer/attention.py`, _apply_output_gate.
+"""
 
 
 def attention_flop(model: ModelSpec, seq_length: int, tokens: FloatColumn) -> FloatColumn:
@@ -178,6 +181,8 @@ def selected_rows(shapes: Shapes) -> FloatColumn:
 def _up_columns(model: ModelSpec) -> int:
     if model.mla is None:
         return 0
+    if model.mixer == "sparse_attention":  # whose core reads the latents of keys and values
+        return model.num_attention_heads * core_dims(model)[0]
     return query_columns(model) + key_value_columns(model)
 
 

@@ -9,6 +9,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, MoeSpec
 from trainplan.costmodel.spec.job import Dispatcher
 from trainplan.planner.exporters.config import Argument, option, switch
+from trainplan.planner.exporters.megatron_lm.hybrid import is_hybrid
 
 
 def moe_arguments(job: Job) -> Iterator[Argument]:
@@ -18,7 +19,10 @@ def moe_arguments(job: Job) -> Iterator[Argument]:
         return
     yield option("model", "--num-experts", moe.num_experts)
     yield option("model", "--moe-ffn-hidden-size", moe.moe_intermediate_size)
-    yield option("model", "--moe-layer-freq", layer_pattern(model.moe_layers))
+    if not is_hybrid(model):  # whose pattern says it
+        yield option("model", "--moe-layer-freq", layer_pattern(model.moe_layers))
+    if moe.latent_size:
+        yield option("model", "--moe-latent-size", moe.latent_size)
     if moe.shared_expert_intermediate_size:
         yield from _shared_expert(moe)
     yield from _router(moe)
