@@ -42,7 +42,7 @@ class TowerBlock:
 def tower_block(keys: Candidates, layer_of: Callable[[Shapes], Block]) -> TowerBlock | None:
     """The tower of the model for each key; `layer_of` prices one layer of a model of one kind.
 
-    Source: the sum over its layers and what stands around them.
+    Source: derived; its layers and what stands around them run one after the other.
     """
     tower = keys.job.model.tower
     if tower is None:

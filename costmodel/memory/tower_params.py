@@ -45,6 +45,7 @@ def tower_rank_params(tower: TowerSpec | None, table: LayoutTable) -> TowerParam
 
 
 def _encoder(tower: TowerSpec, tp: IntColumn) -> FloatColumn:
+    """Layers, whose matrices and biases of columns are cut, and the rest. Source: as above."""
     heads, ups = tower.num_attention_heads * tower.dims_per_head, 2 if tower.gated_mlp else 1
     cut = layer_weights(tower) + tower.mlp_bias * ups * tower.intermediate_size
     cut += tower.qkv_bias * (3 if tower.key_bias else 2) * heads
@@ -54,6 +55,7 @@ def _encoder(tower: TowerSpec, tp: IntColumn) -> FloatColumn:
 
 
 def _projectors(tower: TowerSpec, tp: IntColumn) -> FloatColumn:
+    """Matrices and the biases of every other one, which is cut by columns. Source: as above."""
     cut = sum(
         one.in_features * one.out_features + (place % 2 == 0) * one.bias * one.out_features
         for projector in tower.projectors

@@ -134,7 +134,10 @@ def _ways(job: Job, machine: Machine) -> Candidates:
 
 
 def _least_sample(rows: Candidates, made: TowerBlock, key: IntColumn) -> float:
-    """Seconds of both passes of a sample, nothing repeated. Source: the least over all ways."""
+    """Seconds of both passes of a sample, nothing repeated.
+
+    Source: derived; whatever way is chosen for the tower, none of all the ways is faster than this.
+    """
     both = (made.block.forward.total + made.block.backward.total)[key]
     return float((both / rows.table.micro_batch_size).min())
 
@@ -147,7 +150,11 @@ def _each(samples: int, replicas: int) -> int:
 def _kept(
     rows: Candidates, made: TowerBlock, key: IntColumn, keeps: str
 ) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
-    """Seconds of both passes and bytes kept of one. Source: KEPT."""
+    """Seconds of both passes, and bytes that one keeps.
+
+    Source: derived; what is repeated adds its forward seconds to the backward pass, and what is not
+    kept is made again: KEPT.
+    """
     block, tower = made.block, rows.job.model.tower
     assert tower is not None
     forward, backward = block.forward.total[key], block.backward.total[key]
