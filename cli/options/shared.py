@@ -30,6 +30,12 @@ MODEL = click.option(
     metavar="MODEL",
     help="A preset (`plan catalog models`), a Hugging Face config.json or its folder, or our YAML.",
 )
+TOWER = click.option(
+    "--tower",
+    metavar="NAME=VALUE,...",
+    help="Of a model that sees or hears: samples=N in a sequence, patches=N in a sample, "
+    "frozen=none|encoder|all; or `none` for its text alone.",
+)
 CLUSTER = click.option(
     "--cluster",
     required=True,
@@ -197,6 +203,7 @@ job_options = gathered(
     "trainplan.cli.options.stated:question",
     (
         MODEL,
+        TOWER,
         CLUSTER,
         global_batch_size(required=True),
         seq_length(required=True),

@@ -14,6 +14,7 @@ from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.lengths import with_lengths
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.files.routing import load_routing
+from trainplan.cli.options.tower import with_tower
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
@@ -40,6 +41,7 @@ class Question:
 def question(
     *,
     model: str,
+    tower: str | None = None,
     cluster: str,
     global_batch_size: int,
     seq_length: int,
@@ -75,7 +77,7 @@ def question(
     training = with_lengths(training, lengths, packing)
     chosen = runtime or runtime_with(training)
     job = Job(
-        model=with_trained(load_model(model), train),
+        model=with_trained(with_tower(load_model(model), tower), train),
         training=training,
         cluster=machines,
         runtime=chosen,

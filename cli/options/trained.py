@@ -10,7 +10,8 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec import ModelSpec
 
-WAYS = "full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20"
+WAYS = "full, lora:rank=16,modules=all, qlora:rank=16, frozen:layers=0-20 or frozen:tower"
+FROZEN_TOWER, ALL_FROZEN = "frozen:tower", {"frozen": "all"}
 NAMES = {"lora": ("rank", "modules"), "qlora": ("rank", "modules"), "frozen": ("layers",)}
 LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
@@ -23,6 +24,8 @@ def with_trained(model: ModelSpec, text: str | None) -> ModelSpec:
     """
     if text is None:
         return model
+    if text == FROZEN_TOWER and model.tower:
+        return model.model_copy(update={"tower": model.tower.model_copy(update=ALL_FROZEN)})
     try:
         fields = model.model_dump() | {"trained": parse_trained(model, text)}
         return ModelSpec.model_validate(fields)
@@ -42,7 +45,7 @@ def parse_trained(model: ModelSpec, text: str) -> dict[str, object] | None:
         return None
     if method not in NAMES:
         raise SpecError(f"--train {text!r}: write {WAYS}")
-    if text == "frozen:tower":
+    if text == FROZEN_TOWER:
         raise SpecError(f"--train frozen:tower: {model.name} has no tower; freeze layers instead")
     values = _values(text, method, rest)
     if method == "frozen":

@@ -18,6 +18,7 @@ from trainplan.costmodel.blocks.accumulation import (
 )
 from trainplan.costmodel.blocks.attention.core import all_but_projections
 from trainplan.costmodel.blocks.attention.packed import waiting_columns
+from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.blocks.embedding_and_head import (
     embedding_passes,
@@ -48,6 +49,7 @@ from trainplan.costmodel.blocks.parts import (
 )
 from trainplan.costmodel.blocks.saved import norm_module
 from trainplan.costmodel.blocks.side_products import side_part
+from trainplan.costmodel.blocks.tower import TowerBlock, tower_block, with_tower
 from trainplan.costmodel.blocks.trained import (
     frozen_layer,
     frozen_passes,
@@ -65,22 +67,6 @@ whom."""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """One kind of block; columns have one row per distinct key."""
-
-    forward: PassSeconds
-    backward: PassSeconds
-    weight: FloatColumn
-    """Seconds of the backward pass that only the weight gradients need."""
-    saved_bytes: FloatColumn
-    """Activations kept from forward to backward where nothing is recomputed."""
-    modules: tuple[Module, ...]
-    """What selective recomputation may choose."""
-    recompute_forward: PassSeconds
-    """What full recomputation repeats of `forward`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Blocks:
     """All kinds of block of one model."""
 
@@ -91,11 +77,13 @@ class Blocks:
     mtp: Block
     layer_input_bytes: FloatColumn
     """What full recomputation keeps of a layer: its input."""
+    tower: TowerBlock | None
+    """Runs beside the embedding; not in it."""
 
     @property
     def by_kind(self) -> tuple[Block, ...]:
-        """Each kind of layer, embedding, head, MTP."""
-        return *self.layers, self.embedding, self.head, self.mtp
+        """Each kind of layer, embedding with the tower, head, MTP."""
+        return *self.layers, with_tower(self.embedding, self.tower), self.head, self.mtp
 
 
 def _beside(candidates: Candidates) -> tuple[IntColumn, ...]:
@@ -129,6 +117,7 @@ def blocks(keys: Candidates) -> Blocks:
         head=head,
         mtp=_mtp(columns, layers[keys.job.model.kind_of_layer[-1]], head),
         layer_input_bytes=layer_input / columns.residual_shards,
+        tower=tower_block(keys, _layer_of_kind),
     )
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP8
-from trainplan.costmodel.blocks import KEY, Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks import KEY, Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.attention.kept import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
+from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Shapes, shapes

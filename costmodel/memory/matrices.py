@@ -14,6 +14,7 @@ import numpy as np
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.states import MTP_NORMS, BlockParams, layer_rank_params
+from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
     expert_hidden,
     norms_per_layer,
@@ -46,6 +47,7 @@ def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn])
         head=total(head(model, table)),
         mtp=layers[last] + total(mtp_module(model, table)),
         mtp_experts=routed[last],
+        tower=TowerParams(total(tower(model, table)), np.zeros(len(table))),
     )
 
 
@@ -195,6 +197,14 @@ def mtp_module(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     held = np.where(table.pp > 1, 1.0, 0.0) / max(1, model.num_nextn_predict_layers)
     vocab = padded_vocab(model.vocab_size, table.tp)
     yield from _cut(model.hidden_size, vocab, table.tp, role="end", count=held)
+
+
+def tower(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
+    """What is trained of a tower, as one matrix over its hidden size."""
+    if model.tower is None:
+        return
+    width = model.tower.hidden_size
+    yield from _cut(width, tower_rank_params(model.tower, table).trained / width, 1.0)
 
 
 def _norms(model: ModelSpec, count: int) -> Iterator[Matrix]:

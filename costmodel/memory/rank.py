@@ -26,6 +26,7 @@ from trainplan.costmodel.memory.states import (
     gradient_bytes_per_param,
     shard_ranks,
 )
+from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
 from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
 from trainplan.costmodel.memory.transients import (
     added_gradient_bytes,
@@ -150,17 +151,24 @@ def rank_memory(
         ranks.head * head_bytes(candidates, tokens),
         backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
+    frozen = ranks.embedding * frozen_bytes(candidates, params.tower)
+    held_of_tower: ClassRows | float = 0.0
+    if job.model.tower:
+        moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))
+        held_of_tower = ranks.embedding_held * held_bytes(candidates, blocks)
     return MemoryTable(
         weights=held_weight_bytes(candidates, held)
         - uncached_bytes(candidates, ranks=ranks, params=params)
-        + wide_end_bytes(candidates, ranks, params),
+        + wide_end_bytes(candidates, ranks, params)
+        + frozen,
         gradients=own.weighted(
             gradient_bytes_per_param(candidates, dense),
             gradient_bytes_per_param(candidates, expert),
         ),
         optimizer=rank_optimizer_bytes(candidates, ranks, own),
         activations=activation_bytes(blocks, ranks)
-        * device_share(ranks, traits.footprint.offloaded_layers),
+        * device_share(ranks, traits.footprint.offloaded_layers)
+        + held_of_tower,
         transients=moment
         + workspace_bytes(job, traits)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),

@@ -22,6 +22,7 @@ from trainplan.costmodel.layouts import (
     num_microbatches,
 )
 from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
     MIXER_COUNTS,
     latent_params,
@@ -79,6 +80,8 @@ class BlockParams:
     mtp: Rows
     """One multi-token-prediction module without its routed experts."""
     mtp_experts: Rows
+    tower: TowerParams
+    """Beside the embedding; not in it."""
     trained: BlockParams | None = None
     """Those of them that are trained; null: all."""
 
@@ -91,6 +94,7 @@ class BlockParams:
             self.head[rows],
             self.mtp[rows],
             self.mtp_experts[rows],
+            self.tower.take(rows),
             self.trained and self.trained.take(rows),
         )
 
@@ -198,6 +202,7 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
         head=(tied_copy if model.tie_word_embeddings else rows) + norm_params(model) + bias,
         mtp=layers[last] + 2 * model.hidden_size**2 / table.tp + mtp_norms + mtp_embedding,
         mtp_experts=experts[last],
+        tower=tower_rank_params(model.tower, table),
     )
 
 
@@ -207,7 +212,8 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     Source: a rank holds whole blocks, so its parameters are for each kind the number of its blocks
     times the parameters of one, experts apart.
     """
-    shared = ranks.embedding * params.embedding + ranks.head * params.head
+    first = params.embedding + params.tower.trained
+    shared = ranks.embedding * first + ranks.head * params.head
     expert = np.zeros((1, 1))
     for count, layer, experts in zip(ranks.layers, params.layers, params.experts, strict=True):
         if count.any():

@@ -67,6 +67,7 @@ def _trained(
             head=nothing,
             mtp=adapters[last][0],
             mtp_experts=adapters[last][1],
+            tower=held.tower,
         )
     free = [float(kind.trained is None) for kind in model.kinds]
     tied = trained.freezes_embedding and model.tie_word_embeddings

@@ -13,6 +13,7 @@ from trainplan.costmodel.lengths import real_tokens_per_step, span_share
 from trainplan.costmodel.model import mixer_params as counts
 from trainplan.costmodel.model.mixer_params import MixerCounts
 from trainplan.costmodel.model.spans import attention_span
+from trainplan.costmodel.model.tower import tower_flop_per_step, tower_params
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.layers import ATTENTIONS, Mixer
 from trainplan.costmodel.spec.trained import trains_head
@@ -236,7 +237,8 @@ def head_params(model: ModelSpec) -> int:
 
 def num_parameters(model: ModelSpec) -> int:
     """Parameters of the whole model, tied embeddings once, MTP modules left out."""
-    return embedding_params(model) + _all_layers_params(model) + head_params(model)
+    tower = tower_params(model.tower) if model.tower else 0
+    return embedding_params(model) + _all_layers_params(model) + head_params(model) + tower
 
 
 def num_active_parameters(model: ModelSpec) -> int:
@@ -301,6 +303,7 @@ MIXER_COUNTS: dict[Mixer, MixerCounts] = {
     "sliding_attention": ATTENTION,
     "chunked_attention": ATTENTION,
     "sparse_attention": ATTENTION + counts.INDEXER,
+    "bidirectional_attention": ATTENTION,
     "linear_attention": counts.LINEAR_ATTENTION,
     "mamba": counts.MAMBA,
     "attention_and_mamba": ATTENTION + counts.MAMBA,
@@ -351,7 +354,7 @@ def model_flop_per_step(job: Job) -> float:
     else:
         mixers = mixer_flop_per_token(model, training.seq_length, share)
         forward = 2 * (matrix_params_per_token(model) - unread) + mixers
-    return 3.0 * forward * real_tokens_per_step(training)
+    return 3.0 * forward * real_tokens_per_step(training) + tower_flop_per_step(job)
 
 
 def trained_flop_per_token(

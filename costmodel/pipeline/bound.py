@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from trainplan.costmodel.blocks import Block
+from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, remembered
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.comm import collective_seconds, group

@@ -86,6 +86,8 @@ class RankClasses:
     """Layers a micro batch crosses before it reaches that rank, of each kind."""
     mtp_held: FloatColumn
     """MTP modules whose activations the fullest rank of the class holds at its fullest moment."""
+    embedding_held: FloatColumn
+    """Micro batches in flight on the first stage then, where the class holds it."""
     largest_stage: FloatColumn
     """Layers of its largest virtual stage."""
     recomputed: tuple[FloatColumn, ...]
@@ -180,6 +182,7 @@ def rank_classes(
         rank=last.astype(np.float64),
         before=tuple(_before(kind, last) for kind in stages.of_kind.T),
         mtp_held=held[:, -1] * mtp,
+        embedding_held=held[:, 0] * embedding,
         largest_stage=layers[last].max(axis=1).astype(np.float64),
         recomputed=tuple(kind[last].sum(axis=1, dtype=np.float64) for kind in repeated),
         recomputed_before=tuple(_before(kind, last) for kind in again),

@@ -41,6 +41,7 @@ from trainplan.costmodel.spec.mixers import (
     SsmSpec,
     check_sizes,
 )
+from trainplan.costmodel.spec.tower import TowerSpec
 from trainplan.costmodel.spec.trained import Trained, complaint, of_layers
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
@@ -270,6 +271,8 @@ class ModelSpec(Spec):
     convolution: ConvolutionSpec | None = None
     num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
+    tower: TowerSpec | None = None
+    """Encoder of images or sound; null: text alone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -382,7 +385,7 @@ class ModelSpec(Spec):
 @lru_cache(maxsize=256)
 def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
     """A model of each kind of layer alone, and the kind of every layer."""
-    plain = {"layers": None, "layer_kinds": ()}
+    plain: dict[str, object] = {"layers": None, "layer_kinds": (), "tower": None}
     if model.layers is None:
         changes: list[dict[str, object]] = [{"feed_forward": one} for one in _feed_forwards(model)]
     else:

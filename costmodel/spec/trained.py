@@ -100,6 +100,16 @@ def adapted(kind: ModelSpec) -> tuple[Projection, ...]:
     return tuple(name for name in projections(kind) if name in asked)
 
 
+def _trained_whole(model: ModelSpec) -> str | None:
+    """What layers have that is priced with every weight trained alone; null: nothing."""
+    for kind in model.kinds:
+        if kind.mixer not in ATTENTIONS:
+            return f"mixer {kind.mixer}"
+        if kind.side_products:
+            return "side_products"
+    return None
+
+
 def complaint(model: ModelSpec) -> str | None:
     """What is asked to be trained that the model does not have; null: it has all."""
     trained = model.trained
@@ -110,11 +120,10 @@ def complaint(model: ModelSpec) -> str | None:
             f"trained: layers {trained.layers[0]}-{trained.layers[1]} are frozen, the model has "
             f"layers 0 to {model.num_hidden_layers - 1}"
         )
-    for kind in model.kinds:
-        if kind.mixer not in ATTENTIONS:
-            return f"trained: layers with mixer {kind.mixer} are priced with all weights trained"
-        if kind.side_products:
-            return "trained: layers with side_products are priced with all weights trained"
+    if trained.adapts and model.tower and model.tower.frozen != "all":
+        return "trained: adapters stand beside a frozen tower alone: add --tower frozen=all"
+    if whole := _trained_whole(model):
+        return f"trained: layers with {whole} are priced with all weights trained"
     there = {name for kind in model.kinds for name in projections(kind)}
     for text in trained.modules:
         if not there & set(GROUPS.get(text, (text,))):
@@ -136,13 +145,18 @@ def trains_head(model: ModelSpec) -> bool:
     return False
 
 
+def _trains_tower(model: ModelSpec) -> bool:
+    """Has a weight before the first layer a gradient, beside the token table?"""
+    return model.tower is not None and model.tower.frozen != "all"
+
+
 def of_layers(model: ModelSpec, kinds: list[ModelSpec]) -> Iterator[Trained | None]:
     """What is trained of each layer in order, given its kind.
 
     A layer passes a gradient where it has a trained weight, or one lies before it.
     """
     trained = model.trained
-    reached = trained is None or not trained.freezes_embedding
+    reached = trained is None or not trained.freezes_embedding or _trains_tower(model)
     for number, kind in enumerate(kinds):
         if trained is None or (trained.layers and not _between(number, trained.layers)):
             reached = True

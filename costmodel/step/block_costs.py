@@ -186,6 +186,7 @@ def _one_block_each(kinds: int, rows: int) -> Ranks:
         recomputed_before=nothing,
         whole_held=layers,
         mtp_held=one[MTP],
+        embedding_held=one[EMBEDDING],
         inputs_held=none,
         layers_at_once=none,
     )

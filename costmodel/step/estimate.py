@@ -41,6 +41,7 @@ from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.footprint import OUTSIDE_BYTES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
+from trainplan.costmodel.step.tower import beside_embedding
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     offload_seconds,
@@ -190,6 +191,7 @@ def row_seconds(
             overlapped_layer(contention, *one) for one in zip(every, traffic, windows, strict=True)
         ]
     *layers, embedding, head, mtp = every
+    embedding = beside_embedding(candidates, embedding, kinds.tower, key=key, params=params.tower)
     if table.offload_modules.any():
         pairs = zip(layers, blocks.layers, strict=True)
         layers = [_copying(machine, layer, block.copies) for layer, block in pairs]

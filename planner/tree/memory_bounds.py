@@ -157,7 +157,7 @@ def _outside_bytes(traits: RuntimeTraits, machine: Machine) -> float:
 def _mean(job: Job, table: LayoutTable, params: BlockParams) -> RankParams:
     """What a pipeline rank has of its blocks, mean over the ranks; as rank classes hold it."""
     modules = job.model.num_nextn_predict_layers
-    shared = params.embedding + params.head + modules * params.mtp
+    shared = params.embedding + params.tower.trained + params.head + modules * params.mtp
     expert = modules * params.mtp_experts
     for kind, count in layer_counts(job.model.kind_of_layer):
         shared = shared + count * params.layers[kind]

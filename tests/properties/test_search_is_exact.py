@@ -33,6 +33,8 @@ JOBS = [
     ("small-dense", "1x8:h100-sxm", 16),
     ("small-moe", "1x8:h100-sxm", 16),
     ("small-moe", "2x4:a100-sxm-40gb", 24),
+    ("small-seeing", "1x4:h100-sxm", 16),
+    ("frozen-eyes", "1x4:h100-sxm", 8),
 ]
 
 
@@ -61,6 +63,7 @@ def every_legal_layout(job):
         ("small-dense", "1x4:h100-sxm", 8, "megatron-zero-bubble"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-deepspeed"),
         ("small-dense", "1x8:h100-sxm", 16, "deepspeed"),
+        ("small-seeing", "1x4:h100-sxm", 8, "torchtitan"),
     ],
 )
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
