@@ -46,6 +46,7 @@ from trainplan.costmodel.blocks.parts import (
     under_power_limit,
 )
 from trainplan.costmodel.blocks.saved import norm_module
+from trainplan.costmodel.blocks.side_products import side_part
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layers import ATTENTIONS
@@ -132,6 +133,7 @@ def _layer_of_kind(columns: Shapes) -> Block:
         width = model.intermediate_size
         part += moe_part(columns) if experts else mlp_part(columns, width, "mlp")
     added = columns.accumulation_seconds(layer_weights(model, columns.table))
+    part = part + side_part(columns) if model.side_products else part
     norms = norm_module(columns, experts + latent)
     return _layer(columns, part.accumulating(added), norms, layer_launches(columns))
 

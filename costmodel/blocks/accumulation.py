@@ -25,6 +25,7 @@ from trainplan.costmodel.model.params import (
     MIXER_COUNTS,
     latent_params,
     router_params,
+    side_params,
 )
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
@@ -94,4 +95,4 @@ def layer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
 
 def _mixer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     """Weights that mix tokens on one rank. Source: as `layer_weights`."""
-    return MIXER_COUNTS[model.mixer].divided(model) / table.tp
+    return MIXER_COUNTS[model.mixer].divided(model) / table.tp + side_params(model)

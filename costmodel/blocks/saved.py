@@ -46,7 +46,7 @@ def query_key_norm_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: in
     if not autograd.every_norm or model.qk_norm == "none" or model.mla:
         return 0.0
     heads = model.num_attention_heads + model.num_key_value_heads
-    moments = (heads if model.qk_norm == "head" else 2) if autograd.norm_statistics else 0
+    moments = (2 if model.qk_norm == "full" else heads) if autograd.norm_statistics else 0
     element = _copied_bytes(model, autograd) or storage_bytes
     return element * heads * model.head_dim + BYTES_FP32 * moments
 

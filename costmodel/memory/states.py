@@ -28,6 +28,7 @@ from trainplan.costmodel.model.params import (
     norm_params,
     norms_per_layer,
     router_params,
+    side_params,
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -132,7 +133,7 @@ def mixer_rank_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     """
     mixer = MIXER_COUNTS[model.mixer]
     whole = mixer.whole(model) + norms_per_layer(model) * norm_params(model)
-    return mixer.divided(model) / table.tp + whole
+    return mixer.divided(model) / table.tp + whole + side_params(model)
 
 
 def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
@@ -158,11 +159,13 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
     tied_copy = np.where(table.pp > 1, rows, 0.0)
     mtp_embedding = tied_copy / max(1, model.num_nextn_predict_layers)
     mtp_norms = MTP_NORMS * norm_params(model)
+    normed = norm_params(model) if model.embedding_norm else 0
+    bias = model.vocab_size / table.tp if model.head_bias else 0
     return BlockParams(
         layers=layers,
         experts=experts,
-        embedding=rows + positions,
-        head=(tied_copy if model.tie_word_embeddings else rows) + norm_params(model),
+        embedding=rows + positions + normed + model.embedding_weights / table.tp,
+        head=(tied_copy if model.tie_word_embeddings else rows) + norm_params(model) + bias,
         mtp=layers[last] + 2 * model.hidden_size**2 / table.tp + mtp_norms + mtp_embedding,
         mtp_experts=experts[last],
     )

@@ -15,7 +15,8 @@ from trainplan.costmodel.spec.layers import Mixer
 
 def norm_params(model: ModelSpec) -> int:
     """Weights (and biases, for LayerNorm) of one norm over `hidden_size`."""
-    return model.hidden_size * (2 if model.norm == "layernorm" else 1)
+    tensors = {"none": 0, "scale": 1, "all": 2 if model.norm == "layernorm" else 1}
+    return model.hidden_size * tensors[model.norm_weights]
 
 
 def halves(model: ModelSpec) -> int:
@@ -25,7 +26,8 @@ def halves(model: ModelSpec) -> int:
 
 def norms_per_layer(model: ModelSpec) -> int:
     """Norms over `hidden_size` in one layer: before each of its halves, or before and behind."""
-    return halves(model) * (2 if model.norm_position == "both" else 1)
+    parts = halves(model) - model.shared_norm
+    return parts * (2 if model.norm_position == "both" else 1)
 
 
 def query_columns(model: ModelSpec) -> int:
@@ -39,7 +41,24 @@ def value_columns(model: ModelSpec) -> int:
     """Input width of the attention output projection, all heads."""
     if model.mla:
         return model.num_attention_heads * model.mla.v_head_dim
-    return model.num_attention_heads * model.head_dim
+    return model.num_attention_heads * (model.value_head_dim or model.head_dim)
+
+
+def side_params(model: ModelSpec) -> int:
+    """Weights of the products beside both halves of a layer, and its weights in no product."""
+    return sum(inputs * outputs for inputs, outputs in model.side_products) + model.layer_weights
+
+
+def grouped_columns(model: ModelSpec) -> int:
+    """Width of keys and values of all their heads, without latent attention."""
+    return model.num_key_value_heads * (model.head_dim + (model.value_head_dim or model.head_dim))
+
+
+def projected_columns(model: ModelSpec) -> int:
+    """Output width of the projections to queries, keys and values, without latent attention."""
+    value = model.num_key_value_heads * (model.value_head_dim or model.head_dim)
+    missing = {"both": 0, "keys": value, "none": grouped_columns(model)}
+    return query_columns(model) + grouped_columns(model) - missing[model.key_value_projections]
 
 
 def output_gate_columns(model: ModelSpec) -> int:
@@ -56,10 +75,7 @@ def attention_matrix_params(model: ModelSpec) -> int:
     h, mla = model.hidden_size, model.mla
     output = (value_columns(model) + output_gate_columns(model)) * h
     if mla is None:
-        return (
-            h * (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
-            + output
-        )
+        return h * projected_columns(model) + output
     query = (mla.q_lora_rank or h) * query_columns(model)
     key_value = (
         mla.kv_lora_rank * model.num_attention_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
@@ -82,8 +98,8 @@ def attention_replicated_params(model: ModelSpec) -> int:
             count += (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
         return count
     if model.qk_norm == "head":
-        count += 2 * model.head_dim
-    if model.qk_norm == "full":
+        count += (1 if model.key_value_projections == "none" else 2) * model.head_dim
+    if model.qk_norm in ("each", "full"):
         count += (model.num_attention_heads + model.num_key_value_heads) * model.head_dim
     return count
 
@@ -92,7 +108,7 @@ def attention_bias_params(model: ModelSpec) -> int:
     """Biases of the column-parallel attention projections and the per-head sinks."""
     count = model.num_attention_heads if model.attention_sinks else 0
     if model.qkv_bias and model.mla is None:
-        count += (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+        count += projected_columns(model)
         count += output_gate_columns(model)
     return count
 
@@ -113,10 +129,15 @@ def mlp_params(model: ModelSpec, width: int, *, bias: bool, hidden: int | None =
     return weights + (ups * width + hidden if bias else 0)
 
 
+def router_choices(moe: MoeSpec) -> int:
+    """Experts a router chooses from, those without weights too."""
+    return moe.num_experts + moe.num_zero_experts
+
+
 def router_params(model: ModelSpec, moe: MoeSpec) -> int:
     """Router weights of one MoE layer, with the shared expert's gate."""
     per_expert = model.hidden_size + (1 if moe.router_bias else 0)
-    return moe.num_experts * per_expert + (model.hidden_size if moe.shared_expert_gate else 0)
+    return router_choices(moe) * per_expert + (model.hidden_size if moe.shared_expert_gate else 0)
 
 
 def expert_hidden(model: ModelSpec) -> int:
@@ -155,7 +176,7 @@ def mixer_params(model: ModelSpec) -> int:
     """Everything in one layer outside its MLP: what mixes tokens, and all norms."""
     mixer = MIXER_COUNTS[model.mixer]
     norms = norms_per_layer(model) * norm_params(model)
-    return mixer.divided(model) + mixer.whole(model) + norms
+    return mixer.divided(model) + mixer.whole(model) + norms + side_params(model)
 
 
 def feed_forward_params(model: ModelSpec, *, active: bool = False) -> int:
@@ -182,18 +203,20 @@ def _all_layers_params(model: ModelSpec, *, active: bool = False) -> int:
 
 
 def embedding_params(model: ModelSpec) -> int:
-    """Token table, learned position table and projections to and from `embedding_size`."""
+    """Token and learned position table, projections to and from `embedding_size`, norm."""
     h, width = model.hidden_size, model.embedding_size or model.hidden_size
-    count = model.vocab_size * width
+    count = model.vocab_size * width + model.embedding_weights
+    count += norm_params(model) if model.embedding_norm else 0
     if model.position_embedding == "learned":
         count += (model.max_position_embeddings + model.position_embedding_offset) * h
     return count + (2 * width * h if width != h else 0)
 
 
 def head_params(model: ModelSpec) -> int:
-    """Output projection (0 when tied) and the final norm."""
+    """Output projection (0 when tied) with its bias, and the final norm."""
     width = model.embedding_size or model.hidden_size
     projection = 0 if model.tie_word_embeddings else model.vocab_size * width
+    projection += model.vocab_size if model.head_bias else 0
     return projection + (norm_params(model) if model.final_norm else 0)
 
 
@@ -211,13 +234,14 @@ def num_active_parameters(model: ModelSpec) -> int:
 def layer_matrix_params_per_token(model: ModelSpec) -> float:
     """Weights that one token is multiplied with in a layer of a model with one kind."""
     mixer, moe = MIXER_COUNTS[model.mixer].met(model), model.moe
+    mixer += side_params(model) - model.layer_weights
     if model.feed_forward == "none":
         return mixer
     if moe is None:
         return mixer + mlp_params(model, model.intermediate_size, bias=False)
     active = moe.num_experts_per_tok * expert_params(model, moe) + latent_met_params(model, moe)
     h = model.hidden_size
-    return mixer + active + shared_expert_params(model, moe) + h * moe.num_experts
+    return mixer + active + shared_expert_params(model, moe) + h * router_choices(moe)
 
 
 def matrix_params_per_token(model: ModelSpec) -> float:

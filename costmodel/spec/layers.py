@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -26,6 +26,13 @@ Mixer = Literal[
 """What mixes tokens. Names as in `layer_types` of transformers, where it has one; attention and
 mamba: both, side by side on one input (Falcon-H1)."""
 FeedForward = Literal["mlp", "moe", "none"]
+Product = tuple[Size, Size]
+"""Inputs and outputs of one matrix product."""
+NormWeights = Literal["all", "scale", "none"]
+"""What a norm learns: scale and bias where it has one, the scale alone, nothing."""
+KeyValues = Literal["both", "keys", "none"]
+"""Projections that attention has of its own: to keys and values, to keys that are the values too
+(Gemma 4), or none, where keys and values are those of an earlier layer (Gemma 3n)."""
 MLP: Final = "mlp"
 ATTENTIONS: tuple[Mixer, ...] = (
     "full_attention",
@@ -47,7 +54,12 @@ class LayerKind(Spec):
     num_attention_heads: Size | None = None
     num_key_value_heads: Size | None = None
     head_dim: Size | None = None
+    value_head_dim: Size | None = None
     intermediate_size: Size | None = None
+    attention_sinks: bool | None = None
+    key_value_projections: KeyValues | None = None
+    side_products: tuple[Product, ...] | None = None
+    layer_weights: Count | None = None
     shares_index: bool | None = None
 
     def changes(self) -> dict[str, object]:
@@ -56,18 +68,31 @@ class LayerKind(Spec):
 
 
 def listed_kinds(
-    mixers: Sequence[Mixer], feed_forwards: Sequence[FeedForward]
+    mixers: Sequence[Mixer],
+    feed_forwards: Sequence[FeedForward],
+    changes: Sequence[Mapping[str, object]] | None = None,
 ) -> dict[str, object]:
-    """Fields of a model whose layers have these parts, in order; one kind needs no list."""
+    """Fields of a model whose layers have these parts, in order; one kind needs no list.
+
+    Args:
+        mixers: What mixes the tokens of each layer.
+        feed_forwards: What feeds forward in each.
+        changes: What else differs from what the model says of all, of each.
+    """
     pairs = list(zip(mixers, feed_forwards, strict=True))
-    kinds = list(dict.fromkeys(pairs))
-    if len(kinds) == 1:
-        return {"mixer": kinds[0][0], "feed_forward": kinds[0][1]}
-    alike = len({feed for _, feed in kinds}) == 1
-    names = {(mixer, feed): mixer if alike else f"{mixer}+{feed}" for mixer, feed in kinds}
-    return {
-        "layer_kinds": tuple(
-            LayerKind(name=names[kind], mixer=kind[0], feed_forward=kind[1]) for kind in kinds
-        ),
-        "layers": tuple(names[pair] for pair in pairs),
-    }
+    if changes is None or not any(changes):
+        kinds = list(dict.fromkeys(pairs))
+        if len(kinds) == 1:
+            return {"mixer": kinds[0][0], "feed_forward": kinds[0][1]}
+    alike = len({feed for _, feed in pairs}) == 1
+    found: dict[tuple[object, ...], LayerKind] = {}
+    order = []
+    for (mixer, feed), change in zip(pairs, changes or [{}] * len(pairs), strict=True):
+        key = (mixer, feed, *change.items())
+        if key not in found:
+            name = mixer if alike else f"{mixer}+{feed}"
+            taken = sum(kind.name.partition(" ")[0] == name for kind in found.values())
+            parts = {"name": f"{name} {taken + 1}" if taken else name, "mixer": mixer}
+            found[key] = LayerKind.model_validate({**parts, "feed_forward": feed, **change})
+        order.append(found[key].name)
+    return {"layer_kinds": tuple(found.values()), "layers": tuple(order)}

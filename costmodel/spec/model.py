@@ -6,19 +6,21 @@ one is used and the adapter in `costmodel.model.families` translates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.layers import (
-    MLP,
     Count,
     FeedForward,
+    KeyValues,
     LayerKind,
     Mixer,
+    NormWeights,
+    Product,
     Size,
     listed_kinds,
 )
@@ -31,7 +33,7 @@ from trainplan.costmodel.spec.mixers import (
     check_sizes,
 )
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
 
 
 class MlaSpec(Spec):
@@ -70,6 +72,8 @@ class MoeSpec(Spec):
     """Device-limited routing: number of expert groups; null: no groups."""
     topk_group: Size | None = None
     routed_scaling_factor: PositiveFloat | None = None
+    num_zero_experts: Count = 0
+    """Further choices of the router that return their input, without weights (LongCat)."""
     latent_size: Size | None = None
     """Width that routed experts work in, between projections down and up (Nemotron-3 Super); null:
     the hidden size."""
@@ -111,12 +115,14 @@ def placed_layers(
     mixers: Sequence[Mixer],
     moe: MoeSpec | None,
     feed_forwards: Sequence[FeedForward] | None = None,
+    changes: Sequence[Mapping[str, object]] | None = None,
 ) -> dict[str, object]:
     """Fields of a model whose layers have these parts, in order; experts where `moe` says."""
-    usual: Sequence[FeedForward] = moe.placed(len(mixers)) if moe else [MLP] * len(mixers)
-    if len(set(mixers)) == 1 and feed_forwards in (None, tuple(usual)):
+    usual = moe.placed(len(mixers)) if moe else ("mlp",) * len(mixers)
+    plain = feed_forwards is None or tuple(feed_forwards) == usual
+    if len(set(mixers)) == 1 and plain and not any(changes or ()):
         return {"mixer": mixers[0], "moe": moe}
-    listed = listed_kinds(mixers, feed_forwards or usual)
+    listed = listed_kinds(mixers, feed_forwards or usual, changes)
     return {"moe": moe.everywhere() if moe else None, **listed}
 
 
@@ -142,6 +148,8 @@ class ModelSpec(Spec):
     name: str = "custom"
     model_type: str | None = None
     """Hugging Face `model_type` it was read from."""
+    read_by_fields: bool = False
+    """No file of its own says how the `model_type` is built: it was read as a Llama is."""
 
     num_hidden_layers: PositiveInt = Field(le=1_024)
     hidden_size: PositiveInt = Field(le=10_000_000)
@@ -154,7 +162,9 @@ class ModelSpec(Spec):
     max_position_embeddings: Size
     """Longest sequence; rows of the table when positions are learned."""
 
-    position_embedding: Literal["rope", "learned", "none"] = "rope"
+    value_head_dim: Size | None = None
+    """Width of a value head where it differs from `head_dim` (MiMo-V2)."""
+    position_embedding: Literal["rope", "learned", "alibi", "none"] = "rope"
     position_embedding_offset: Count = 0
     """Unused extra rows of a learned table (OPT: 2)."""
     rope_theta: PositiveFloat = 10_000.0
@@ -162,13 +172,21 @@ class ModelSpec(Spec):
     rope_scaling: RopeScaling | None = None
     embedding_size: Size | None = None
     """Width of the token embedding where it differs from `hidden_size` (OPT-350M)."""
+    embedding_norm: bool = False
+    """A norm behind the token embedding (BLOOM)."""
+    embedding_weights: NonNegativeInt = Field(default=0, le=10**13)
+    """Numbers the first stage learns beside the tables and norms above."""
 
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norm_eps: PositiveFloat = 1e-5
     norm_position: Literal["pre", "post", "both"] = "pre"
     """Before attention and MLP, after them (OLMo 2), or both (Gemma 2, GLM-4)."""
+    norm_weights: NormWeights = "all"
+    """What every norm over `hidden_size` learns: without bias Cohere, nothing OLMo 1."""
     final_norm: bool = True
     parallel_residual: bool = False
+    shared_norm: bool = False
+    """One norm in front of attention and MLP in parallel (Falcon, Cohere), not one each."""
     activation: Activation = "silu"
     gated_mlp: bool = True
     swiglu_limit: PositiveFloat | None = None
@@ -176,8 +194,16 @@ class ModelSpec(Spec):
     qkv_bias: bool = False
     attention_output_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: Literal["none", "head", "full"] = "none"
-    """RMSNorm on queries and keys: one weight per head dimension, or over all heads (OLMo 2)."""
+    head_bias: bool = False
+    """A bias on the logits (Phi-2)."""
+    side_products: tuple[Product, ...] = ()
+    """Small products of every layer beside its two halves, which no rank divides (Gemma 3n)."""
+    layer_weights: Count = 0
+    """Numbers a layer learns in none of its products, biases and norms: scales, gates."""
+    qk_norm: Literal["none", "head", "each", "full"] = "none"
+    """Norm on queries and keys: one weight per head dimension, such weights for each head
+    (Cohere), or over all heads (OLMo 2)."""
+    key_value_projections: KeyValues = "both"
     attention_sinks: bool = False
     """One learned sink logit per head (gpt-oss)."""
     attention_output_gate: Literal["none", "head", "elementwise"] = "none"
@@ -187,6 +213,8 @@ class ModelSpec(Spec):
     final_logit_softcapping: PositiveFloat | None = None
     scale_embeddings: bool = False
     """Token embeddings are multiplied by sqrt(hidden_size) (Gemma)."""
+    scaled_branches: bool = False
+    """Fixed factors on embeddings, branches, scores or logits (Granite): no product, no weight."""
     sliding_window: Size | None = None
     """Tokens that a token of a `sliding_attention` layer sees."""
     attention_chunk_size: Size | None = None

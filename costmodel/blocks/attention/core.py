@@ -34,6 +34,7 @@ from trainplan.costmodel.machine.compute import (
 from trainplan.costmodel.model.params import (
     core_dims,
     output_gate_columns,
+    projected_columns,
     query_columns,
     value_columns,
 )
@@ -191,8 +192,7 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 
     output = product(h, value_columns(model) / tp)
     if mla is None:
-        width = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
-        width += output_gate_columns(model)
+        width = projected_columns(model) + output_gate_columns(model)
         products, ups = [product(width / tp, h), output], []
     else:
         heads = model.num_attention_heads

@@ -14,7 +14,7 @@ from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import Collective, collective
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.machine.compute import ForwardBackward, elementwise_seconds, sum_columns
-from trainplan.costmodel.model.params import query_columns
+from trainplan.costmodel.model.params import grouped_columns, query_columns, value_columns
 from trainplan.costmodel.spec import ModelSpec
 
 COPY_PASSES = 2
@@ -28,7 +28,7 @@ def key_value_columns(model: ModelSpec) -> int:
     if model.mla:
         per_head = model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim + model.mla.v_head_dim
         return model.num_attention_heads * per_head
-    return 2 * model.num_key_value_heads * model.head_dim
+    return grouped_columns(model)
 
 
 def key_value_width(shapes: Shapes) -> FloatColumn:
@@ -49,7 +49,8 @@ def kept_key_value_width(shapes: Shapes) -> FloatColumn:
     model, width = shapes.job.model, key_value_width(shapes)
     if model.mla or not shapes.traits.footprint.repeats_key_values:
         return width
-    return np.maximum(width, 2 * query_columns(model) / shapes.table.tp)
+    whole = query_columns(model) + value_columns(model)
+    return np.maximum(width, whole / shapes.table.tp)
 
 
 def _replicas(shapes: Shapes) -> FloatColumn:

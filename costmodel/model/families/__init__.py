@@ -1,11 +1,14 @@
 """Hugging Face `config.json` -> `ModelSpec`, one family per file.
 
-To add a family, write its file and add one line to `FAMILIES`.
+A family that differs from a Llama in few points is a line of a table (`plain`, `mixtures`,
+`hybrids`), one with code of its own has a file and a line in `FAMILIES`. Any other `model_type` is
+read by its fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import ValidationError
@@ -16,10 +19,12 @@ from trainplan.costmodel.model.families.deepseek_v2 import deepseek_v2
 from trainplan.costmodel.model.families.deepseek_v3 import deepseek_v3
 from trainplan.costmodel.model.families.gemma2 import gemma2
 from trainplan.costmodel.model.families.gemma3 import gemma3, gemma3_text
+from trainplan.costmodel.model.families.generic import by_fields, not_understood
 from trainplan.costmodel.model.families.glm4 import glm4
 from trainplan.costmodel.model.families.gpt2 import gpt2
 from trainplan.costmodel.model.families.gpt_neox import gpt_neox
 from trainplan.costmodel.model.families.gpt_oss import gpt_oss
+from trainplan.costmodel.model.families.known import TABLE, from_table
 from trainplan.costmodel.model.families.llama import llama
 from trainplan.costmodel.model.families.mistral import mistral
 from trainplan.costmodel.model.families.mixtral import mixtral
@@ -30,7 +35,7 @@ from trainplan.costmodel.model.families.qwen2 import qwen2
 from trainplan.costmodel.model.families.qwen2_moe import qwen2_moe
 from trainplan.costmodel.model.families.qwen3 import qwen3
 from trainplan.costmodel.model.families.qwen3_moe import qwen3_moe
-from trainplan.costmodel.model.families.reader import HfConfig, refusal
+from trainplan.costmodel.model.families.reader import NOT_MODELLED, HfConfig, refusal
 from trainplan.costmodel.spec import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
@@ -55,7 +60,31 @@ FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
 }
-"""Hugging Face `model_type` -> reader."""
+"""Hugging Face `model_type` -> reader, of families with a file of their own."""
+READERS: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
+    **dict.fromkeys(TABLE, from_table),
+    **FAMILIES,
+}
+"""All that are read by name: those, and the lines of the tables."""
+
+
+TEXT_SECTIONS: Final = ("text_config", "llm_config", "language_config")
+"""Where a model with towers describes its decoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A model, and how it was read."""
+
+    model: ModelSpec
+    read: Mapping[str, object]
+    """Fields of the file that were read, with their path."""
+    assumed: Mapping[str, object]
+    """Fields that are not in the file, with the default they got."""
+    ignored: tuple[str, ...]
+    """Fields of the file that change nothing here."""
+    notes: tuple[str, ...]
+    """What was assumed beside single fields."""
 
 
 def model_from_config(config: Mapping[str, object], name: str) -> ModelSpec:
@@ -67,18 +96,54 @@ def model_from_config(config: Mapping[str, object], name: str) -> ModelSpec:
 
     Raises:
         SpecError: A field is missing, of the wrong type or out of range; the message names it.
-        UnsupportedError: The architecture is not modelled.
+        UnsupportedError: The architecture is not modelled; the message names the field.
     """
-    model_type = _model_type(config)
-    if model_type not in FAMILIES:
-        raise refusal(model_type, FAMILIES)
-    file = HfConfig(name=name, model_type=model_type, values=config)
+    return read_config(config, name).model
+
+
+def read_config(config: Mapping[str, object], name: str) -> Reading:
+    """As `model_from_config`, with what was read and what was assumed."""
+    file = HfConfig(name=name, model_type=_model_type(config), values=config)
+    notes: list[str] = []
+    section = None if file.model_type in READERS else _text_section(file)
+    if section:
+        left = ", ".join(f"'{key}'" for key in config if key.endswith("_config"))
+        notes.append(f"the language model alone: of {left} only '{section.path[:-1]}' is read")
+        file = section
     if file.with_defaults({"is_encoder_decoder": False}).boolean("is_encoder_decoder"):
         raise UnsupportedError(f"{file.where}: encoder-decoder models are not modelled")
     try:
-        return FAMILIES[model_type](file)
+        model = _read(file)
     except ValidationError as error:
         raise file.refused(error) from error
+    if model.read_by_fields:
+        notes.append(
+            f"model_type '{file.model_type}' has no file of its own: it was read by its fields, "
+            "as a Llama is built where they say nothing"
+        )
+    ignored = tuple(sorted(not_understood(file)))
+    return Reading(model, file.seen, file.assumed, ignored, tuple(notes))
+
+
+def _read(file: HfConfig) -> ModelSpec:
+    """By the reader of its `model_type`, or by its fields."""
+    reader = READERS.get(file.model_type)
+    if reader:
+        return reader(file)
+    if file.model_type in NOT_MODELLED:
+        raise refusal(file.model_type)
+    return by_fields(file)
+
+
+def _text_section(file: HfConfig) -> HfConfig | None:
+    """The decoder of a model with towers, tied as the whole says where it does not."""
+    for name in TEXT_SECTIONS:
+        section = file.with_defaults({name: None}).optional_section(name)
+        if section:
+            tied = {key: file.values[key] for key in ("tie_word_embeddings",) if file.has(key)}
+            values = {**tied, **section.values}
+            return replace(section, values=values, model_type=_model_type(values))
+    return None
 
 
 def _model_type(config: Mapping[str, object]) -> str:
@@ -86,7 +151,7 @@ def _model_type(config: Mapping[str, object]) -> str:
     if model_type is None:
         raise SpecError(
             "config.json lacks 'model_type', which says how to read it: add it, "
-            f"for instance 'llama' (known: {', '.join(sorted(FAMILIES))})"
+            "for instance 'llama'"
         )
     if not isinstance(model_type, str):
         raise SpecError(f"config.json: 'model_type' must be a string, got {shown(model_type)}")

@@ -22,6 +22,7 @@ ACTIVATIONS: Final[Mapping[str, str]] = {
     "gelu_python_tanh": "gelu_tanh",
     "relu": "relu",
     "relu2": "relu2",
+    "xielu": "xielu",
 }
 """Spelling in `config.json` -> ours. Source: transformers `activations.py`, `ACT2CLS`."""
 

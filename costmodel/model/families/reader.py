@@ -5,13 +5,13 @@ With the layers that attend to a sliding window, and the architectures that are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.base.validation_errors import first_complaint, shown
 from trainplan.costmodel.spec.layers import Mixer
 from trainplan.costmodel.spec.model import MoeSpec, placed_layers
@@ -34,6 +34,10 @@ class HfConfig:
     defaults: Mapping[str, object] = field(default_factory=dict)
     path: str = ""
     """Where this section stands in the file, with a closing dot; empty at the top."""
+    seen: dict[str, object] = field(default_factory=dict)
+    """Every field that was read so far, with its path, and its value in the file."""
+    assumed: dict[str, object] = field(default_factory=dict)
+    """Every field that was asked for and is not in the file, with the default it got."""
 
     def with_defaults(self, defaults: Mapping[str, object]) -> HfConfig:
         """The same file, with further defaults; those already there win."""
@@ -42,6 +46,12 @@ class HfConfig:
     def has(self, name: str) -> bool:
         """Does the file itself give this field a value?"""
         return self.values.get(name) is not None
+
+    def ignore(self, *names: str) -> None:
+        """These fields are understood: they change no size and no product."""
+        for name in names:
+            if name in self.values:
+                self.seen[self.path + name] = self.values[name]
 
     def integer(self, name: str, *aliases: str) -> int:
         """A positive integer."""
@@ -138,9 +148,11 @@ class HfConfig:
     def _lookup(self, name: str, *aliases: str) -> object:
         for key in (name, *aliases):
             if key in self.values:
+                self.seen[self.path + key] = self.values[key]
                 return self.values[key]
         if name not in self.defaults:
             raise self.lacks(name)
+        self.assumed[self.path + name] = self.defaults[name]
         return self.defaults[name]
 
     def _present(self, name: str, *aliases: str) -> object:
@@ -171,13 +183,8 @@ class HfConfig:
 
 
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "has state-space layers": (
-        *("mamba", "mamba2", "falcon_mamba", "jamba", "falcon_h1", "bamba", "nemotron_h"),
-        *("zamba", "zamba2", "granitemoehybrid"),
-    ),
-    "has recurrent or linear-attention layers": (
-        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "recurrent_gemma", "xlstm", "qwen3_next"),
-        *("kimi_linear", "minimax"),
+    "has recurrent layers of its own": (
+        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "recurrent_gemma", "xlstm"),
     ),
     "is a vision encoder": (
         *("vit", "clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2"),
@@ -199,18 +206,12 @@ NOT_MODELLED: Final[Mapping[str, str]] = {
 """`model_type` -> what it is."""
 
 
-def refusal(model_type: str, known: Iterable[str]) -> UnsupportedError:
-    """The error for a `model_type` that has no family."""
-    names = sorted(known)
-    listed = f"known model types: {', '.join(names)}"
-    if model_type in NOT_MODELLED:
-        return UnsupportedError(
-            f"model_type {model_type!r} {NOT_MODELLED[model_type]}, which is not modelled; "
-            f"give a decoder-only transformer ({listed})"
-        )
-    hint = f"a decoder of another family goes into a YAML file with its sizes ({listed})"
-    text = str(unknown_name("model_type", model_type[:60], names, hint=hint))
-    return UnsupportedError(text)
+def refusal(model_type: str) -> UnsupportedError:
+    """The error for a `model_type` that is known and not modelled."""
+    return UnsupportedError(
+        f"model_type {model_type!r} {NOT_MODELLED[model_type]}, which is not modelled; "
+        "give a decoder-only transformer"
+    )
 
 
 SLIDING: Final = "sliding_attention"

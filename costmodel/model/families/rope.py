@@ -15,9 +15,15 @@ SCALINGS = {
     "llama3": "llama3",
     "longrope": "longrope",
     "su": "longrope",
+    "proportional": "proportional",
+    "mrope": "mrope",
 }
 """Spelling in `config.json` -> kind. Source: transformers `modeling_rope_utils.py`."""
 
+LAYER_KINDS = ("full_attention", "sliding_attention", "indexed_attention", "main")
+"""Kinds of layer with settings of their own: those of the first that is there count."""
+WITHOUT_FACTOR = ("proportional", "mrope")
+"""Kinds that rotate otherwise and stretch nothing unless they say so (Gemma 4, Qwen2-VL)."""
 OPTIONAL = (
     "factor",
     "original_max_position_embeddings",
@@ -48,8 +54,9 @@ def rotary(
     transformers 5 saves them in `rope_parameters`, one object per layer kind where they differ.
     """
     new = config.with_defaults({"rope_parameters": None}).optional_section("rope_parameters")
-    if new and new.has("full_attention"):
-        new = new.section("full_attention")
+    for kind in LAYER_KINDS:
+        if new and new.has(kind):
+            new = new.section(kind)
     old = config.with_defaults({"rope_scaling": None}).optional_section("rope_scaling")
     return Rotary(
         theta=new.number("rope_theta") if new and new.has("rope_theta") else config.number(theta),
@@ -94,6 +101,8 @@ def _factor(config: HfConfig, section: HfConfig, kind: str) -> float:
     factor = section.optional_number("factor")
     if factor is not None:
         return factor
+    if kind in WITHOUT_FACTOR:
+        return 1.0
     if kind != "longrope":
         raise section.lacks("factor")
     holder = config if config.has("original_max_position_embeddings") else section

@@ -1,0 +1,70 @@
+"""A decoder whose `model_type` has no file here: read by its fields, as a Llama is built."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.validation_errors import shown
+from trainplan.costmodel.model.families.by_fields import OPTIONAL, read
+from trainplan.costmodel.model.families.family import LINEAR, QKV, Family
+from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.spellings import is_harmless
+from trainplan.costmodel.spec import ModelSpec
+
+GENERIC: Final = Family(
+    "LlamaConfig",
+    model={"read_by_fields": True},
+    flags={
+        "add_bias_linear": LINEAR,
+        "attention_out_bias": {"attention_output_bias": True},
+        "bias": LINEAR,
+        "lm_head_bias": {"head_bias": True},
+        "qkv_bias": QKV,
+        "use_bias": LINEAR,
+        "use_qkv_bias": QKV,
+    },
+)
+LAYER_NORM: Final = ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon")
+"""Names of a constant that an RMSNorm has not."""
+NAMED_AT_ONCE: Final = 3
+"""Fields that one message names."""
+
+
+def by_fields(config: HfConfig) -> ModelSpec:
+    """Read a decoder by its fields.
+
+    Raises:
+        UnsupportedError: A field may change a size or a product and is not understood.
+    """
+    for name in LAYER_NORM:
+        if config.has(name):
+            raise UnsupportedError(
+                f"{config.where} is of no known family, and '{config.path}{name}' speaks of a "
+                "LayerNorm, whose biases no field gives: write a YAML file (`plan catalog models "
+                "--template`)"
+            )
+    model = read(config.with_defaults(OPTIONAL), GENERIC)
+    unknown = not_understood(config)
+    if unknown:
+        named = ", ".join(
+            f"'{name}' = {shown(config.values[name])}" for name in unknown[:NAMED_AT_ONCE]
+        )
+        more = len(unknown) - NAMED_AT_ONCE
+        raise UnsupportedError(
+            f"{config.where} is of no known family, and what it says with {named}"
+            + (f" and {more} more" if more > 0 else "")
+            + " is not understood: write a YAML file (`plan catalog models --template`)"
+        )
+    return model
+
+
+def not_understood(config: HfConfig) -> list[str]:
+    """Fields with a value that nothing has read and that are not known to change nothing."""
+    return [
+        name
+        for name, value in config.values.items()
+        if config.path + name not in config.seen
+        and not is_harmless(name)
+        and value not in (None, [], {}, "")
+    ]

@@ -1,0 +1,304 @@
+"""Dense decoders that differ from a Llama in few points, by `model_type`.
+
+Source: modeling and configuration code of transformers 5.24, of the `model_type` each; the reports
+named with each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from trainplan.costmodel.model.families.falcon import falcon
+from trainplan.costmodel.model.families.family import LINEAR, QKV, Family, Fields
+from trainplan.costmodel.model.families.placement import count_of_layers, listed
+from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.spellings import spelled
+
+LAYER_NORM: Final[Fields] = {"norm": "layernorm"}
+BIASED: Final[Fields] = {**LAYER_NORM, **LINEAR, "gated_mlp": False}
+"""A GPT: LayerNorm, biases on all linear layers, two products in the MLP."""
+ONE_NORM: Final[Fields] = {"parallel_residual": True, "shared_norm": True}
+GEMMA: Final[Fields] = {"scale_embeddings": True}
+COHERE: Final[Fields] = {**LAYER_NORM, **ONE_NORM, "norm_weights": "scale"}
+EACH_HEAD: Final[Fields] = {"qk_norm": "head"}
+
+
+def _rotated_part(config: HfConfig) -> Fields:
+    """The share of a head that `rotary_dim` rotates."""
+    heads, hidden = config.integer("n_head"), config.integer("n_embd")
+    rotated = config.with_defaults({"rotary_dim": None}).optional_integer("rotary_dim")
+    return {"partial_rotary_factor": min(1.0, rotated * heads / hidden) if rotated else 1.0}
+
+
+def _sub_norms(config: HfConfig) -> Fields:
+    """Norms in front of the output and down projections."""
+    inner = config.integer("intermediate_size") + config.integer("hidden_size")
+    return {"layer_weights": inner}
+
+
+def _lambdas(config: HfConfig) -> Fields:
+    """Two vectors for queries and two for keys."""
+    width = config.optional_integer("head_dim")
+    heads = config.integer("num_attention_heads")
+    return {"layer_weights": 4 * (width or config.integer("hidden_size") // heads)}
+
+
+def _dynamic_mask(config: HfConfig) -> Fields:
+    """Scales of both residuals, and the product that makes the mask from the values."""
+    heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
+    groups = config.optional_integer("num_key_value_heads") or heads
+    bias = groups if config.boolean("attention_bias") else 0
+    return {
+        "side_products": ((groups * (hidden // heads), groups),),
+        "layer_weights": 2 * hidden + groups + bias,
+    }
+
+
+def _normed_heads(config: HfConfig) -> Fields:
+    """LayerNorm with a bias on queries and keys."""
+    if not config.boolean("qk_layernorm"):
+        return {}
+    width = config.integer("hidden_size") // config.integer("num_attention_heads")
+    return {"qk_norm": "head", "layer_weights": 2 * width}
+
+
+def _four_times(config: HfConfig) -> Fields:
+    return {"intermediate_size": 4 * config.integer(spelled(config, "hidden_size"))}
+
+
+def _bloom(config: HfConfig) -> Fields:
+    """No length is built in: 2048 tokens are what it was trained with."""
+    config = config.with_defaults({"seq_length": 2048})
+    return {"max_position_embeddings": config.integer("seq_length"), **_four_times(config)}
+
+
+def _mpt(config: HfConfig) -> Fields:
+    ratio = config.integer("expansion_ratio")
+    return {"intermediate_size": ratio * config.integer("d_model")}
+
+
+def _japanese(config: HfConfig) -> Fields:
+    ratio = config.integer("intermediate_multiple_size")
+    hidden = config.integer("hidden_size")
+    return {"intermediate_size": ratio * hidden, "embedding_weights": hidden}
+
+
+def _pattern(config: HfConfig) -> tuple[bool, ...]:
+    """`LLLG` or a period; the last layer of each is global."""
+    pattern = config.values.get("sliding_window_pattern", 4)
+    config.ignore("sliding_window_pattern")
+    layers = count_of_layers(config)
+    if isinstance(pattern, str):
+        return tuple(pattern[i % len(pattern)] == "L" for i in range(layers))
+    if not isinstance(pattern, int) or isinstance(pattern, bool) or pattern < 1:
+        raise config.wrong("sliding_window_pattern", pattern, "positive integer or word of L and G")
+    return tuple((i + 1) % pattern != 0 for i in range(layers))
+
+
+def _local(config: HfConfig) -> tuple[bool, ...]:
+    """Every other layer is local unless `attention_layers` lists them."""
+    words = listed(config, "attention_layers")
+    config.ignore("attention_types")
+    if words:
+        return tuple(word == "local" for word in words)
+    return tuple(i % 2 == 1 for i in range(count_of_layers(config)))
+
+
+PLAIN: Final[Mapping[str, Family]] = {
+    "apertus": Family(
+        "arXiv:2509.14233, section 2",
+        model={"gated_mlp": False, "layer_weights": 2, **EACH_HEAD},
+    ),
+    "apertus1p5_text": Family(
+        "Apertus1p5TextConfig",
+        model={"gated_mlp": False, "layer_weights": 2, **EACH_HEAD},
+        off=("output_vocab_size",),
+    ),
+    "arcee": Family("modeling_arcee.py", model={"gated_mlp": False}),
+    "biogpt": Family(
+        "modeling_biogpt.py",
+        model={**BIASED, "position_embedding": "learned", "position_embedding_offset": 2},
+        ignores=("scale_embedding",),
+    ),
+    "bitnet": Family("arXiv:2504.12285, section 2", more=_sub_norms),
+    "bloom": Family(
+        "arXiv:2211.05100, section 3.2",
+        model={**BIASED, "embedding_norm": True, "position_embedding": "alibi"},
+        more=_bloom,
+        ignores=("apply_residual_connection_post_layernorm", "slow_but_exact"),
+    ),
+    "codegen": Family(
+        "modeling_codegen.py",
+        model={
+            **LAYER_NORM,
+            **ONE_NORM,
+            "gated_mlp": False,
+            "mlp_bias": True,
+            "head_bias": True,
+        },
+        more=_rotated_part,
+        ignores=("rotary_dim",),
+    ),
+    "cohere": Family(
+        "modeling_cohere.py", model=COHERE, flags={"use_qk_norm": {"qk_norm": "each"}}
+    ),
+    "cohere2": Family("modeling_cohere2.py; arXiv:2504.00698, section 2.1", model=COHERE),
+    "ctrl": Family(
+        "arXiv:1909.05858, section 3",
+        model={**BIASED, "head_bias": True, "position_embedding": "none", "activation": "relu"},
+    ),
+    "cwm": Family("arXiv:2510.02387, section 3", flags={"attention_bias": {}}),
+    "diffllama": Family("arXiv:2410.05258, section 2.1", more=_lambdas),
+    "doge": Family(
+        "modeling_doge.py",
+        model=EACH_HEAD,
+        more=_dynamic_mask,
+        experts_if="is_moe",
+        off=("is_moe",),
+        ignores=("keep_window_size",),
+    ),
+    "ernie4_5": Family("modeling_ernie4_5.py", flags={"use_bias": LINEAR}),
+    "exaone": Family("ExaoneConfig, LlamaForCausalLM"),
+    "exaone4": Family(
+        "arXiv:2507.11407, section 2.1",
+        model={"norm_position": "post", **EACH_HEAD},
+        flags={"attention_bias": {}},
+        slides=_pattern,
+    ),
+    "falcon": Family(
+        "arXiv:2311.16867, section 4; modeling_falcon.py",
+        model={**LAYER_NORM, "gated_mlp": False},
+        more=falcon,
+        ignores=("num_kv_heads",),
+    ),
+    "gemma": Family(
+        "arXiv:2403.08295, section 2", model=GEMMA, ignores=("use_bidirectional_attention",)
+    ),
+    "glm": Family("modeling_glm.py", flags={"attention_bias": QKV}),
+    "gpt_bigcode": Family(
+        "arXiv:2301.03988, section 4",
+        model={**BIASED, "position_embedding": "learned"},
+        flags={"multi_query": {"num_key_value_heads": 1}},
+        off=("add_cross_attention",),
+    ),
+    "gpt_neo": Family(
+        "modeling_gpt_neo.py",
+        model={
+            **LAYER_NORM,
+            "gated_mlp": False,
+            "attention_output_bias": True,
+            "mlp_bias": True,
+            "position_embedding": "learned",
+        },
+        window="window_size",
+        slides=_local,
+    ),
+    "gpt_neox_japanese": Family(
+        "modeling_gpt_neox_japanese.py",
+        model={**LAYER_NORM, "gated_mlp": False},
+        more=_japanese,
+        notes=("the output projection of the last layer alone has a bias",),
+    ),
+    "gptj": Family(
+        "modeling_gptj.py",
+        model={
+            **LAYER_NORM,
+            **ONE_NORM,
+            "gated_mlp": False,
+            "mlp_bias": True,
+            "head_bias": True,
+        },
+        more=_rotated_part,
+        ignores=("rotary_dim",),
+    ),
+    "granite": Family("modeling_granite.py"),
+    "granite_swa": Family("modeling_granite_swa.py", model={"attention_sinks": True}),
+    "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}),
+    "hunyuan_v1_dense": Family("modeling_hunyuan_v1_dense.py", model=EACH_HEAD),
+    "hyperclovax": Family(
+        "modeling_hyperclovax.py", flags={"use_post_norm": {"norm_position": "both"}}
+    ),
+    "internlm3": Family(
+        "internlm/internlm3-8b-instruct, modeling_internlm3.py: qkv_bias, bias",
+        flags={
+            "qkv_bias": QKV,
+            "bias": {"attention_output_bias": True, "mlp_bias": True},
+            "attention_bias": {},
+            "mlp_bias": {},
+        },
+    ),
+    "iquestcoder": Family("IQuestCoderConfig, LlamaForCausalLM"),
+    "jais2": Family("modeling_jais2.py", model={**LAYER_NORM, "gated_mlp": False}),
+    "minicpm3": Family("arXiv:2404.06395; modeling_minicpm3.py"),
+    "ministral": Family("modeling_ministral.py", flags={"attention_bias": {}, "mlp_bias": {}}),
+    "ministral3": Family("modeling_ministral3.py", flags={"attention_bias": {}, "mlp_bias": {}}),
+    "mpt": Family(
+        "modeling_mpt.py: alibi; no bias whatever `no_bias` says",
+        model={
+            **LAYER_NORM,
+            "norm_weights": "scale",
+            "gated_mlp": False,
+            "position_embedding": "alibi",
+            "activation": "gelu",
+        },
+        more=_mpt,
+        ignores=("no_bias", "learned_pos_emb", "attn_config", "embedding_fraction", "norm_type"),
+    ),
+    "nanochat": Family(
+        "modeling_nanochat.py: norms of queries and keys have no weights",
+        model={"norm_weights": "none", "gated_mlp": False},
+    ),
+    "nemotron": Family("arXiv:2402.16819, section 2", model={**LAYER_NORM, "gated_mlp": False}),
+    "olmo": Family("arXiv:2402.00838, section 2.1", model={**LAYER_NORM, "norm_weights": "none"}),
+    "olmo3": Family(
+        "arXiv:2512.13961, section 3.2",
+        model={"norm_position": "post", "qk_norm": "full"},
+        slides=lambda config: [(i + 1) % 4 != 0 for i in range(count_of_layers(config))],
+    ),
+    "openai-gpt": Family(
+        "modeling_openai.py",
+        model={
+            **BIASED,
+            "position_embedding": "learned",
+            "norm_position": "post",
+            "final_norm": False,
+        },
+        names={"hidden_act": "afn"},
+        more=_four_times,
+    ),
+    "persimmon": Family("modeling_persimmon.py", model=BIASED, more=_normed_heads),
+    "phi": Family(
+        "arXiv:2309.05463, section 2.3",
+        model={**BIASED, **ONE_NORM, "head_bias": True},
+        more=_normed_heads,
+    ),
+    "seed_oss": Family(
+        "modeling_seed_oss.py",
+        flags={"attention_bias": QKV, "attention_out_bias": {"attention_output_bias": True}},
+    ),
+    "smollm3": Family("modeling_smollm3.py"),
+    "stablelm": Family(
+        "modeling_stablelm.py",
+        model=LAYER_NORM,
+        flags={
+            "use_qkv_bias": QKV,
+            "qk_layernorm": {"qk_norm": "each"},
+            "use_parallel_residual": ONE_NORM,
+        },
+    ),
+    "starcoder2": Family(
+        "arXiv:2402.19173, section 6",
+        model={**LAYER_NORM, "gated_mlp": False},
+        flags={"use_bias": LINEAR},
+    ),
+    "vaultgemma": Family("arXiv:2510.15001, section 3", model=GEMMA),
+    "xglm": Family(
+        "modeling_xglm.py",
+        model={**BIASED, "position_embedding": "none"},
+        off=("add_cross_attention",),
+        ignores=("scale_embedding",),
+    ),
+    "youtu": Family("modeling_youtu.py"),
+}
+"""`model_type` -> what its code fixes."""

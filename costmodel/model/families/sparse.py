@@ -1,0 +1,261 @@
+"""Decoders with indexed sparse attention, and those with delta attention beside latent attention.
+
+Source: modeling and configuration code of transformers 5.24, of the `model_type` each; the reports
+named with each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base.validation_errors import shown
+from trainplan.costmodel.model.families.family import Family, Fields
+from trainplan.costmodel.model.families.hybrids import LINEAR_WORDS, typed
+from trainplan.costmodel.model.families.placement import count_of_layers, listed, named
+from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.spec.layers import FeedForward, Mixer
+from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
+
+BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
+Mixers = Sequence[Mixer]
+Feeds = Sequence[FeedForward]
+SPARSE_WORDS: Final[Mapping[str, Mixer]] = {"indexed_attention": "sparse_attention"}
+
+
+def _indexer(config: HfConfig) -> Fields:
+    return {
+        "indexer": IndexerSpec(
+            num_heads=config.integer("index_n_heads"),
+            head_dim=config.integer("index_head_dim"),
+            top_k=config.integer("index_topk"),
+        )
+    }
+
+
+def _sparse(config: HfConfig) -> Mixers:
+    types = listed(config, "layer_types")
+    sparse: Mixers = ("sparse_attention",) * count_of_layers(config)
+    return named(config, types, SPARSE_WORDS, "layer_types") or sparse
+
+
+def _sharing(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
+    """Layers that take the keys an earlier layer picked."""
+    words = listed(config, "indexer_types")
+    for word in words:
+        if word not in ("full", "shared"):
+            raise UnsupportedError(
+                f"{config.where}: 'indexer_types' has {shown(word)}; known: full, shared"
+            )
+    return [{"shares_index": True} if word == "shared" else {} for word in words] or [{}] * len(
+        mixers
+    )
+
+
+def _streams(config: HfConfig) -> Fields:
+    """Hyper-connections: each half of a layer mixes all streams, and so does the end.
+
+    Source: transformers `modeling_hy_v4.py`: two products from all streams to their weights in and
+    out, with a bias and a scale of each.
+    """
+    streams, hidden = config.integer("hc_mult"), config.integer("hidden_size")
+    mixed = (streams * hidden, 2 * streams)
+    return {
+        "side_products": (mixed, mixed),
+        "layer_weights": 2 * (2 * streams + 2),
+        "embedding_weights": streams * streams * hidden + streams + 1,
+        **_indexer(config),
+    }
+
+
+def _kimi_mixers(config: HfConfig) -> Mixers:
+    """`layer_types`, or the lists of the published file, which count layers from one."""
+    section = config.with_defaults({"linear_attn_config": None}).optional_section(
+        "linear_attn_config"
+    )
+    count = count_of_layers(config)
+    if section is None:
+        return typed(config, LINEAR_WORDS) or tuple(
+            "full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(count)
+        )
+    full, linear = section.indices("full_attn_layers"), section.indices("kda_layers")
+    if sorted((*full, *linear)) != list(range(1, count + 1)):
+        raise SpecError(
+            f"{config.where}: 'linear_attn_config.full_attn_layers' and '.kda_layers' do not "
+            f"name each of the {count} layers once, from 1"
+        )
+    return tuple("full_attention" if i + 1 in full else "linear_attention" for i in range(count))
+
+
+def _kimi(config: HfConfig) -> Fields:
+    section = config.with_defaults({"linear_attn_config": None}).optional_section(
+        "linear_attn_config"
+    )
+    published = ("num_heads", "head_dim", "short_conv_kernel_size")
+    ours = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+    source, names = (section, published) if section else (config, ours)
+    heads, width, kernel = (source.integer(name) for name in names)
+    config.ignore("head_dim")
+    sizes = {"num_key_heads": heads, "num_value_heads": heads, "conv_kernel": kernel}
+    return {
+        "position_embedding": "none",
+        "linear_attention": LinearAttentionSpec.model_validate(
+            {
+                "rule": "kda",
+                "key_head_dim": width,
+                "value_head_dim": width,
+                "gate_rank": width,
+                **sizes,
+            }
+        ),
+    }
+
+
+def _bailing_mixers(config: HfConfig) -> Mixers:
+    period = config.integer("layer_group_size")
+    return typed(config, LINEAR_WORDS) or tuple(
+        "linear_attention" if (i + 1) % period else "full_attention"
+        for i in range(count_of_layers(config))
+    )
+
+
+def _bailing(config: HfConfig) -> Fields:
+    heads, width = config.integer("linear_num_heads"), config.integer("linear_head_dim")
+    sizes = {"num_key_heads": heads, "num_value_heads": heads, "key_head_dim": width}
+    linear = {
+        **sizes,
+        "value_head_dim": width,
+        "conv_kernel": config.integer("linear_conv_kernel_dim"),
+    }
+    return {
+        "attention_output_gate": "head",
+        "linear_attention": LinearAttentionSpec.model_validate(linear),
+    }
+
+
+def _bailing_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
+    """A decay of every channel, not of every head, of the linear layers."""
+    heads, width = config.integer("linear_num_heads"), config.integer("linear_head_dim")
+    more = heads * width - heads
+    decay = {
+        "side_products": ((config.integer("hidden_size"), more),),
+        "layer_weights": more,
+    }
+    return [decay if mixer == "linear_attention" else {} for mixer in mixers]
+
+
+PARTS: Final[Mapping[str, tuple[Mixer, FeedForward]]] = {
+    "linear_attention": ("mamba", "none"),
+    "mamba": ("mamba", "none"),
+    "M": ("mamba", "none"),
+    "full_attention": ("full_attention", "none"),
+    "attention": ("full_attention", "none"),
+    "*": ("full_attention", "none"),
+    "mlp": ("none", "mlp"),
+    "-": ("none", "mlp"),
+    "moe": ("none", "moe"),
+    "E": ("none", "moe"),
+}
+"""A layer of Nemotron-H is one half of another's."""
+
+
+def _nemotron_parts(config: HfConfig) -> Sequence[tuple[Mixer, FeedForward]]:
+    name = next(
+        (one for one in ("layers_block_type", "layer_types") if config.has(one)),
+        "hybrid_override_pattern",
+    )
+    words = tuple(config.text(name)) if name == "hybrid_override_pattern" else config.texts(name)
+    for word in words:
+        if word not in PARTS:
+            raise UnsupportedError(
+                f"{config.where}: '{name}' has {shown(word)}, which is not modelled; "
+                f"known: {', '.join(sorted(PARTS))}"
+            )
+    stated = config.values.get("num_hidden_layers", len(words))
+    config.ignore("num_hidden_layers")
+    if stated is not None and stated != len(words):
+        raise SpecError(
+            f"{config.where}: '{name}' has {len(words)} layers, 'num_hidden_layers' is "
+            f"{shown(stated)}; make them equal"
+        )
+    return [PARTS[word] for word in words]
+
+
+def _nemotron(config: HfConfig) -> Fields:
+    parts = _nemotron_parts(config)
+    fields: dict[str, object] = {"num_hidden_layers": len(parts), "position_embedding": "none"}
+    old = {"n_groups": "mamba_n_groups", "conv_kernel": "mamba_d_conv"}
+    names = {new: past if past in config.values else new for new, past in old.items()}
+    bias = config.boolean("mamba_proj_bias") or config.boolean("use_bias")
+    config.ignore("expand", "mamba_expand", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
+    if any(mixer == "mamba" for mixer, _ in parts):
+        fields["ssm"] = SsmSpec(
+            num_heads=config.integer("mamba_num_heads"),
+            head_dim=config.integer("mamba_head_dim"),
+            state_size=config.integer("ssm_state_size"),
+            num_groups=config.integer(names["n_groups"]),
+            conv_kernel=config.integer(names["conv_kernel"]),
+            conv_bias=config.boolean("use_conv_bias"),
+            input_bias=bias,
+            output_bias=bias,
+            chunk_size=config.integer("chunk_size"),
+        )
+    return fields
+
+
+def _nemotron_mixers(config: HfConfig) -> Mixers:
+    return [mixer for mixer, _ in _nemotron_parts(config)]
+
+
+def _nemotron_feeds(config: HfConfig) -> Feeds:
+    return [feed for _, feed in _nemotron_parts(config)]
+
+
+def _nemotron_experts(config: HfConfig) -> Fields:
+    return {"latent_size": config.optional_integer("moe_latent_size")}
+
+
+SPARSE: Final[Mapping[str, Family]] = {
+    "bailing_hybrid": Family(
+        "modeling_bailing_hybrid.py",
+        experts=BALANCED,
+        mixers=_bailing_mixers,
+        more=_bailing,
+        each=_bailing_each,
+        ignores=("short_conv_kernel_size", "kda_safe_gate", "kda_lower_bound", "layer_group_size"),
+    ),
+    "deepseek_v32": Family(
+        "arXiv:2512.02556, section 2", experts=BALANCED, mixers=_sparse, more=_indexer
+    ),
+    "glm_moe_dsa": Family(
+        "modeling_glm_moe_dsa.py", experts=BALANCED, mixers=_sparse, more=_indexer, each=_sharing
+    ),
+    "hy_v4": Family(
+        "modeling_hy_v4.py",
+        model={"attention_sinks": True, "attention_output_gate": "elementwise"},
+        experts=BALANCED,
+        mixers=_sparse,
+        more=_streams,
+        each=_sharing,
+        ignores=("hc_magnitude", "hc_eps", "learnable_sink_init", "swiglu_limit"),
+        notes=("the streams of hyper-connections are counted, what they move is not priced",),
+    ),
+    "kimi_linear": Family(
+        "arXiv:2510.26692, section 3", experts=BALANCED, mixers=_kimi_mixers, more=_kimi
+    ),
+    "nemotron_h": Family(
+        "arXiv:2504.03624, section 2; modeling_nemotron_h.py",
+        model={"gated_mlp": False},
+        experts=BALANCED,
+        mixers=_nemotron_mixers,
+        feed_forwards=_nemotron_feeds,
+        more=_nemotron,
+        more_experts=_nemotron_experts,
+        ignores=(
+            *("mamba_hidden_act", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap"),
+            "sliding_window",
+        ),
+    ),
+}
+"""`model_type` -> what its code fixes."""
