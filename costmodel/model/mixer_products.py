@@ -49,12 +49,13 @@ def convolution_of(model: ModelSpec) -> ConvolutionSpec:
 def scan_products(ssm: SsmSpec, seq_length: int) -> tuple[CoreProduct, ...]:
     """Of Mamba-2: scores of a chunk, its values, the states of chunks, and what they add.
 
-    Scores are those of a group of heads. Mamba-1 scans without products. Scores and states are not
+    Scores are those of a group of heads. Of Mamba-1, whose scan is
+    no product, the output of every state alone. Scores and states are not
     kept (state-spaces/mamba `mamba_ssm/ops/triton/ssd_combined.py`).
     Source: Dao and Gu, arXiv:2405.21060, section 6: steps 1 (both), 2 and 4 of listing 1.
     """
     if ssm.time_step_rank:
-        return ()
+        return (CoreProduct(ssm.inner_width, 1, ssm.state_size),)
     chunk, heads = min(ssm.chunk_size, seq_length), ssm.num_heads
     return (
         CoreProduct(ssm.num_groups, chunk, ssm.state_size, again=True),

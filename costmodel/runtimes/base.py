@@ -55,6 +55,8 @@ class RuntimeTraits:
     footprint: Footprint = PLAIN
     """Bytes that this runtime keeps and another does not."""
 
+    layers: frozenset[str] = frozenset()
+    """Uncommon parts of layers that it runs, by the names of `traits.layers`."""
     settings: tuple[Setting, ...] = ()
     """Values of options that a search may choose, and of which it can be asked what each buys."""
     rules: tuple[Rule, ...] = ()

@@ -7,13 +7,16 @@ import numpy as np
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import BLOCK, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.traits.layers import uncommon_parts
 from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.costmodel.spec.layers import ATTENTIONS
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 
 
 def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
     """All rules of this module."""
     return (
+        executes_layers(traits),
         executes_schedule(traits),
         *shards_in_groups(traits),
         *executes_stages(traits),
@@ -38,6 +41,24 @@ def executes_schedule(traits: RuntimeTraits) -> Rule:
         broken=broken,
         says=f"{traits.name} executes no schedule but {', '.join(schedules)}: use one; "
         "`plan schedule --kind NAME` says who executes another",
+        source=f"{traits.name} {traits.version}",
+    )
+
+
+def executes_layers(traits: RuntimeTraits) -> Rule:
+    """The rule that all layers are made of what the runtime has."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime builds the layers it implements."""
+        return np.full(len(table), bool(uncommon_parts(job.model) - traits.layers))
+
+    known = ", ".join(sorted(traits.layers)) or "nothing"
+    return Rule(
+        name="runtime_executes_layers",
+        columns=frozenset({"tp"}),
+        broken=broken,
+        says="layers of this model are of another kind: beside attention and MLPs "
+        f"{traits.name} has {known}: use another runtime",
         source=f"{traits.name} {traits.version}",
     )
 
@@ -142,7 +163,7 @@ def model_modules(model: ModelSpec) -> frozenset[str]:
     `gpt_layer_specs.py`, which norms are fused into the product behind them.
     """
     present = {
-        "core_attn": True,
+        "core_attn": any(kind.mixer in ATTENTIONS for kind in model.kinds),
         "layernorm": model.mla is not None or model.moe is not None,
         "mla_up_proj": model.mla is not None,
         "mlp": model.num_dense_layers > 0,

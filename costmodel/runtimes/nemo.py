@@ -11,6 +11,7 @@ from dataclasses import replace
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
+from trainplan.costmodel.runtimes.traits.layers import MAMBA_2, ONE_HALF
 from trainplan.costmodel.runtimes.traits.recompute import no_offloads
 
 NEMO = replace(
@@ -24,6 +25,7 @@ NEMO = replace(
     offloading=replace(MEGATRON_CORE.offloading, modules=(), choices=no_offloads),
     # fp8_params and cuDNN attention; routing weights as in Megatron Core before 0.12
     footprint=replace(MEGATRON_BRIDGE.footprint, weighted_experts=False),
+    layers=frozenset({MAMBA_2, ONE_HALF}),  # what Megatron Core had by 0.12
     settings=NEMO_SETTINGS,
     recipe=replace(MEGATRON_CORE.recipe, shards_optimizer=True),
 )

@@ -123,7 +123,8 @@ MIXERS = {
         (
             "nemotron_h",
             "NemotronHMamba2Mixer",
-            hybrid(num_heads=8, head_dim=24) | {"ssm_state_size": 20, "n_groups": 2},
+            hybrid(num_heads=8, head_dim=24)
+            | {"ssm_state_size": 20, "n_groups": 2, "chunk_size": 32},
         ),
     ),
     "mamba-2 of bamba": (

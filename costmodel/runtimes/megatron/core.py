@@ -18,10 +18,11 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.context_rules import CONTEXT_RULES
 from trainplan.costmodel.runtimes.megatron.dispatchers import DISPATCHER_RULES
-from trainplan.costmodel.runtimes.megatron.features import unsupported_feature
+from trainplan.costmodel.runtimes.megatron.features import LAYERS, unsupported_feature
 from trainplan.costmodel.runtimes.megatron.offload import OFFLOAD_RULES, offloads
 from trainplan.costmodel.runtimes.megatron.options import OPTION_RULES
 from trainplan.costmodel.runtimes.megatron.settings import CORE_SETTINGS
+from trainplan.costmodel.runtimes.megatron.state_rules import STATE_RULES
 from trainplan.costmodel.runtimes.traits import (
     Communication,
     Experts,
@@ -200,8 +201,10 @@ MEGATRON_CORE = RuntimeTraits(
         batch_first_attention=True,
         workspaces=2,  # PyTorch and Transformer Engine
     ),
+    layers=LAYERS,
     settings=CORE_SETTINGS,
     rules=(
+        *STATE_RULES,
         interleaved_needs_whole_groups,
         tp_divides_qkv,
         expert_bias_needs_whole_experts,

@@ -8,9 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.runtimes.traits.layers import (
+    GATED_DELTA,
+    GATED_OUTPUT,
+    LATENT_EXPERTS,
+    MAMBA_2,
+    ONE_HALF,
+    SPARSE,
+    uncommon_parts,
+)
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 from trainplan.costmodel.spec.model import RopeScaling
 
+LAYERS = frozenset({MAMBA_2, GATED_DELTA, SPARSE, ONE_HALF, GATED_OUTPUT, LATENT_EXPERTS})
+"""Uncommon parts of layers. Source: core/models/hybrid/hybrid_layer_allocation.py, Symbols;
+core/transformer/transformer_config.py:278, 301 and 952; Mamba-1 and other rules of linear attention
+are nowhere."""
+MAMBA_KERNEL = 4
+"""Source: core/ssm/mamba_mixer.py, d_conv, which no option sets."""
 ACTIVATIONS = frozenset({("silu", True), ("relu2", False), ("gelu", False), ("gelu_tanh", False)})
 """(activation, gated) with an option. Source: megatron/training/arguments.py, network size."""
 
@@ -18,13 +33,23 @@ ACTIVATIONS = frozenset({("silu", True), ("relu2", False), ("gelu", False), ("ge
 def unsupported_feature(model: ModelSpec) -> str | None:
     """The first feature without an option, as a noun phrase; null: all have one."""
     return next(
-        (
-            feature
-            for features in (_blocks, _activations, _biases, _norms, _positions, _experts)
-            for feature in features(model)
-        ),
+        (feature for features in PARTS for feature in features(model)),
         None,
     )
+
+
+def _layers(model: ModelSpec) -> Iterator[str]:
+    """Mixers, and their sizes that have no option."""
+    yield from sorted(uncommon_parts(model) - LAYERS)
+    ssm = model.ssm
+    if ssm and (ssm.input_bias or ssm.output_bias or not ssm.conv_bias):
+        yield "Mamba with biases of its projections, or without one of its convolution"
+    if ssm and not ssm.gated_norm:
+        yield "Mamba without a gated norm"
+    if ssm and ssm.conv_kernel != MAMBA_KERNEL:
+        yield f"Mamba with a convolution over {ssm.conv_kernel} tokens, only {MAMBA_KERNEL}"
+    if model.mixer == "sparse_attention" and model.mla is None:
+        yield "sparse attention that is not latent"
 
 
 def all_linear_biased(model: ModelSpec) -> bool:
@@ -134,3 +159,6 @@ def _router(moe: MoeSpec) -> Iterator[str]:
             "a learned router bias other than that of all linear layers (router_bias = "
             f"{moe.router_bias}, expert_bias = {moe.expert_bias})"
         )
+
+
+PARTS = (_layers, _blocks, _activations, _biases, _norms, _positions, _experts)

@@ -1,0 +1,57 @@
+"""How Megatron Core cuts mixers that carry a state: whole heads and groups for every rank."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.spec import Job
+
+
+@rule(
+    "tp_divides_state_heads",
+    "tp",
+    "tp must divide the heads and the groups of Mamba layers: lower tp",
+    "megatron/core/ssm/mamba_mixer.py, nheads and ngroups must be divisible by tp_size",
+)
+def tp_divides_state_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Each rank gets at least one head and one group."""
+    ssm = job.model.ssm
+    if ssm is None:
+        return np.zeros(len(table), dtype=bool)
+    return np.asarray((ssm.num_heads % table.tp != 0) | (ssm.num_groups % table.tp != 0))
+
+
+@rule(
+    "cp_divides_state_heads",
+    "tp cp",
+    "tp * cp must divide the heads of Mamba layers, and cp their groups on a tensor rank or be a "
+    "multiple of those: lower cp",
+    "megatron/core/ssm/mamba_context_parallel.py:106-132",
+)
+def cp_divides_state_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Context ranks exchange sequence for heads; groups are repeated where there are too few."""
+    ssm = job.model.ssm
+    if ssm is None:
+        return np.zeros(len(table), dtype=bool)
+    groups = np.maximum(1, ssm.num_groups // table.tp)
+    repeated = np.where(groups < table.cp, table.cp % groups, groups % table.cp)
+    return np.asarray((ssm.num_heads % (table.tp * table.cp) != 0) | (repeated != 0))
+
+
+@rule(
+    "linear_heads_are_divided",
+    "tp cp",
+    "tp * cp must divide num_key_heads and num_value_heads of linear attention: lower tp or cp",
+    "megatron/core/transformer/transformer_config.py:1502",
+)
+def linear_heads_are_divided(job: Job, table: LayoutTable) -> BoolColumn:
+    """Tensor ranks and context ranks both cut heads."""
+    linear = job.model.linear_attention
+    if linear is None:
+        return np.zeros(len(table), dtype=bool)
+    ranks = table.tp * table.cp
+    return np.asarray((linear.num_key_heads % ranks != 0) | (linear.num_value_heads % ranks != 0))
+
+
+STATE_RULES = (tp_divides_state_heads, cp_divides_state_heads, linear_heads_are_divided)
