@@ -16,8 +16,8 @@ from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.spec.model import MlaSpec
 
 # Continuous integration draws the same examples every time; at a desk each run draws new ones.
 settings.register_profile("trainplan", deadline=None, derandomize="CI" in os.environ)

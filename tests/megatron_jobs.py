@@ -2,7 +2,8 @@
 
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.model import MlaSpec, RopeScaling
+from trainplan.costmodel.spec.layers import MlaSpec
+from trainplan.costmodel.spec.model import RopeScaling
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 
 DENSE = ModelSpec(

@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import click
 
+from trainplan.cli.files.inputs import read_model
 from trainplan.cli.render.catalog import (
     cluster_entries,
     clusters_page,
@@ -13,8 +14,9 @@ from trainplan.cli.render.catalog import (
     gpu_page,
     gpus_page,
     model_entry,
-    model_page,
     models_page,
+    reading_entry,
+    reading_page,
 )
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
@@ -22,6 +24,7 @@ from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import ClusterSpec
 
 TEMPLATE = "cluster.yaml"
+MODEL_TEMPLATE = "model.yaml"
 
 
 def gpus(name: str | None, *, as_json: bool) -> None:
@@ -38,18 +41,22 @@ def gpus(name: str | None, *, as_json: bool) -> None:
         show(*gpu_page(name))
 
 
-def models(name: str | None, *, as_json: bool) -> None:
-    """Print all presets, or one."""
-    if name is None:
+def models(name: str | None, *, template: bool, as_json: bool) -> None:
+    """Print all presets, what was read of one model, or a file to fill in."""
+    if template and name:
+        raise click.UsageError("--template prints a file to fill in: leave the model out")
+    if template:
+        write(_template(MODEL_TEMPLATE))
+    elif name is None:
         presets = [preset(known) for known in preset_names()]
         if as_json:
             show_json({"models": {model.name: model_entry(model) for model in presets}})
         else:
             show(*models_page(presets))
     elif as_json:
-        show_json(model_entry(preset(name)))
+        show_json(reading_entry(read_model(name)))
     else:
-        show(*model_page(preset(name)))
+        show(*reading_page(read_model(name)))
 
 
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
@@ -57,10 +64,15 @@ def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
     if template and schema:
         raise click.UsageError("--template and --schema exclude each other")
     if template:
-        write(files("trainplan.cli.templates").joinpath(TEMPLATE).read_text(encoding="utf-8"))
+        write(_template(TEMPLATE))
     elif schema:
         show_json(ClusterSpec.model_json_schema())
     elif as_json:
         show_json({"clusters": cluster_entries()})
     else:
         show(*clusters_page())
+
+
+def _template(name: str) -> str:
+    """A commented file to fill in."""
+    return files("trainplan.cli.templates").joinpath(name).read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -65,8 +65,11 @@ class Document:
         return found
 
 
-def read_document(path: Path, *, entries: str = "") -> Document:
+def read_document(path: Path, *, entries: str = "", endless: bool = False) -> Document:
     """Read a JSON or YAML file that holds a mapping, or a list to be filed under `entries`.
+
+    `endless`: numbers may be `Infinity` or `NaN`, as Python writes them into JSON; who reads the
+    fields refuses them where they matter.
 
     Raises:
         FileError: It cannot be read or parsed, or holds something else.
@@ -76,7 +79,7 @@ def read_document(path: Path, *, entries: str = "") -> Document:
         return _yaml(path, text, entries)
     if path.suffix.lower() == ".toml":
         raise FileError(f"{path}: TOML is not read: write the same fields as YAML, in a .yaml file")
-    return Document(path, _json(path, text, entries))
+    return Document(path, _json(path, text, entries, endless=endless))
 
 
 def read_json(path: Path) -> tuple[str, Document]:
@@ -89,10 +92,11 @@ def read_json(path: Path) -> tuple[str, Document]:
     return text, Document(path, _json(path, text))
 
 
-def _json(path: Path, text: str, entries: str = "") -> dict[str, object]:
+def _json(path: Path, text: str, entries: str = "", *, endless: bool = False) -> dict[str, object]:
+    constant: Callable[[str], float] = float if endless else _no_constant
     try:
         values: object = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+            text, object_pairs_hook=_unique, parse_constant=constant, parse_float=_finite
         )
     except json.JSONDecodeError as error:
         raise FileError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error

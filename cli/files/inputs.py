@@ -11,8 +11,8 @@ from trainplan.cli.files.documents import Document, read_document
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog import gpu
-from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.model.families import model_from_config
+from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.model.families import Reading, read_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
 from trainplan.costmodel.spec import ClusterSpec, ModelSpec
 from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, parse_cluster
@@ -26,22 +26,27 @@ LONGEST_NAME = 100
 
 
 def load_model(text: str) -> ModelSpec:
-    """A preset, a Hugging Face `config.json`, its folder, or our YAML.
+    """A preset, a Hugging Face `config.json`, its folder, or our YAML. Raises: `read_model`."""
+    return read_model(text).model
+
+
+def read_model(text: str) -> Reading:
+    """As `load_model`, with what was read and what was assumed.
 
     Raises:
         PlanError: It is none of these, or the file is wrong; the message says where.
     """
     if text in preset_names():
-        return preset(text)
+        return read_config(preset_config(text), text)
     path = Path(text) / CONFIG if _is_folder(text) else Path(text)
     if not text or not _is_there(path):
         _unknown_model(text)
-    document = read_document(path)
+    document = read_document(path, endless=True)
     if path.suffix.lower() in (".yaml", ".yml"):
-        return _named(document, path).validated(ModelSpec)
+        model = _named(document, path).validated(ModelSpec)
+        return Reading(model, document.values, {}, (), ())
     with errors_of(path):
-        model = model_from_config(document.values, _model_name(path))
-    return model
+        return read_config(document.values, _model_name(path))
 
 
 def load_cluster(text: str) -> ClusterSpec:

@@ -11,7 +11,8 @@ from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import NEVER, parameters
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, stand_in
-from trainplan.costmodel.catalog.models import preset_config
+from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.model.families import Reading
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.base import Sourced
@@ -89,28 +90,76 @@ def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
     )
     yield grid(columns, (_model_row(model) for model in models))
     yield (
-        "A Hugging Face config.json or its folder works like a preset: "
-        "plan search --model path/to/config.json"
+        "A Hugging Face config.json or its folder works like a preset, `plan catalog models "
+        "path/to/config.json` shows what was read of it; --template prints a file to fill in."
     )
 
 
-def model_page(model: ModelSpec) -> Iterator[RenderableType]:
-    """One preset with all its fields."""
+def reading_page(reading: Reading) -> Iterator[RenderableType]:
+    """A model with all its fields, and how they were read."""
+    model = reading.model
     yield Text(f"{model.name}: {parameters(num_parameters(model))} parameters", style="bold")
     fields = [
         ("num_parameters", f"{num_parameters(model):,}"),
         ("num_active_parameters", f"{num_active_parameters(model):,}"),
-        *_flat("", model.model_dump(mode="json", exclude_none=True)),
+        *_flat("", _without_layers(model)),
+        *_layers(model),
     ]
     yield grid((Words("field"), Words("value")), fields)
-    source = preset_config(model.name).get(SOURCE)
+    if reading.assumed:
+        yield section("Not in the file, assumed")
+        rows = ((name, _word(value)) for name, value in sorted(reading.assumed.items()))
+        yield grid((Words("field"), Words("default")), rows)
+    if reading.ignored:
+        yield f"Read past, no part of this model: {', '.join(reading.ignored)}"
+    yield from (f"Note: {note}" for note in reading.notes)
+    source = _source(model)
     if source:
         yield f"Source: {source}"
 
 
+def _without_layers(model: ModelSpec) -> dict[str, object]:
+    """All fields, but for the list of layers."""
+    values = model.model_dump(mode="json", exclude_none=True, exclude={"layers", "layer_kinds"})
+    return {name: value for name, value in values.items() if value not in ([], "")}
+
+
+def _layers(model: ModelSpec) -> Iterator[tuple[str, str]]:
+    """Each kind of layer: how many, and in what it differs from the model."""
+    if model.layers is None:
+        return
+    for kind in model.layer_kinds:
+        changes = ", ".join(f"{name} {_word(value)}" for name, value in kind.changes().items())
+        yield f"layers: {kind.name}", f"{model.layers.count(kind.name)}: {changes}"
+
+
+def _word(value: object) -> str:
+    """A value as a file writes it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _source(model: ModelSpec) -> object:
+    """Where the sizes of a preset are printed."""
+    return preset_config(model.name).get(SOURCE) if model.name in preset_names() else None
+
+
+def reading_entry(reading: Reading) -> Entry:
+    """A model and how it was read, as JSON."""
+    return {
+        **model_json(reading.model),
+        "source": _source(reading.model),
+        "read": reading.read,
+        "assumed": reading.assumed,
+        "ignored": list(reading.ignored),
+        "notes": list(reading.notes),
+    }
+
+
 def model_entry(model: ModelSpec) -> Entry:
     """One preset as JSON."""
-    return {**model_json(model), "source": preset_config(model.name).get(SOURCE)}
+    return {**model_json(model), "source": _source(model)}
 
 
 def clusters_page() -> Iterator[RenderableType]:
@@ -206,7 +255,7 @@ def _flat(prefix: str, values: Mapping[str, object]) -> Iterator[tuple[str, str]
         if isinstance(value, dict):
             yield from _flat(f"{prefix}{name}.", value)
         else:
-            yield f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)
+            yield f"{prefix}{name}", _word(value)
 
 
 def _number(item: Sourced | None) -> str:

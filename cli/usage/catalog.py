@@ -20,11 +20,12 @@ def gpus() -> None:
     """List GPUs, or every number of one GPU with its source."""
 
 
-@page("models", "plan catalog models deepseek-v3", group=command)
+@page("models", "plan catalog models my-model/config.json", group=command)
 @click.argument("name", required=False)
+@click.option("--template", is_flag=True, help="Print a commented model file to fill in.")
 @JSON
 def models() -> None:
-    """List model presets, or one with its exact parameter counts."""
+    """List model presets, or what was read of one: a preset, a config.json or a model file."""
 
 
 @page("clusters", "plan catalog clusters --template > cluster.yaml", group=command)

@@ -133,7 +133,8 @@ def _layer_of_kind(columns: Shapes) -> Block:
         width = model.intermediate_size
         part += moe_part(columns) if experts else mlp_part(columns, width, "mlp")
     added = columns.accumulation_seconds(layer_weights(model, columns.table))
-    part = part + side_part(columns) if model.side_products else part
+    if model.side_products:
+        part += side_part(columns)
     norms = norm_module(columns, experts + latent)
     return _layer(columns, part.accumulating(added), norms, layer_launches(columns))
 

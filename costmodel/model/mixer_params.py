@@ -186,7 +186,8 @@ def indexer_met(model: ModelSpec) -> int:
     indexer = model.indexer
     if indexer is None or model.shares_index:
         return 0
-    latent = (model.mla and model.mla.q_lora_rank) or model.hidden_size
+    rank = model.low_rank.query_rank if model.low_rank else None
+    latent = (model.mla and model.mla.q_lora_rank) or rank or model.hidden_size
     queries = latent * indexer.num_heads * indexer.head_dim
     return queries + model.hidden_size * (indexer.head_dim + indexer.num_heads)
 

@@ -26,8 +26,8 @@ def halves(model: ModelSpec) -> int:
 
 def norms_per_layer(model: ModelSpec) -> int:
     """Norms over `hidden_size` in one layer: before each of its halves, or before and behind."""
-    parts = halves(model) - model.shared_norm
-    return parts * (2 if model.norm_position == "both" else 1)
+    norms = halves(model) - model.shared_norm
+    return norms * (2 if model.norm_position == "both" else 1)
 
 
 def query_columns(model: ModelSpec) -> int:
@@ -74,6 +74,11 @@ def attention_matrix_params(model: ModelSpec) -> int:
     """
     h, mla = model.hidden_size, model.mla
     output = (value_columns(model) + output_gate_columns(model)) * h
+    if model.low_rank and mla is None:
+        low, queries, values = model.low_rank, query_columns(model), value_columns(model)
+        inputs = h * (projected_columns(model) - queries) + low.query_rank * queries
+        out = low.output_rank * (values // low.output_groups + h)
+        return inputs + out + h * output_gate_columns(model)
     if mla is None:
         return h * projected_columns(model) + output
     query = (mla.q_lora_rank or h) * query_columns(model)
@@ -97,6 +102,7 @@ def attention_replicated_params(model: ModelSpec) -> int:
         if model.qkv_bias:
             count += (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
         return count
+    count += h * model.low_rank.query_rank if model.low_rank else 0
     if model.qk_norm == "head":
         count += (1 if model.key_value_projections == "none" else 2) * model.head_dim
     if model.qk_norm in ("each", "full"):
@@ -119,6 +125,8 @@ def attention_met_params(model: ModelSpec) -> int:
     if mla:
         latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
         down = model.hidden_size * latents
+    elif model.low_rank:
+        down = model.hidden_size * model.low_rank.query_rank
     return attention_matrix_params(model) + down
 
 

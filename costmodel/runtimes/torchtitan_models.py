@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.runtimes.rare_parts import rare_parts
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 SCALINGS = ("llama3", "yarn")
@@ -16,7 +17,7 @@ SCALINGS = ("llama3", "yarn")
 
 def unsupported_feature(model: ModelSpec) -> str | None:
     """The first feature without a builder, as a noun phrase; null: all have one."""
-    parts = (_blocks, _attention, _positions, _experts)
+    parts = (_blocks, _attention, _positions, _experts, rare_parts)
     return next((feature for part in parts for feature in part(model)), None)
 
 

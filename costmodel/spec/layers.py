@@ -44,6 +44,27 @@ ATTENTIONS: tuple[Mixer, ...] = (
 """Mixers whose core compares queries with keys."""
 
 
+class MlaSpec(Spec):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+
+    q_lora_rank: Size | None = None
+    """Rank of the query compression; null: queries are not compressed."""
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
+
+
+class LowRankSpec(Spec):
+    """Queries and the output through a low rank, beside plain keys (DeepSeek-V4)."""
+
+    query_rank: Size
+    output_rank: Size
+    """Of all groups together."""
+    output_groups: Size = 1
+    """Groups of heads, each projected to its part of the rank."""
+
+
 class LayerKind(Spec):
     """One kind of layer, where it differs from what the model says of all; null: as the model."""
 
@@ -57,6 +78,7 @@ class LayerKind(Spec):
     value_head_dim: Size | None = None
     intermediate_size: Size | None = None
     attention_sinks: bool | None = None
+    mla: MlaSpec | None = None
     key_value_projections: KeyValues | None = None
     side_products: tuple[Product, ...] | None = None
     layer_weights: Count | None = None
@@ -64,7 +86,8 @@ class LayerKind(Spec):
 
     def changes(self) -> dict[str, object]:
         """Fields of the model that differ in such a layer."""
-        return self.model_dump(exclude={"name"}, exclude_none=True)
+        values = ((name, getattr(self, name)) for name in LayerKind.model_fields if name != "name")
+        return {name: value for name, value in values if value is not None}
 
 
 def listed_kinds(

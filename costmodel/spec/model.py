@@ -18,7 +18,9 @@ from trainplan.costmodel.spec.layers import (
     FeedForward,
     KeyValues,
     LayerKind,
+    LowRankSpec,
     Mixer,
+    MlaSpec,
     NormWeights,
     Product,
     Size,
@@ -34,17 +36,6 @@ from trainplan.costmodel.spec.mixers import (
 )
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
-
-
-class MlaSpec(Spec):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
-
-    q_lora_rank: Size | None = None
-    """Rank of the query compression; null: queries are not compressed."""
-    kv_lora_rank: Size
-    qk_nope_head_dim: Size
-    qk_rope_head_dim: Size
-    v_head_dim: Size
 
 
 class MoeSpec(Spec):
@@ -118,7 +109,8 @@ def placed_layers(
     changes: Sequence[Mapping[str, object]] | None = None,
 ) -> dict[str, object]:
     """Fields of a model whose layers have these parts, in order; experts where `moe` says."""
-    usual = moe.placed(len(mixers)) if moe else ("mlp",) * len(mixers)
+    usual: tuple[FeedForward, ...] = tuple("mlp" for _ in mixers)
+    usual = moe.placed(len(mixers)) if moe else usual
     plain = feed_forwards is None or tuple(feed_forwards) == usual
     if len(set(mixers)) == 1 and plain and not any(changes or ()):
         return {"mixer": mixers[0], "moe": moe}
@@ -229,6 +221,7 @@ class ModelSpec(Spec):
     tie_word_embeddings: bool = False
 
     mla: MlaSpec | None = None
+    low_rank: LowRankSpec | None = None
     moe: MoeSpec | None = None
     ssm: SsmSpec | None = None
     linear_attention: LinearAttentionSpec | None = None

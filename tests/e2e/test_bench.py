@@ -11,7 +11,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import Timing
-from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.profiler import torch_on_use
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.bench.layers.modules import Sharding

@@ -5,13 +5,13 @@ import importlib
 import pytest
 
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.costmodel.spec.mixers import (
     ConvolutionSpec,
     IndexerSpec,
     LinearAttentionSpec,
     SsmSpec,
 )
-from trainplan.costmodel.spec.model import MlaSpec
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 transformers = pytest.importorskip(

@@ -191,9 +191,20 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
         return Product(tokens, np.zeros(shapes.size) + n, np.zeros(shapes.size) + k)
 
     output = product(h, value_columns(model) / tp)
-    if mla is None:
-        width = projected_columns(model) + output_gate_columns(model)
-        products, ups = [product(width / tp, h), output], []
+    width = projected_columns(model) + output_gate_columns(model)
+    ups: list[Product] = []
+    if mla is None and model.low_rank:
+        low, queries = model.low_rank, query_columns(model)
+        each, part = value_columns(model) / tp, low.output_rank / tp
+        grouped = Product(
+            tokens * low.output_groups, part / low.output_groups, each / low.output_groups
+        )
+        own = product(low.query_rank, h)
+        down = replace(own, m=own.m / shapes.residual_shards)
+        products = [product((width - queries) / tp, h), down, product(queries / tp, low.query_rank)]
+        products = [*products, grouped, product(h, part)]
+    elif mla is None:
+        products = [product(width / tp, h), output]
     else:
         heads = model.num_attention_heads
         ups = [product(heads * (mla.qk_nope_head_dim + mla.v_head_dim) / tp, mla.kv_lora_rank)]

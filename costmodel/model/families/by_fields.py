@@ -38,7 +38,7 @@ FACTORS = (
 
 def read(config: HfConfig, family: Family) -> ModelSpec:
     """A model of a family from its file."""
-    config = config.with_defaults(DEFAULTS | ABSENT)
+    config = config.with_defaults({**DEFAULTS, **ABSENT})
     moe = _experts(config, family)
     fixed = {**family.model, **(family.more(config) if family.more else {}), **_latent(config)}
     parts: dict[str, object] = {

@@ -10,7 +10,7 @@ from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.spec.layers import MlaSpec
 
 DEFAULTS = {
     **COMMON,
@@ -64,6 +64,8 @@ def experts(config: HfConfig) -> MoeSpec:
 def deepseek_v2(config: HfConfig) -> ModelSpec:
     """Read a DeepSeek-V2; `head_dim` is that of a query, rotated and plain part together."""
     config = config.with_defaults(DEFAULTS)
+    if config.with_defaults({"mlp_bias": False}).boolean("mlp_bias"):
+        raise UnsupportedError(f"{config.where}: 'mlp_bias' is not modelled")
     attention = latent_attention(config)
     bias = config.boolean("attention_bias")
     return decoder(

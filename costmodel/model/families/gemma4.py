@@ -63,7 +63,8 @@ def gemma3n(config: HfConfig) -> Fields:
     assert isinstance(inputs, tuple)
     assert isinstance(weights, int)
     assert isinstance(table, int)
-    norms = 2 + config.boolean("altup_correct_scale")  # of the router, behind LAuReL, and a scale
+    norms = 3  # of AltUp's router, behind LAuReL, and the scale of its correction
+    config.ignore("altup_correct_scale")
     return {
         "intermediate_size": max(_widths(config)),
         "side_products": (*inputs, *mixed, *laurel),

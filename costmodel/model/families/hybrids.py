@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.model.families.family import QKV, Family, Fields
+from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.placement import (
     Words,
     count_of_layers,
@@ -112,7 +112,7 @@ def _falcon_h1(config: HfConfig) -> Fields:
 
 
 def _both_mixers(config: HfConfig) -> Sequence[Mixer]:
-    return ("attention_and_mamba",) * count_of_layers(config)
+    return ["attention_and_mamba" for _ in range(count_of_layers(config))]
 
 
 def _granite(config: HfConfig) -> Fields:
@@ -129,7 +129,7 @@ def _granite(config: HfConfig) -> Fields:
 
 
 def _granite_mixers(config: HfConfig) -> Sequence[Mixer]:
-    return typed(config, MAMBA_WORDS) or ("mamba",) * count_of_layers(config)
+    return typed(config, MAMBA_WORDS) or _mamba_alone(config)
 
 
 def _jamba(config: HfConfig) -> Fields:
@@ -222,11 +222,11 @@ def _lightning_mixers(config: HfConfig) -> Sequence[Mixer]:
 
 
 def _no_mlp(config: HfConfig) -> Sequence[FeedForward]:
-    return ("none",) * count_of_layers(config)
+    return ["none" for _ in range(count_of_layers(config))]
 
 
 def _mamba_alone(config: HfConfig) -> Sequence[Mixer]:
-    return ("mamba",) * count_of_layers(config)
+    return ["mamba" for _ in range(count_of_layers(config))]
 
 
 def _attentionless(ssm: SsmSpec) -> Fields:
@@ -327,8 +327,8 @@ HYBRIDS: Final[Mapping[str, Family]] = {
         flags={
             "use_sandwich_norm": {"norm_position": "both"},
             "use_attention_gate": {"attention_output_gate": "head"},
-            "attention_bias": QKV,
         },
+        off=("attention_bias",),
     ),
     "mamba": Family(
         "arXiv:2312.00752, section 3",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.spec.layers import MlaSpec
 
 
 def latent_attention(config: HfConfig) -> MlaSpec:

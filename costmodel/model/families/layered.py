@@ -158,7 +158,7 @@ def _longcat_feeds(config: HfConfig) -> Feeds:
 
 
 def _longcat_full(config: HfConfig) -> Mixers:
-    return ("full_attention",) * (2 * config.integer("num_layers"))
+    return ["full_attention" for _ in range(2 * config.integer("num_layers"))]
 
 
 def _longcat_experts(config: HfConfig) -> Fields:
@@ -174,6 +174,7 @@ LAYERED: Final[Mapping[str, Family]] = {
         "arXiv:2602.17004, section 2",
         model={**HEAD, "norm_position": "both", "attention_output_gate": "elementwise"},
         experts=BALANCED,
+        off=("attention_bias",),
         slides=_every_fourth_full,
         more=_ignored_period,
     ),
@@ -183,6 +184,7 @@ LAYERED: Final[Mapping[str, Family]] = {
         model={**HEAD, "norm_position": "both", "attention_output_gate": "elementwise"},
         experts=BALANCED,
         more=_gate_bias,
+        off=("attention_bias",),
     ),
     "cohere2_moe": Family(
         "modeling_cohere2_moe.py",
@@ -233,7 +235,7 @@ LAYERED: Final[Mapping[str, Family]] = {
         dense=_laguna_dense,
         more=_laguna,
         each=_laguna_each,
-        off=("moe_apply_router_weight_on_input",),
+        off=("moe_apply_router_weight_on_input", "attention_bias"),
         ignores=("moe_router_logit_softcapping",),
     ),
     "longcat_flash": Family(

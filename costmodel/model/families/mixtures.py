@@ -136,6 +136,6 @@ MIXTURES: Final[Mapping[str, Family]] = {
         experts=BALANCED,
         flags={"attention_bias": QKV, "use_qk_norm": HEAD},
     ),
-    "solar_open": Family("modeling_solar_open.py", experts=BALANCED),
+    "solar_open": Family("modeling_solar_open.py", experts=BALANCED, flags={"attention_bias": QKV}),
 }
 """`model_type` -> what its code fixes."""

@@ -48,7 +48,7 @@ def _feed_forwards(
     if family.feed_forwards:
         return tuple(family.feed_forwards(config))
     if moe is None:
-        return ("mlp",) * count
+        return tuple("mlp" for _ in range(count))
     return tuple("mlp" if one else "moe" for one in (family.dense or dense_layers)(config))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.falcon import falcon
 from trainplan.costmodel.model.families.family import LINEAR, QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed
@@ -71,6 +72,45 @@ def _bloom(config: HfConfig) -> Fields:
     """No length is built in: 2048 tokens are what it was trained with."""
     config = config.with_defaults({"seq_length": 2048})
     return {"max_position_embeddings": config.integer("seq_length"), **_four_times(config)}
+
+
+def _cpmant(config: HfConfig) -> Fields:
+    """Embeddings of prompts and segments, and a bias on scores for each distance."""
+    hidden, segments = config.integer("hidden_size"), config.integer("segment_types")
+    prompts = config.integer("prompt_types") * config.integer("prompt_length")
+    distances = config.integer("position_bias_num_buckets") + segments**2
+    tables = (prompts + segments) * hidden
+    return {"embedding_weights": tables + distances * config.integer("num_attention_heads")}
+
+
+def _modernbert(config: HfConfig) -> Fields:
+    """A norm behind the embedding stands for that of the first attention; a product at the head."""
+    hidden = config.integer("hidden_size")
+    whole = config.boolean("norm_bias")
+    return {
+        "norm": "layernorm",
+        "norm_weights": "all" if whole else "scale",
+        "embedding_weights": hidden**2 + hidden * (2 if whole else 1),
+    }
+
+
+def _modernbert_slides(config: HfConfig) -> tuple[bool, ...]:
+    """All but every third, from the first."""
+    period = config.with_defaults({"global_attn_every_n_layers": 3})
+    every = period.integer("global_attn_every_n_layers")
+    return tuple(i % every != 0 for i in range(count_of_layers(config)))
+
+
+def _square_output(config: HfConfig) -> Fields:
+    """The output projection is square, so the heads together are as wide as the model."""
+    width = config.optional_integer("head_dim")
+    heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
+    if width and width * heads != hidden:
+        raise SpecError(
+            f"{config.where}: 'head_dim' = {width} times 'num_attention_heads' = {heads} is not "
+            f"'hidden_size' = {hidden}; correct one of them"
+        )
+    return {}
 
 
 def _mpt(config: HfConfig) -> Fields:
@@ -144,6 +184,18 @@ PLAIN: Final[Mapping[str, Family]] = {
         "modeling_cohere.py", model=COHERE, flags={"use_qk_norm": {"qk_norm": "each"}}
     ),
     "cohere2": Family("modeling_cohere2.py; arXiv:2504.00698, section 2.1", model=COHERE),
+    "cpmant": Family(
+        "arXiv:2203.06904; modeling_cpmant.py",
+        model={"position_embedding": "none", "activation": "gelu"},
+        names={
+            "intermediate_size": "dim_ff",
+            "head_dim": "dim_head",
+            "rms_norm_eps": "eps",
+            "max_position_embeddings": "position_bias_max_distance",
+        },
+        flags={"tie_word_embeddings": {}},
+        more=_cpmant,
+    ),
     "ctrl": Family(
         "arXiv:1909.05858, section 3",
         model={**BIASED, "head_bias": True, "position_embedding": "none", "activation": "relu"},
@@ -214,7 +266,7 @@ PLAIN: Final[Mapping[str, Family]] = {
     ),
     "granite": Family("modeling_granite.py"),
     "granite_swa": Family("modeling_granite_swa.py", model={"attention_sinks": True}),
-    "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}),
+    "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}, more=_square_output),
     "hunyuan_v1_dense": Family("modeling_hunyuan_v1_dense.py", model=EACH_HEAD),
     "hyperclovax": Family(
         "modeling_hyperclovax.py", flags={"use_post_norm": {"norm_position": "both"}}
@@ -233,6 +285,16 @@ PLAIN: Final[Mapping[str, Family]] = {
     "minicpm3": Family("arXiv:2404.06395; modeling_minicpm3.py"),
     "ministral": Family("modeling_ministral.py", flags={"attention_bias": {}, "mlp_bias": {}}),
     "ministral3": Family("modeling_ministral3.py", flags={"attention_bias": {}, "mlp_bias": {}}),
+    "modernbert-decoder": Family(
+        "arXiv:2412.13663; modeling_modernbert_decoder.py",
+        window="local_attention",
+        slides=_modernbert_slides,
+        flags={"decoder_bias": {"head_bias": True}},
+        more=_modernbert,
+        off=("classifier_bias", "mlp_bias"),
+        ignores=("global_attn_every_n_layers", "sliding_window"),
+        notes=("the product in front of the output projection is counted, not priced",),
+    ),
     "mpt": Family(
         "modeling_mpt.py: alibi; no bias whatever `no_bias` says",
         model={

@@ -186,6 +186,7 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "has recurrent layers of its own": (
         *("rwkv", "rwkv5", "rwkv6", "rwkv7", "recurrent_gemma", "xlstm"),
     ),
+    "has a mixture of attention heads": ("jetmoe",),
     "is a vision encoder": (
         *("vit", "clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2"),
         *("dinov2", "swin"),

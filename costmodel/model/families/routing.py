@@ -77,6 +77,4 @@ def _shared(config: HfConfig, family: Family, width: int) -> int:
     name = "shared_expert_intermediate_size"
     own = config.count(spelled(config, name, family.names.get(name)))
     count = config.count(spelled(config, "n_shared_experts", family.names.get("n_shared_experts")))
-    if own and count > 1:
-        return own * count
     return own or count * width

@@ -11,14 +11,18 @@ from typing import Final
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.base.validation_errors import shown
+from trainplan.costmodel.model.families.deepseek_v4 import DEEPSEEK_V4
 from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.hybrids import LINEAR_WORDS, typed
+from trainplan.costmodel.model.families.latent import latent_attention
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, named
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import FeedForward, Mixer
+from trainplan.costmodel.spec.layers import FeedForward, Mixer, MlaSpec
 from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
 
 BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
+UNTIED: Final[Mapping[str, Fields]] = {"tie_word_embeddings": {}}
+"""The code has an output projection of its own whatever the file says."""
 Mixers = Sequence[Mixer]
 Feeds = Sequence[FeedForward]
 SPARSE_WORDS: Final[Mapping[str, Mixer]] = {"indexed_attention": "sparse_attention"}
@@ -36,7 +40,7 @@ def _indexer(config: HfConfig) -> Fields:
 
 def _sparse(config: HfConfig) -> Mixers:
     types = listed(config, "layer_types")
-    sparse: Mixers = ("sparse_attention",) * count_of_layers(config)
+    sparse: list[Mixer] = ["sparse_attention" for _ in range(count_of_layers(config))]
     return named(config, types, SPARSE_WORDS, "layer_types") or sparse
 
 
@@ -187,8 +191,9 @@ def _nemotron(config: HfConfig) -> Fields:
     fields: dict[str, object] = {"num_hidden_layers": len(parts), "position_embedding": "none"}
     old = {"n_groups": "mamba_n_groups", "conv_kernel": "mamba_d_conv"}
     names = {new: past if past in config.values else new for new, past in old.items()}
-    bias = config.boolean("mamba_proj_bias") or config.boolean("use_bias")
+    bias = config.boolean("use_bias")
     config.ignore("expand", "mamba_expand", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
+    config.ignore("mamba_proj_bias", "layer_types")
     if any(mixer == "mamba" for mixer, _ in parts):
         fields["ssm"] = SsmSpec(
             num_heads=config.integer("mamba_num_heads"),
@@ -216,20 +221,108 @@ def _nemotron_experts(config: HfConfig) -> Fields:
     return {"latent_size": config.optional_integer("moe_latent_size")}
 
 
+def _axk2(config: HfConfig) -> Fields:
+    """Queries from the latent before its norm and behind it, with a gate on the output."""
+    rank, heads = config.integer("q_lora_rank"), config.integer("num_attention_heads")
+    query = config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim")
+    value = config.integer("v_head_dim")
+    return {**_indexer(config), "side_products": ((rank, heads * query), (2 * rank, heads * value))}
+
+
+def _axk2_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
+    """Low-rank gates on the norms: of both halves, in dense layers of the first alone."""
+    hidden, rank = config.integer("hidden_size"), config.integer("gated_norm_rank")
+    common = _axk2(config)["side_products"]
+    assert isinstance(common, tuple)
+    gate = ((hidden, rank), (rank, hidden))
+    return [{"side_products": (*common, *gate, *(gate if feed == "moe" else ()))} for feed in feeds]
+
+
+def _dots3_mixers(config: HfConfig) -> Mixers:
+    words: Mapping[str, Mixer] = {**SPARSE_WORDS, "sliding_attention": "sliding_attention"}
+    return named(config, listed(config, "layer_types"), words, "layer_types") or _sparse(config)
+
+
+def _dots3(config: HfConfig) -> Fields:
+    config.ignore("per_layer_config")
+    indexed = _indexer(config) if "sparse_attention" in _dots3_mixers(config) else {}
+    return {**indexed, "layer_weights": config.integer("qk_rope_head_dim")}
+
+
+def _dots3_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
+    """Heads and ranks that `per_layer_config` gives to single layers."""
+    section = config.with_defaults({"per_layer_config": None}).optional_section("per_layer_config")
+    usual = latent_attention(config)
+    known = (*MlaSpec.model_fields, "num_attention_heads", "num_key_value_heads", "head_dim")
+    changes: list[dict[str, object]] = [{} for _ in mixers]
+    for key in section.values if section else ():
+        own = section.section(key) if section else config
+        own.ignore("head_dim")
+        for name in own.values:
+            if name not in known:
+                raise UnsupportedError(f"{config.where}: '{own.path}{name}' is not modelled")
+        if not key.isdecimal() or int(key) >= len(changes):
+            raise SpecError(f"{config.where}: 'per_layer_config' has no layer {shown(key)}")
+        sizes = {name: own.integer(name) for name in own.values if name != "head_dim"}
+        ranks = {name: size for name, size in sizes.items() if name in MlaSpec.model_fields}
+        mla = usual.model_copy(update=ranks)
+        changes[int(key)] = {
+            **{name: size for name, size in sizes.items() if name not in ranks},
+            "mla": mla,
+            "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
+        }
+    return changes
+
+
+def _dots3_shared(config: HfConfig) -> Fields:
+    each = config.integer("shared_experts_intermediate_size")
+    return {"shared_expert_intermediate_size": each * config.count("n_shared_experts")}
+
+
 SPARSE: Final[Mapping[str, Family]] = {
+    "axk2": Family(
+        "modeling_axk2.py",
+        experts=BALANCED,
+        mixers=_sparse,
+        more=_axk2,
+        each=_axk2_each,
+        ignores=("gated_norm_rank",),
+    ),
     "bailing_hybrid": Family(
         "modeling_bailing_hybrid.py",
         experts=BALANCED,
+        flags=UNTIED,
         mixers=_bailing_mixers,
         more=_bailing,
         each=_bailing_each,
         ignores=("short_conv_kernel_size", "kda_safe_gate", "kda_lower_bound", "layer_group_size"),
     ),
     "deepseek_v32": Family(
-        "arXiv:2512.02556, section 2", experts=BALANCED, mixers=_sparse, more=_indexer
+        "arXiv:2512.02556, section 2",
+        experts=BALANCED,
+        flags={"mlp_bias": {}},
+        mixers=_sparse,
+        more=_indexer,
+    ),
+    "deepseek_v4": DEEPSEEK_V4,
+    "dots3_note_text": Family(
+        "modeling_dots3_note.py",
+        model={"attention_output_gate": "head"},
+        experts=BALANCED,
+        flags={"mlp_bias": {}},
+        mixers=_dots3_mixers,
+        more=_dots3,
+        each=_dots3_each,
+        more_experts=_dots3_shared,
+        off=("attention_bias",),
     ),
     "glm_moe_dsa": Family(
-        "modeling_glm_moe_dsa.py", experts=BALANCED, mixers=_sparse, more=_indexer, each=_sharing
+        "modeling_glm_moe_dsa.py",
+        experts=BALANCED,
+        flags={"mlp_bias": {}},
+        mixers=_sparse,
+        more=_indexer,
+        each=_sharing,
     ),
     "hy_v4": Family(
         "modeling_hy_v4.py",
@@ -242,7 +335,11 @@ SPARSE: Final[Mapping[str, Family]] = {
         notes=("the streams of hyper-connections are counted, what they move is not priced",),
     ),
     "kimi_linear": Family(
-        "arXiv:2510.26692, section 3", experts=BALANCED, mixers=_kimi_mixers, more=_kimi
+        "arXiv:2510.26692, section 3",
+        experts=BALANCED,
+        flags=UNTIED,
+        mixers=_kimi_mixers,
+        more=_kimi,
     ),
     "nemotron_h": Family(
         "arXiv:2504.03624, section 2; modeling_nemotron_h.py",
@@ -252,6 +349,7 @@ SPARSE: Final[Mapping[str, Family]] = {
         feed_forwards=_nemotron_feeds,
         more=_nemotron,
         more_experts=_nemotron_experts,
+        off=("mlp_bias",),
         ignores=(
             *("mamba_hidden_act", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap"),
             "sliding_window",

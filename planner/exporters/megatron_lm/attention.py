@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.planner.exporters.config import Argument, option, switch
 from trainplan.planner.exporters.megatron_lm.rope import rope_arguments
 

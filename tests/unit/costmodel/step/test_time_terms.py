@@ -14,7 +14,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import NicSpec, NodeGroup, parse_cluster
-from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.costmodel.step import explicit, price
 
 UNTIED = {"tie_word_embeddings": False}

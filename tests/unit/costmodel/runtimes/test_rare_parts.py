@@ -1,0 +1,124 @@
+"""What exporters cannot write is refused by name, and no field of a model is forgotten."""
+
+import pytest
+
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.runtimes import torchtitan_models
+from trainplan.costmodel.runtimes.megatron import features
+from trainplan.costmodel.runtimes.rare_parts import MIXERS, OWN_SIZES
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.layers import LayerKind
+from trainplan.costmodel.spec.mixers import (
+    ConvolutionSpec,
+    IndexerSpec,
+    LinearAttentionSpec,
+    SsmSpec,
+)
+
+LLAMA = preset("llama3-8b")
+EXPERTS = preset("mixtral-8x7b")
+SSM = SsmSpec(num_heads=128, head_dim=64, state_size=128)
+LINEAR = LinearAttentionSpec(
+    num_key_heads=16, num_value_heads=32, key_head_dim=128, value_head_dim=128
+)
+SIZES = {
+    "chunked_attention": {"attention_chunk_size": 512},
+    "sparse_attention": {"indexer": IndexerSpec(num_heads=4, head_dim=64, top_k=256)},
+    "linear_attention": {"linear_attention": LINEAR},
+    "mamba": {"ssm": SSM},
+    "attention_and_mamba": {"ssm": SSM},
+    "convolution": {"convolution": ConvolutionSpec(kernel=3)},
+    "none": {},
+}
+RARE: dict[str, object] = {
+    "value_head_dim": 64,
+    "embedding_norm": True,
+    "embedding_weights": 4096,
+    "norm_weights": "none",
+    "shared_norm": True,
+    "head_bias": True,
+    "side_products": ((4096, 64),),
+    "layer_weights": 8,
+    "key_value_projections": "keys",
+    "attention_output_gate": "head",
+    "scaled_branches": True,
+    "low_rank": {"query_rank": 64, "output_rank": 64},
+    "qk_norm": "each",
+    "position_embedding": "alibi",
+}
+WRITTEN = """
+    name model_type read_by_fields num_hidden_layers hidden_size intermediate_size
+    num_attention_heads num_key_value_heads head_dim vocab_size max_position_embeddings
+    position_embedding position_embedding_offset rope_theta partial_rotary_factor rope_scaling
+    embedding_size norm norm_eps norm_position final_norm parallel_residual activation gated_mlp
+    swiglu_limit qkv_bias attention_output_bias mlp_bias qk_norm attention_sinks
+    attn_logit_softcapping final_logit_softcapping scale_embeddings sliding_window feed_forward
+    layers tie_word_embeddings mla moe num_nextn_predict_layers
+"""
+"""Fields that exporters write or refuse themselves."""
+SIZES_OF_MIXERS = {"attention_chunk_size", "indexer", "linear_attention", "ssm", "convolution"}
+RARE_EXPERTS = {"num_zero_experts": 4, "latent_size": 1024}
+WRITTEN_EXPERTS = """
+    num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size
+    shared_expert_gate first_k_dense_replace moe_layer_freq router_bias expert_bias
+    router_score_function norm_topk_prob n_group topk_group routed_scaling_factor
+"""
+
+
+def refusals(model: ModelSpec) -> tuple[str | None, str | None]:
+    return features.unsupported_feature(model), torchtitan_models.unsupported_feature(model)
+
+
+def changed(model: ModelSpec, **fields: object) -> ModelSpec:
+    return ModelSpec.model_validate(model.model_dump() | fields)
+
+
+def test_the_models_they_start_from_are_written() -> None:
+    assert refusals(LLAMA) == (None, None)
+    assert refusals(EXPERTS)[0] is None
+
+
+@pytest.mark.parametrize("field", RARE)
+def test_a_rare_part_is_refused_by_the_exporters(field: str) -> None:
+    for refusal in refusals(changed(LLAMA, **{field: RARE[field]})):
+        assert refusal is not None
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_mixer_other_than_attention_is_refused_by_name(mixer: str) -> None:
+    model = changed(LLAMA, mixer=mixer, **SIZES[mixer])
+    assert refusals(model) == (MIXERS[mixer], MIXERS[mixer])
+
+
+def test_a_layer_without_an_mlp_is_refused() -> None:
+    assert refusals(changed(LLAMA, feed_forward="none")) == ("layers without an MLP",) * 2
+
+
+def test_layers_of_their_own_size_are_refused() -> None:
+    kinds = [{"name": "a"}, {"name": "wide", "intermediate_size": 28672}]
+    model = changed(LLAMA, layer_kinds=kinds, layers=("a", "wide") * 16)
+    says = "layers of their own intermediate_size (kind 'wide')"
+    assert refusals(model) == (says, says)
+
+
+@pytest.mark.parametrize("field", RARE_EXPERTS)
+def test_rare_experts_are_refused(field: str) -> None:
+    assert EXPERTS.moe
+    moe = EXPERTS.moe.model_dump() | {field: RARE_EXPERTS[field]}
+    for refusal in refusals(changed(EXPERTS, moe=moe)):
+        assert refusal is not None
+
+
+def test_every_field_of_a_model_is_written_or_refused() -> None:
+    known = (
+        {*WRITTEN.split()} | set(RARE) | SIZES_OF_MIXERS | {"mixer", "layer_kinds", "shares_index"}
+    )
+    assert set(ModelSpec.model_fields) == known
+
+
+def test_every_field_of_experts_is_written_or_refused() -> None:
+    assert set(MoeSpec.model_fields) == {*WRITTEN_EXPERTS.split()} | set(RARE_EXPERTS)
+
+
+def test_every_field_of_a_kind_of_layer_is_written_or_refused() -> None:
+    assert set(LayerKind.model_fields) == {"name", "mixer", "feed_forward", *OWN_SIZES}
