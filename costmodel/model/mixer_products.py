@@ -59,7 +59,7 @@ def scan_products(ssm: SsmSpec, seq_length: int) -> tuple[CoreProduct, ...]:
     chunk, heads = min(ssm.chunk_size, seq_length), ssm.num_heads
     return (
         CoreProduct(ssm.num_groups, chunk, ssm.state_size, again=True),
-        CoreProduct(heads, ssm.head_dim, chunk),
+        CoreProduct(heads, ssm.head_dim, chunk, again=True),
         CoreProduct(heads * ssm.state_size / chunk, ssm.head_dim, chunk, again=True),
         CoreProduct(heads, ssm.head_dim, ssm.state_size),
     )

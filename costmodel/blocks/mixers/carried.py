@@ -34,6 +34,15 @@ heads of 64, a state of 128, one group and chunks of 256 on an H100 (vllm-projec
 The delta rule of 64 heads of 128 is 0.7 to 1.6 times as slow as this says (flashinfer-ai/flashinfer
 pull requests 4078 and 3902, FLA on B300 and on one not named).
 """
+CHUNK_PRODUCTS_RATE = 2.5e14
+"""FLOPs a second that products inside chunks reach at most, whatever the GPU could.
+
+Source: derived; on H100 they reach 8.45 MFLOP / 34 ns of CHUNK_PRODUCTS_SPEED. The same kernels of
+a gated delta rule (64 value heads of 128, 32,768 tokens) take 3.98 ms on H100, 3.48 on H200, 3.21
+on B200, 3.06 on GB200 and 2.94 on GB300 (ai-dynamo/aiconfigurator @095f58a5
+`linear_attention/trtllm/1.3.0rc10/gdn_perf.parquet`): what memory does not take, which is 2.4 times
+as fast, stays as long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,10 @@ class Carried:
     """Columns and inputs of further products whose columns are cut."""
     whole: tuple[int, ...] = ()
     """Columns of projections that every tensor rank makes of its own tokens."""
+    moved_backward: float | None = None
+    """As `moved`, backward; null: as every kernel bound by memory."""
+    gradients_speed: float = 1.0
+    """Of the products of its core backward, over that forward."""
 
 
 def carried_part(shapes: Shapes, sizes: Carried) -> Part:
@@ -67,8 +80,10 @@ def carried_part(shapes: Shapes, sizes: Carried) -> Part:
     """
     machine, constants = shapes.machine, shapes.machine.constants
     products = _projections(shapes, sizes)
-    core = core_seconds(machine, sizes.products, shapes.tokens / shapes.table.tp)
+    tokens = shapes.tokens / shapes.table.tp
+    core = core_seconds(machine, sizes.products, tokens, sizes.gradients_speed)
     moved = elementwise_seconds(machine, moved_bytes(shapes, sizes))
+    moved_back = moved_backward_seconds(shapes, sizes)
     kernels = MIXER_KERNELS + sizes.kernels
     if shapes.job.model.feed_forward != "none":
         kernels += FEED_FORWARD_KERNELS
@@ -86,7 +101,7 @@ def carried_part(shapes: Shapes, sizes: Carried) -> Part:
         shapes.size,
         gemm=products.backward,
         attention=core.backward,
-        elementwise=constants.elementwise_backward * moved + 1.5 * fixed,
+        elementwise=moved_back + 1.5 * fixed,
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
         cp_comm=exchange,
     )
@@ -109,17 +124,26 @@ def _projections(shapes: Shapes, sizes: Carried) -> ForwardBackward:
 
 
 def core_seconds(
-    machine: Machine, products: tuple[CoreProduct, ...], tokens: FloatColumn
+    machine: Machine,
+    products: tuple[CoreProduct, ...],
+    tokens: FloatColumn,
+    gradients: float = 1.0,
 ) -> ForwardBackward:
     """Seconds of the products of a core; each has two gradients, and some are made once more.
 
-    Source: CHUNK_PRODUCTS_SPEED; `CoreProduct.again`.
+    `gradients` is their speed over that of the forward pass.
+    Source: `chunk_rate`; `CoreProduct.again`.
     """
-    speed = CHUNK_PRODUCTS_SPEED * machine.attention_max_efficiency
-    each = tokens / (machine.half.peak_flop_per_second * speed)
+    each = tokens / chunk_rate(machine)
     forward = sum(product.flop for product in products)
-    backward = sum((2 + product.again) * product.flop for product in products)
+    backward = sum((2 + product.again) * product.flop for product in products) / gradients
     return ForwardBackward(forward * each, backward * each, np.zeros_like(each))
+
+
+def chunk_rate(machine: Machine) -> float:
+    """FLOPs a second of products inside chunks. Source: the two constants."""
+    speed = CHUNK_PRODUCTS_SPEED * machine.attention_max_efficiency
+    return min(speed * machine.half.peak_flop_per_second, CHUNK_PRODUCTS_RATE)
 
 
 def moved_bytes(shapes: Shapes, sizes: Carried) -> FloatColumn:
@@ -129,6 +153,19 @@ def moved_bytes(shapes: Shapes, sizes: Carried) -> FloatColumn:
     """
     columns = residual_columns(shapes) + sizes.moved / shapes.table.tp
     return shapes.eager * shapes.storage * shapes.tokens * columns
+
+
+def moved_backward_seconds(shapes: Shapes, sizes: Carried) -> FloatColumn:
+    """Seconds that the backward pass takes to move what the mixer and its layer move.
+
+    Source: `elementwise_backward`, or `Carried.moved_backward`.
+    """
+    usual = shapes.machine.constants.elementwise_backward
+    if sizes.moved_backward is None:
+        return usual * elementwise_seconds(shapes.machine, moved_bytes(shapes, sizes))
+    columns = usual * residual_columns(shapes) + sizes.moved_backward / shapes.table.tp
+    moved = shapes.eager * shapes.storage * shapes.tokens * columns
+    return elementwise_seconds(shapes.machine, moved)
 
 
 def kept_bytes(shapes: Shapes, sizes: Carried) -> FloatColumn:
