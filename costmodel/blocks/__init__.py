@@ -118,7 +118,7 @@ def blocks(keys: Candidates) -> Blocks:
         layers=layers,
         embedding=_end_at_level(columns, head=False),
         head=head,
-        mtp=_mtp(columns, layers[keys.job.model.kind_of_layer[-1]], head),
+        mtp=_mtp(columns, [layers[kind] for kind in keys.job.model.kinds_of_module], head),
         layer_input_bytes=layer_input / columns.residual_shards,
     )
 
@@ -241,19 +241,29 @@ def _end(
     )
 
 
-def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
-    """One multi-token-prediction module: projection, one layer, and the shared head again.
+def _mtp(columns: Shapes, layers: Sequence[Block], head: Block) -> Block:
+    """One multi-token-prediction module: projection, its layers, and the shared head again.
 
     Source: DeepSeek-V3, arXiv:2412.19437, section 2.2.
     """
     forward, backward, weight = mtp_projection_passes(columns)
     joined = 2 * columns.storage * columns.tokens * columns.job.model.hidden_size
-    forward = layer.forward + head.forward + forward
+    first, *others = layers
+    for other in others:
+        first = replace(
+            first,
+            forward=first.forward + other.forward,
+            backward=first.backward + other.backward,
+            weight=first.weight + other.weight,
+            saved_bytes=first.saved_bytes + other.saved_bytes,
+            modules=first.modules + other.modules,
+        )
+    forward = first.forward + head.forward + forward
     return Block(
         forward=forward,
-        backward=layer.backward + head.backward + backward,
-        weight=layer.weight + head.weight + weight,
-        saved_bytes=layer.saved_bytes + joined / columns.residual_shards,
-        modules=layer.modules,
+        backward=first.backward + head.backward + backward,
+        weight=first.weight + head.weight + weight,
+        saved_bytes=first.saved_bytes + joined / columns.residual_shards,
+        modules=first.modules,
         recompute_forward=forward,
     )

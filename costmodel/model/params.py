@@ -256,7 +256,7 @@ def matrix_params_per_token(model: ModelSpec) -> float:
     """Weights one token is multiplied with, all layers, head and MTP modules; no embedding."""
     h, each = model.hidden_size, [layer_matrix_params_per_token(kind) for kind in model.kinds]
     head = h * model.vocab_size
-    module = each[-1] + 2 * h * h + head
+    module = sum(each[kind] for kind in model.kinds_of_module) + 2 * h * h + head
     layers = sum(each[kind] for kind in model.kind_of_layer)
     return layers + head + model.num_nextn_predict_layers * module
 
@@ -307,8 +307,9 @@ MIXER_COUNTS: dict[Mixer, MixerCounts] = {
 def mixer_flop_per_token(model: ModelSpec, seq_length: int) -> float:
     """Forward FLOPs for one token of what compares or carries tokens, all layers, causal."""
     each = [MIXER_COUNTS[kind.mixer].core_flop(kind, seq_length) for kind in model.kinds]
-    modules = model.num_nextn_predict_layers * each[-1]
-    return sum(each[kind] for kind in model.kind_of_layer) + modules
+    module = sum(each[kind] for kind in model.kinds_of_module)
+    layers = sum(each[kind] for kind in model.kind_of_layer)
+    return layers + model.num_nextn_predict_layers * module
 
 
 def model_flop_per_step(job: Job) -> float:

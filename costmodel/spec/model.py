@@ -231,6 +231,10 @@ class ModelSpec(Spec):
     convolution: ConvolutionSpec | None = None
     num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
+    nextn_layers: tuple[str, ...] | None = None
+    """Layers of each such module, by their kinds; null: one, as the last layer of the model."""
+    nextn_shared: bool = False
+    """All such modules have the same weights (Nemotron 3)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -248,6 +252,9 @@ class ModelSpec(Spec):
         names = [kind.name for kind in self.layer_kinds]
         if len(set(names)) < len(names):
             raise ValueError(f"layer_kinds: two are called {_twice(names)!r}; rename one")
+        for name in self.nextn_layers or ():
+            if name not in (self.layers or ()):
+                raise ValueError(f"nextn_layers has {name!r}, of which kind no layer is")
         if self.layers is None:
             if names:
                 raise ValueError("layer_kinds are given but layers is not: list every layer")
@@ -291,6 +298,13 @@ class ModelSpec(Spec):
         return _kinds(self)[1]
 
     @property
+    def kinds_of_module(self) -> tuple[int, ...]:
+        """For every layer of a multi-token-prediction module: its place in `kinds`."""
+        if self.nextn_layers is None or self.layers is None:
+            return self.kind_of_layer[-1:]
+        return tuple(self.kind_of_layer[self.layers.index(name)] for name in self.nextn_layers)
+
+    @property
     def mixers(self) -> tuple[Mixer, ...]:
         """For every layer in order: what mixes its tokens."""
         kinds = self.kinds
@@ -322,7 +336,7 @@ class ModelSpec(Spec):
 @lru_cache(maxsize=256)
 def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
     """A model of each kind of layer alone, and the kind of every layer."""
-    plain = {"layers": None, "layer_kinds": ()}
+    plain = {"layers": None, "layer_kinds": (), "nextn_layers": None}
     if model.layers is None:
         changes: list[dict[str, object]] = [{"feed_forward": one} for one in _feed_forwards(model)]
     else:
