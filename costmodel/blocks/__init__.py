@@ -111,7 +111,7 @@ def distinct_keys(
 def blocks(keys: Candidates) -> Blocks:
     """Price every kind of block of the model for each key."""
     columns = shapes(keys)
-    layers = tuple(_layer_at_level(replace(columns, job=kind.job)) for kind in of_kinds(keys))
+    layers = tuple(_layer_at_level(_of_kind(columns, kind)) for kind in of_kinds(keys))
     head = _end_at_level(columns, head=True)
     layer_input = columns.storage * columns.tokens * keys.job.model.hidden_size
     return Blocks(
@@ -121,6 +121,14 @@ def blocks(keys: Candidates) -> Blocks:
         mtp=_mtp(columns, [layers[kind] for kind in keys.job.model.kinds_of_module], head),
         layer_input_bytes=layer_input / columns.residual_shards,
     )
+
+
+def _of_kind(columns: Shapes, kind: Candidates) -> Shapes:
+    """The columns of a layer of that kind, whose products may multiply in 16 bits."""
+    machine = columns.machine
+    if columns.job.training.casts and not kind.job.training.casts:
+        machine = replace(machine, linear=machine.half)
+    return replace(columns, job=kind.job, machine=machine)
 
 
 def _layer_of_kind(columns: Shapes) -> Block:

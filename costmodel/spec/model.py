@@ -229,6 +229,9 @@ class ModelSpec(Spec):
     shares_index: bool = False
     """Sparse attention takes the keys that a layer before it picked (GLM-5)."""
     convolution: ConvolutionSpec | None = None
+    wide_products: bool = False
+    """Products multiply in 16 bits where those of the training multiply in fewer (first and last
+    layers of fp8 and fp4 recipes)."""
     num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
     nextn_layers: tuple[str, ...] | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel
-from trainplan.costmodel.spec.layers import MlaSpec
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel, RunWide
+from trainplan.costmodel.spec.layers import ATTENTIONS, MlaSpec
 from trainplan.costmodel.spec.model import placed_layers
 from trainplan.costmodel.validate.cases import names
-from trainplan.costmodel.validate.cases.needed import needed
+from trainplan.costmodel.validate.cases.needed import Skip, needed
 from trainplan.costmodel.validate.cases.unstated import (
     activation,
     as_published,
@@ -33,7 +33,41 @@ def model_of(run: MeasuredRun) -> ModelSpec:
     changes: dict[str, object] = {"name": stated.name}
     if stated.mtp_layers is not None:
         changes["num_nextn_predict_layers"] = stated.mtp_layers
-    return preset(name).model_copy(update=changes)
+    model, wide = preset(name).model_copy(update=changes), run.training.wide
+    return in_16_bits(model, wide) if wide else model
+
+
+WIDE = "{} in 16 bits"
+"""Name of a kind of layer that multiplies so."""
+
+
+def in_16_bits(model: ModelSpec, wide: RunWide) -> ModelSpec:
+    """The model with the layers whose products stay in 16 bits.
+
+    Raises:
+        Skip: The model does not list its layers.
+    """
+    if model.layers is None:
+        raise Skip("incomplete", "training.wide of a model that does not list its layers")
+    attends = [mixer in ATTENTIONS for mixer in model.mixers]
+    last = len(model.layers) - wide.layers_at_end
+    layers = tuple(
+        WIDE.format(name)
+        if place < wide.layers_at_start or place >= last or (wide.attention and attends[place])
+        else name
+        for place, name in enumerate(model.layers)
+    )
+    modules = model.nextn_layers or model.layers[-1:]
+    if wide.mtp:
+        modules = tuple(WIDE.format(name) for name in modules)
+    kinds = {kind.name: kind for kind in model.layer_kinds}
+    more = [
+        kind.model_copy(update={"name": WIDE.format(name), "wide_products": True})
+        for name, kind in kinds.items()
+        if WIDE.format(name) in (*layers, *modules)
+    ]
+    update = {"layer_kinds": (*model.layer_kinds, *more), "layers": layers}
+    return model.model_copy(update={**update, "nextn_layers": modules})
 
 
 def preset_of(model: RunModel) -> str | None:
