@@ -192,6 +192,9 @@ class ModelSpec(Spec):
     """Small products of every layer beside its two halves, which no rank divides (Gemma 3n)."""
     layer_weights: Count = 0
     """Numbers a layer learns in none of its products, biases and norms: scales, gates."""
+    residual_streams: Size = 1
+    """Streams of the residual, which each half of a layer mixes to its input and back (manifold-
+    constrained hyper-connections, arXiv:2512.24880; DeepSeek-V4)."""
     qk_norm: Literal["none", "head", "each", "full"] = "none"
     """Norm on queries and keys: one weight per head dimension, such weights for each head
     (Cohere), or over all heads (OLMo 2)."""

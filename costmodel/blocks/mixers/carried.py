@@ -22,6 +22,7 @@ from trainplan.costmodel.machine.compute import (
     Product,
     elementwise_seconds,
     linear_seconds,
+    streaming_bytes_per_second,
 )
 from trainplan.costmodel.model.mixer_products import CoreProduct
 
@@ -42,6 +43,14 @@ a gated delta rule (64 value heads of 128, 32,768 tokens) take 3.98 ms on H100, 
 on B200, 3.06 on GB200 and 2.94 on GB300 (ai-dynamo/aiconfigurator @095f58a5
 `linear_attention/trtllm/1.3.0rc10/gdn_perf.parquet`): what memory does not take, which is 2.4 times
 as fast, stays as long.
+"""
+
+CONVOLUTION_RATE = 3.7e12
+"""Bytes a second that a short convolution reads and writes at most.
+
+Source: derived; one over 6,144 columns of 32,768 tokens takes 0.330 ms on H100, 0.234 on B200, 0.220
+on GB200 and 0.205 on GB300, 2.4 to 3.9 TB/s (ai-dynamo/aiconfigurator @095f58a5
+`linear_attention/trtllm/1.3.0rc10/mamba2_perf.parquet`, causal_conv1d_fn).
 """
 
 
@@ -69,6 +78,8 @@ class Carried:
     """Columns of projections that every tensor rank makes of its own tokens."""
     moved_backward: float | None = None
     """As `moved`, backward; null: as every kernel bound by memory."""
+    convolved: tuple[float, float] = (0.0, 0.0)
+    """As `moved`, forward and backward, by a convolution of its own kernel."""
     gradients_speed: float = 1.0
     """Of the products of its core backward, over that forward."""
 
@@ -82,8 +93,9 @@ def carried_part(shapes: Shapes, sizes: Carried) -> Part:
     products = _projections(shapes, sizes)
     tokens = shapes.tokens / shapes.table.tp
     core = core_seconds(machine, sizes.products, tokens, sizes.gradients_speed)
-    moved = elementwise_seconds(machine, moved_bytes(shapes, sizes))
-    moved_back = moved_backward_seconds(shapes, sizes)
+    there, back = convolution_seconds(shapes, sizes)
+    moved = elementwise_seconds(machine, moved_bytes(shapes, sizes)) + there
+    moved_back = moved_backward_seconds(shapes, sizes) + back
     kernels = MIXER_KERNELS + sizes.kernels
     if shapes.job.model.feed_forward != "none":
         kernels += FEED_FORWARD_KERNELS
@@ -153,6 +165,13 @@ def moved_bytes(shapes: Shapes, sizes: Carried) -> FloatColumn:
     """
     columns = residual_columns(shapes) + sizes.moved / shapes.table.tp
     return shapes.eager * shapes.storage * shapes.tokens * columns
+
+
+def convolution_seconds(shapes: Shapes, sizes: Carried) -> tuple[FloatColumn, FloatColumn]:
+    """Seconds of a convolution in a kernel of its own, in both passes. Source: CONVOLUTION_RATE."""
+    rate = min(CONVOLUTION_RATE, streaming_bytes_per_second(shapes.machine))
+    each = shapes.storage * shapes.tokens / shapes.table.tp / rate
+    return sizes.convolved[0] * each, sizes.convolved[1] * each
 
 
 def moved_backward_seconds(shapes: Shapes, sizes: Carried) -> FloatColumn:

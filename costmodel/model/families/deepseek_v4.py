@@ -100,6 +100,7 @@ def _model(config: HfConfig) -> Fields:
             output_groups=groups,
         ),
         "indexer": _indexer(config) if sparse else None,
+        "residual_streams": streams,
         "side_products": (mixed, mixed),
         "layer_weights": 2 * (weights + 3),
         "embedding_weights": streams * streams * hidden + streams + 1,
@@ -172,7 +173,7 @@ DEEPSEEK_V4: Final = Family(
         *("compress_ratios", "compress_rates"),
     ),
     notes=(
-        "compressed keys and the streams of hyper-connections are counted; attention to compressed "
-        "keys beside the window, and what the streams move, is not priced",
+        "compressed keys are counted; attention to them beside the window, or to the window beside "
+        "them, is not priced",
     ),
 )
