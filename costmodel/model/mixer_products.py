@@ -119,4 +119,5 @@ def indexer_flop(model: ModelSpec, seq_length: int) -> float:
     """
     if model.indexer is None or model.shares_index:
         return 0.0
-    return seq_length * model.indexer.num_heads * (model.indexer.head_dim + 1.0)
+    keys = seq_length / (model.key_compression or 1)
+    return keys * model.indexer.num_heads * (model.indexer.head_dim + 1.0)

@@ -24,7 +24,7 @@ MIXERS = {
 OWN_SIZES = (
     *("num_attention_heads", "num_key_value_heads", "head_dim", "value_head_dim"),
     *("intermediate_size", "attention_sinks", "mla", "key_value_projections", "side_products"),
-    *("layer_weights", "shares_index", "wide_products"),
+    *("layer_weights", "shares_index", "wide_products", "key_compression"),
 )
 """Fields that a kind of layer may have of its own."""
 

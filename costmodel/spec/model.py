@@ -68,6 +68,8 @@ class MoeSpec(Spec):
     latent_size: Size | None = None
     """Width that routed experts work in, between projections down and up (Nemotron-3 Super); null:
     the hidden size."""
+    wide_latent: bool = False
+    """Those projections multiply in 16 bits, whatever the experts do."""
 
     @model_validator(mode="after")
     def _top_k_fits(self) -> Self:
@@ -232,6 +234,9 @@ class ModelSpec(Spec):
     shares_index: bool = False
     """Sparse attention takes the keys that a layer before it picked (GLM-5)."""
     convolution: ConvolutionSpec | None = None
+    key_compression: Size | None = None
+    """Tokens that a compressed key stands for; a token is compared with those (of sparse attention
+    with the picked ones) beside the keys of its `sliding_window` (DeepSeek-V4)."""
     wide_products: bool = False
     """Products multiply in 16 bits where those of the training multiply in fewer (first and last
     layers of fp8 and fp4 recipes)."""

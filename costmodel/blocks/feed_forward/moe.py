@@ -131,13 +131,15 @@ def _latent(shapes: Shapes, routing: _Routing, width: int) -> Part:
     """
     tokens, zero = routing.local_tokens, np.zeros(shapes.size)
     wide, narrow = zero + shapes.job.model.hidden_size, zero + width
+    machine, moe = shapes.machine, routing.moe
     products = linear_seconds(
-        shapes.machine,
-        shapes.machine.linear,
+        machine,
+        machine.half if moe.wide_latent else machine.linear,
         [Product(tokens, narrow, wide), Product(tokens, wide, narrow)],
         shapes.gradient_bytes,
     )
-    element = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
+    low = shapes.keeps_cast_inputs and not moe.wide_latent
+    element = BYTES_FP8 if low else shapes.storage
     forward = pass_seconds(shapes.size, gemm=products.forward)
     backward = pass_seconds(shapes.size, gemm=products.backward)
     kept, tail = element * tokens * width, pass_seconds(shapes.size)

@@ -35,10 +35,10 @@ heads of 64, a state of 128, one group and chunks of 256 on an H100 (vllm-projec
 The delta rule of 64 heads of 128 is 0.7 to 1.6 times as slow as this says (flashinfer-ai/flashinfer
 pull requests 4078 and 3902, FLA on B300 and on one not named).
 """
-CHUNK_PRODUCTS_RATE = 2.5e14
+CHUNK_PRODUCTS_RATE = 2.52e14
 """FLOPs a second that products inside chunks reach at most, whatever the GPU could.
 
-Source: derived; on H100 they reach 8.45 MFLOP / 34 ns of CHUNK_PRODUCTS_SPEED. The same kernels of
+Source: derived; CHUNK_PRODUCTS_SPEED of the 572 TFLOP/s of attention on H100. The same kernels of
 a gated delta rule (64 value heads of 128, 32,768 tokens) take 3.98 ms on H100, 3.48 on H200, 3.21
 on B200, 3.06 on GB200 and 2.94 on GB300 (ai-dynamo/aiconfigurator @095f58a5
 `linear_attention/trtllm/1.3.0rc10/gdn_perf.parquet`): what memory does not take, which is 2.4 times
@@ -48,9 +48,9 @@ as fast, stays as long.
 CONVOLUTION_RATE = 3.7e12
 """Bytes a second that a short convolution reads and writes at most.
 
-Source: derived; one over 6,144 columns of 32,768 tokens takes 0.330 ms on H100, 0.234 on B200, 0.220
-on GB200 and 0.205 on GB300, 2.4 to 3.9 TB/s (ai-dynamo/aiconfigurator @095f58a5
-`linear_attention/trtllm/1.3.0rc10/mamba2_perf.parquet`, causal_conv1d_fn).
+Source: derived; one over 6,144 columns of 32,768 tokens takes 0.330 ms on H100, 0.234 on B200,
+0.220 on GB200 and 0.205 on GB300, 2.4 to 3.9 TB/s (ai-dynamo/aiconfigurator @095f58a5
+`linear_attention/trtllm`, mamba2_perf.parquet of 1.3.0rc10, 15, 17 and 20, causal_conv1d_fn).
 """
 
 

@@ -145,6 +145,7 @@ def _each(
     }
     return [
         {
+            "key_compression": rates.get(word),
             "side_products": (*sides, *own[word][0]),
             "layer_weights": weights + norms + own[word][1] + (0 if hashed else experts),
         }
@@ -171,9 +172,5 @@ DEEPSEEK_V4: Final = Family(
         *("num_key_value_heads", "hc_sinkhorn_iters", "hc_eps", "compress_rope_theta"),
         *("swiglu_limit", "num_hash_layers", "qk_rope_head_dim", "sliding_window"),
         *("compress_ratios", "compress_rates"),
-    ),
-    notes=(
-        "compressed keys are counted; attention to them beside the window, or to the window beside "
-        "them, is not priced",
     ),
 )

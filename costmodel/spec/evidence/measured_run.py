@@ -109,6 +109,8 @@ class RunWide(_Record):
     """Those of every layer that attends."""
     mtp: bool = False
     """Those of multi-token prediction."""
+    latent: bool = False
+    """Those between the hidden size and the width of experts."""
 
 
 class RunTraining(_Record):

@@ -60,13 +60,16 @@ def in_16_bits(model: ModelSpec, wide: RunWide) -> ModelSpec:
     modules = model.nextn_layers or model.layers[-1:]
     if wide.mtp:
         modules = tuple(WIDE.format(name) for name in modules)
+        if not set(modules) <= set(layers):
+            raise Skip("incomplete", "training.wide.mtp of layers of which no other is wide")
     kinds = {kind.name: kind for kind in model.layer_kinds}
     more = [
         kind.model_copy(update={"name": WIDE.format(name), "wide_products": True})
         for name, kind in kinds.items()
         if WIDE.format(name) in (*layers, *modules)
     ]
-    update = {"layer_kinds": (*model.layer_kinds, *more), "layers": layers}
+    moe = model.moe and model.moe.model_copy(update={"wide_latent": wide.latent})
+    update = {"layer_kinds": (*model.layer_kinds, *more), "layers": layers, "moe": moe}
     return model.model_copy(update={**update, "nextn_layers": modules})
 
 
