@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from trainplan.cli.files.disk import errors_of
-from trainplan.cli.files.documents import Document, read_document
+from trainplan.cli.files.documents import Document, read_document, read_json
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.model.families import Reading, read_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
+from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.spec import ClusterSpec, ModelSpec
 from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, parse_cluster
 
 CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+"""Beside it in a folder of weights. Source: transformers `modeling_utils.py`, save_pretrained."""
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
 LONGEST_COUNT = 9
 """Digits of a count in the short form."""
@@ -46,7 +51,20 @@ def read_model(text: str) -> Reading:
         model = _named(document, path).validated(ModelSpec)
         return Reading(model, document.values, {}, (), ())
     with errors_of(path):
-        return read_config(document.values, _model_name(path))
+        reading = read_config(document.values, _model_name(path))
+    return replace(reading, notes=(*reading.notes, *_checked(reading.model, path.parent)))
+
+
+def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
+    """What the index of the weights says, where it lies beside the file and says otherwise."""
+    path = folder / INDEX
+    if not _is_there(path):
+        return
+    metadata = read_json(path)[1].values.get("metadata")
+    stated = metadata.get("total_parameters") if isinstance(metadata, dict) else None
+    counted = num_parameters(model)
+    if isinstance(stated, int) and stated != counted:
+        yield f"{INDEX} says {stated:,} parameters, {counted:,} were read of {CONFIG}"
 
 
 def load_cluster(text: str) -> ClusterSpec:

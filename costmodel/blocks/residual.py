@@ -35,9 +35,16 @@ MASK_BYTES = 1
 """One element of a dropout mask. Source: arXiv:2205.05198, section 4.1."""
 FEED_FORWARD_KERNELS = 3
 """Of a layer's kernels beside the products, those of its feed-forward half: norm, activation and
-residual addition. Source: derived; one each."""
+residual addition.
+
+Source: derived; a norm before the first product, an activation between both products and a residual
+addition behind the second are one kernel each.
+"""
 MIXER_KERNELS = 2
-"""As above of its other half: norm and residual addition. Source: derived; one each."""
+"""As above of its other half, without what stands between its products: norm and residual addition.
+
+Source: as FEED_FORWARD_KERNELS.
+"""
 
 
 def residual_columns(shapes: Shapes) -> FloatColumn:

@@ -7,7 +7,7 @@ import numpy as np
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import BLOCK, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits.layers import uncommon_parts
+from trainplan.costmodel.runtimes.traits.layers import GATED_DELTA, uncommon_parts
 from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layers import ATTENTIONS
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
@@ -170,6 +170,7 @@ def model_modules(model: ModelSpec) -> frozenset[str]:
         "moe_act": model.moe is not None,
         "shared_experts": bool(model.moe and model.moe.shared_expert_intermediate_size),
         "moe": model.moe is not None,
+        "gdn_norm_out": any(GATED_DELTA in uncommon_parts(kind) for kind in model.kinds),
     }
     return frozenset(name for name, there in present.items() if there)
 

@@ -29,19 +29,27 @@ OWN_SIZES = (
 """Fields that a kind of layer may have of its own."""
 
 
+def unwritten_layers(model: ModelSpec) -> Iterator[str]:
+    """Layers that a runtime may have and no exporter writes, as noun phrases."""
+    for mixer in dict.fromkeys(model.mixers):
+        if mixer not in ATTENDS:
+            yield MIXERS[mixer]
+    if any(kind.feed_forward == "none" for kind in model.kinds):
+        yield "layers without an MLP"
+    if model.attention_output_gate != "none":
+        yield "a gate on the output of attention (attention_output_gate)"
+    if model.moe and model.moe.latent_size:
+        yield "experts in a latent width (latent_size)"
+
+
 def rare_parts(model: ModelSpec) -> Iterator[str]:
-    """Those the model has, as noun phrases."""
+    """Those the model has and no runtime, as noun phrases."""
     yield from _layers(model)
     yield from _attention(model)
     yield from _around(model)
 
 
 def _layers(model: ModelSpec) -> Iterator[str]:
-    for mixer in dict.fromkeys(model.mixers):
-        if mixer not in ATTENDS:
-            yield MIXERS[mixer]
-    if any(kind.feed_forward == "none" for kind in model.kinds):
-        yield "layers without an MLP"
     for kind in model.layer_kinds:
         for name in OWN_SIZES:
             if getattr(kind, name) is not None:
@@ -82,8 +90,6 @@ def _around(model: ModelSpec) -> Iterator[str]:
         yield "fixed factors on embeddings, branches or logits (scaled_branches)"
     if model.moe and model.moe.num_zero_experts:
         yield "experts without weights (num_zero_experts)"
-    if model.moe and model.moe.latent_size:
-        yield "experts in a latent width (latent_size)"
 
 
 def _learnt(model: ModelSpec) -> str:

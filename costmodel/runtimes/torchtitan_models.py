@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.runtimes.rare_parts import rare_parts
+from trainplan.costmodel.runtimes.rare_parts import rare_parts, unwritten_layers
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 SCALINGS = ("llama3", "yarn")
@@ -17,7 +17,7 @@ SCALINGS = ("llama3", "yarn")
 
 def unsupported_feature(model: ModelSpec) -> str | None:
     """The first feature without a builder, as a noun phrase; null: all have one."""
-    parts = (_blocks, _attention, _positions, _experts, rare_parts)
+    parts = (_blocks, _attention, _positions, _experts, rare_parts, unwritten_layers)
     return next((feature for part in parts for feature in part(model)), None)
 
 
@@ -76,6 +76,8 @@ def _experts(model: ModelSpec) -> Iterator[str]:
         yield "experts in every n-th layer"
     if moe.shared_expert_gate:
         yield "a gate on the shared expert"
+    if moe.mean_experts_per_tok is not None:
+        yield "experts that compute nothing (mean_experts_per_tok)"
     yield from (_beside_latent(moe) if model.mla else _beside_heads(moe))
 
 

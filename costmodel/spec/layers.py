@@ -56,11 +56,11 @@ class MlaSpec(Spec):
 
 
 class LowRankSpec(Spec):
-    """Queries and the output through a low rank, beside plain keys (DeepSeek-V4)."""
+    """Queries, and maybe the output, through a low rank, beside plain keys (Step-3)."""
 
     query_rank: Size
-    output_rank: Size
-    """Of all groups together."""
+    output_rank: Size | None = None
+    """Of all groups together; null: the output is projected at once."""
     output_groups: Size = 1
     """Groups of heads, each projected to its part of the rank."""
 

@@ -39,6 +39,7 @@ RECOMPUTE_MODULES = (
     "moe",
     "torchtitan_selective_op",
     "maxtext_save_qkv_proj",
+    "gdn_norm_out",
 )
 """Parts of a layer that selective recomputation may drop; names as in Megatron Core, and two for
 policies over operations, one of torchtitan and one of MaxText."""

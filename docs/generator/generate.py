@@ -17,6 +17,7 @@ import click
 from axis_pages import axes_page, rules_page
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
+from model_type_pages import model_types_page
 from names import NAMES_FILE, names_text
 from page_parts import QUESTIONS, Lines, documented, table
 from profile_pages import profile_page, schema_text
@@ -26,7 +27,7 @@ from trainplan.cli.main import plan
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.machine import uncertainty
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import cluster, job, layout, links, model
+from trainplan.costmodel.spec import cluster, job, layout, lengths, links, model
 from trainplan.costmodel.spec.evidence import calibration
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
@@ -90,7 +91,8 @@ def models_page() -> Lines:
     yield from ("# Model presets", "")
     yield "Names for `--model`. Counts are exact: tied embeddings once, multi-token-prediction"
     yield "modules left out; *active* is what one token visits. Any Hugging Face `config.json` of a"
-    yield "known `model_type` works as well: see [your own model](../how-to/my-model.md)."
+    yield "decoder works as well: see [your own model](../how-to/my-model.md) and which [model"
+    yield "types](model-types.md) are read."
     yield ""
     head = ("name", "model_type", "parameters", "active", "layers", "hidden", "source")
     yield from table(head, (_model_row(name) for name in preset_names()))
@@ -125,6 +127,7 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         plans.UnevenStages,
     ),
     ("certificate.trusted", "What `--trusted` costs.", target.Trusted),
+    ("certificate.reserve", "What `--reserve` costs.", target.Reserve),
     ("certificate.settings", "What was searched of settings.", settings.Settings),
     (
         "certificate.settings.combinations[]",
@@ -143,6 +146,8 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("placement", "Which node holds which ranks.", links.Placement),
     ("provenance.sources[]", "Where a number of the machine comes from.", plans.Source),
     ("training", "The job, apart from how it is laid out.", job.TrainingSpec),
+    ("training.lengths", "Lengths of sequences, one of both.", lengths.LengthSpec),
+    ("training.lengths.lognormal", "A distribution.", lengths.Lognormal),
     ("model", "A decoder-only transformer.", model.ModelSpec),
     ("model.mla", "Multi-head latent attention.", model.MlaSpec),
     ("model.moe", "Mixture of experts.", model.MoeSpec),
@@ -255,6 +260,7 @@ PAGES: Mapping[str, Callable[[], Lines]] = {
     "axes.md": axes_page,
     "rules.md": rules_page,
     "models.md": models_page,
+    "model-types.md": model_types_page,
     "gpus.md": gpus_page,
     "constants.md": constants_page,
     "runtimes.md": runtimes_page,

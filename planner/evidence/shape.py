@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.traits.layers import KNOWN
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.costmodel.spec.evidence.published_run import Shape
 
@@ -46,8 +47,11 @@ def shape_of(job: Job, layout: Layout) -> Shape:
 
 
 def kind_of(model: ModelSpec) -> tuple[str, ...]:
-    """What its layers have."""
-    return (*(["moe"] if model.moe else ()), *(["mla"] if model.mla else ())) or ("dense",)
+    """What its layers have; mixers of tokens that not every runtime has by their names."""
+    mixers = {kind.mixer for kind in model.kinds} - {*KNOWN, "none"}
+    others = (mixer.replace("_", " ") for mixer in sorted(mixers))
+    kinds = (*(["moe"] if model.moe else ()), *(["mla"] if model.mla else ()), *others)
+    return kinds or ("dense",)
 
 
 def family_of(runtime: str) -> str:

@@ -216,6 +216,80 @@ def test_the_catalog_lists_everything_it_knows():
     assert "70,553,706,496" in plan("catalog", "models", "llama3-70b").out
 
 
+LITTLE = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "vocab_size": 1000,
+    "max_position_embeddings": 512,
+    "architectures": ["LlamaForCausalLM"],
+    "colour": "blue",
+}
+
+
+def test_the_catalog_shows_what_it_read_of_a_config_and_what_it_assumed(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LITTLE))
+    for name in (path, tmp_path):
+        entry = plan("catalog", "models", str(name), "--json").json
+        assert entry["num_parameters"] == 4 * (4 * 64**2 + 3 * 64 * 160 + 128) + 2 * 64_000 + 64
+        assert entry["read"]["hidden_size"] == 64
+        assert entry["assumed"]["rope_theta"] == 10_000.0
+        assert entry["ignored"] == ["colour"]
+    page = plan("catalog", "models", str(path)).out
+    assert "Not in the file, assumed" in page
+    assert "Read past, no part of this model: colour" in page
+
+
+@pytest.mark.parametrize(("stated", "shown"), [(5, True), (316_992, False)])
+def test_an_index_of_weights_that_says_otherwise_is_named(tmp_path, stated, shown):
+    (tmp_path / "config.json").write_text(json.dumps(LITTLE))
+    index = {"metadata": {"total_parameters": stated}, "weight_map": {}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    out = plan("catalog", "models", str(tmp_path)).out
+    assert ("says 5 parameters, 316,992 were read" in out) == shown
+
+
+def test_a_model_read_by_its_fields_says_so_in_the_catalog_and_in_an_answer(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps(
+            {k: v for k, v in LITTLE.items() if k != "colour"}
+            | {"model_type": "mine", "time_step_limit": [0.0, float("inf")]}
+        )
+    )
+    assert "it was read by its fields" in plan("catalog", "models", str(path)).out
+    found = plan(
+        "search", *with_value(with_value(TINY, "--model", str(path)), "--seq-length", "512")
+    )
+    assert "'mine' is of no known family: read by its fields" in " ".join(found.out.split())
+
+
+def test_the_template_of_a_model_is_a_model(tmp_path):
+    path = tmp_path / "model.yaml"
+    path.write_text(plan("catalog", "models", "--template").out)
+    entry = plan("catalog", "models", str(path), "--json").json
+    assert entry["num_parameters"] == 8_030_261_248  # the sizes of Llama-3-8B
+
+
+def test_the_template_of_a_model_uncommented_is_a_model_too(tmp_path):
+    text = plan("catalog", "models", "--template").out
+    lines = [line.removeprefix("# ") for line in text.splitlines()]
+    begin = next(i for i, line in enumerate(lines) if line.startswith("name:"))
+    parts = [line for line in lines[begin:] if not line.startswith(("mixer:", "sliding_window:"))]
+    path = tmp_path / "model.yaml"
+    body = "\n".join(parts).replace("num_hidden_layers: 32", "num_hidden_layers: 2")
+    body = body.replace("mixer: sliding_attention", "mixer: full_attention")
+    path.write_text(body)
+    assert plan("catalog", "models", str(path)).code == 0
+
+
+def test_a_template_and_a_model_exclude_each_other():
+    assert plan("catalog", "models", "gpt2", "--template").code == 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -32,7 +32,15 @@ WITH_TOWERS = """
 """Models with towers: their text part is a class of its own."""
 ALIASES = frozenset({"gpt-sw3"})
 """Names of a class that has another name here."""
+ROTATED = {"rope_type": "default", "rope_theta": 10_000.0}
 NEEDED = {
+    "cohere_compass_text": {
+        "rope_parameters": {"full_attention": ROTATED, "sliding_attention": ROTATED}
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 4, "rope_theta": 5e5},
+        "ffn_config": {"ffn_hidden_size": 1056, "moe_num_experts": 6, "moe_top_k": 2},
+    },
     "dots1": {"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 4, "moe_topk": 2},

@@ -21,6 +21,7 @@ SHORT_MODULES = {
     "moe": "moe",
     "torchtitan_selective_op": "ops",
     "maxtext_save_qkv_proj": "all but qkv",
+    "gdn_norm_out": "gated norm",
 }
 """Recompute modules as the tables write them."""
 SHORT_OFFLOADED = {

@@ -15,6 +15,7 @@ from trainplan.costmodel.blocks.attention.key_values import (
     key_value_width,
     shared_heads,
 )
+from trainplan.costmodel.blocks.attention.packed import Core, packed_core
 from trainplan.costmodel.blocks.operations import rotation_operations, separates_rotation
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import (
@@ -40,6 +41,7 @@ from trainplan.costmodel.model.params import (
 )
 from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.layers import LowRankSpec
 
 ROPE_PASSES = 3
 """Elements moved per rotated one. Source: x cos + rotate(x) sin reads an element and its operand,
@@ -56,8 +58,11 @@ TFLOP/s; a B200's attention reaches 1,163) and 0.336 ms.
 SELECTED_MORE = 187
 """Keys that take what such a kernel takes beside its keys. Source: derived; as SELECTED_SPEED."""
 GATE_PASSES = 3
-"""Elements moved per element of a gated output. Source: derived; output and gate are read, their
-product is written."""
+"""Elements moved per element of a gated output.
+
+Source: derived; one kernel reads the output of the core and the gate, and writes their product:
+three; Megatron Core `transformer/attention.py`, _apply_output_gate.
+"""
 
 
 def attention_flop(model: ModelSpec, seq_length: int, tokens: FloatColumn) -> FloatColumn:
@@ -188,7 +193,17 @@ def selected_rows(shapes: Shapes) -> FloatColumn:
 def _up_columns(model: ModelSpec) -> int:
     if model.mla is None:
         return 0
+    if model.mixer == "sparse_attention":  # whose core reads the latents of keys and values
+        return model.num_attention_heads * core_dims(model)[0]
     return query_columns(model) + key_value_columns(model)
+
+
+def _low_rank_output(shapes: Shapes, low: LowRankSpec) -> list[Product]:
+    """Each group of heads to its part of the rank, and the rank to the hidden state."""
+    model, tp, groups = shapes.job.model, shapes.table.tp, low.output_groups
+    part, zero = (low.output_rank or 0) / tp, np.zeros(shapes.size)
+    grouped = Product(shapes.tokens * groups, part / groups, value_columns(model) / tp / groups)
+    return [grouped, Product(shapes.tokens, zero + model.hidden_size, part)]
 
 
 def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
@@ -204,14 +219,10 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
     ups: list[Product] = []
     if mla is None and model.low_rank:
         low, queries = model.low_rank, query_columns(model)
-        each, part = value_columns(model) / tp, low.output_rank / tp
-        grouped = Product(
-            tokens * low.output_groups, part / low.output_groups, each / low.output_groups
-        )
-        own = product(low.query_rank, h)
-        down = replace(own, m=own.m / shapes.residual_shards)
+        down = product(low.query_rank, h)
+        down = replace(down, m=down.m / shapes.residual_shards)
         products = [product((width - queries) / tp, h), down, product(queries / tp, low.query_rank)]
-        products = [*products, grouped, product(h, part)]
+        products += _low_rank_output(shapes, low) if low.output_rank else [output]
     elif mla is None:
         products = [product(width / tp, h), output]
     else:
@@ -231,8 +242,7 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 
 def _core(shapes: Shapes) -> ForwardBackward:
     model, table, traits = shapes.job.model, shapes.table, shapes.traits
-    seq_length = shapes.job.training.seq_length
-    heads = model.num_attention_heads
+    seq_length, heads = shapes.job.training.seq_length, model.num_attention_heads
     dims = core_dims(model)
     if traits.kernels.attention == "unfused":
         rows = shapes.tokens * heads / table.tp
@@ -244,12 +254,15 @@ def _core(shapes: Shapes) -> ForwardBackward:
     if traits.kernels.attention == "flash2" and shapes.machine.architecture == "hopper":
         speed = shapes.machine.constants.flash2_on_hopper
     calls, cut = core_pieces(shapes)
-    rows = table.micro_batch_size * heads / (table.tp * cut)
-    sizes = flop, seq_length, dims
-    core = fused_attention_seconds(shapes.machine, *sizes, rows=rows, speed=speed, calls=calls)
+    whole = Core(flop, seq_length, table.micro_batch_size * heads / (table.tp * cut))
+    core = packed_core(shapes, shapes.tokens, whole)
+    sizes = core.flop, core.length, dims
+    seconds = fused_attention_seconds(
+        shapes.machine, *sizes, rows=core.rows, speed=speed, calls=calls
+    )
     if model.mixer == "sparse_attention" or model.key_compression:
-        return replace(core, backward=_selected_backward(shapes, dims))
-    return core
+        return replace(seconds, backward=_selected_backward(shapes, dims))
+    return seconds
 
 
 def _selected_backward(shapes: Shapes, dims: tuple[int, int]) -> FloatColumn:

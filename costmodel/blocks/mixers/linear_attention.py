@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
-from trainplan.costmodel.blocks.parts import Part, Shapes
+from trainplan.costmodel.blocks.parts import Module, Part, Shapes
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.model.mixer_params import linear_input_columns
 from trainplan.costmodel.model.mixer_products import core_products, linear_of
 from trainplan.costmodel.spec import ModelSpec
@@ -17,6 +21,12 @@ dimensions.
 Source: derived; Megatron Core @d98e8a64 `ssm/gated_delta_net/gdn.py`; fla-org/flash-linear-
 attention 0.6.0 `ops/gated_delta_rule/chunk.py`, chunk_gated_delta_rule_fwd.
 """
+GATED_NORM_PASSES = 5
+"""Elements moved for each element of a gated norm: output of the core and gate are read, the normed
+one is written, then read and written in the order of the projection behind it.
+
+Source: derived; as DELTA_KERNELS.
+"""
 LIGHTNING_KERNELS = 4
 """Of lightning attention: activation, blocks, norm, gate. Source: derived; transformers
 `modeling_minimax.py`, MiniMaxLightningAttention, whose blocks a kernel holds (arXiv:2405.17381)."""
@@ -25,7 +35,23 @@ LIGHTNING_KERNELS = 4
 def linear_attention_part(shapes: Shapes) -> Part:
     """Linear attention with the norms of its layer."""
     seq_length = shapes.job.training.seq_length
-    return carried_part(shapes, linear_attention_sizes(shapes.job.model, seq_length))
+    part = carried_part(shapes, linear_attention_sizes(shapes.job.model, seq_length))
+    return replace(part, modules=(gated_norm(shapes),))
+
+
+def gated_norm(shapes: Shapes) -> Module:
+    """The gated norm, whose output is dropped and made again, and dealt out to context ranks again.
+
+    Source: Megatron Core @d98e8a64 `ssm/gated_delta_net/common.py`, _gated_norm_and_a2a;
+    GATED_NORM_PASSES.
+    """
+    value = linear_of(shapes.job.model).value_width / shapes.table.tp
+    output = shapes.storage * shapes.tokens * value
+    moved = elementwise_seconds(shapes.machine, shapes.eager * GATED_NORM_PASSES * output)
+    launch = shapes.machine.constants.launch_seconds
+    links = group(shapes.machine, shapes.table.cp, shapes.table.tp)
+    dealt = collective_seconds(shapes.machine, "alltoall", output, links)
+    return Module("gdn_norm_out", moved + launch + dealt, output)
 
 
 def linear_attention_sizes(model: ModelSpec, seq_length: int) -> Carried:
@@ -97,4 +123,4 @@ def _moved(linear: LinearAttentionSpec, chunk: int) -> float:
     prepared = 2 * (2 * key + value) + 4 * key + 2 * (key + heads * each) + 4 * value
     states = 2 * each * linear.value_head_dim / chunk
     core = heads * (6 * each + 6 * linear.value_head_dim + 2 * chunk + states)
-    return prepared + core + 5 * value
+    return prepared + core + GATED_NORM_PASSES * value

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.base.validation_errors import shown
+from trainplan.costmodel.model.families.dbrx import dbrx
 from trainplan.costmodel.model.families.deepseek_v2 import deepseek_v2
 from trainplan.costmodel.model.families.deepseek_v3 import deepseek_v3
 from trainplan.costmodel.model.families.gemma2 import gemma2
@@ -39,6 +40,7 @@ from trainplan.costmodel.model.families.reader import NOT_MODELLED, HfConfig, re
 from trainplan.costmodel.spec import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
+    "dbrx": dbrx,
     "deepseek_v2": deepseek_v2,
     "deepseek_v3": deepseek_v3,
     "gemma2": gemma2,
@@ -61,13 +63,26 @@ FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
     "qwen3_moe": qwen3_moe,
 }
 """Hugging Face `model_type` -> reader, of families with a file of their own."""
+SAME: Final[Mapping[str, str]] = {
+    "gpt-sw3": "gpt2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_vl_text": "qwen3",
+}
+"""`model_type` -> the one whose decoder it has."""
 READERS: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
     **dict.fromkeys(TABLE, from_table),
     **FAMILIES,
+    **{name: FAMILIES[other] for name, other in SAME.items()},
 }
 """All that are read by name: those, and the lines of the tables."""
 
 
+WHOLE: Final = frozenset({"gemma3"})
+"""Models with towers that have a reader of their own."""
 TEXT_SECTIONS: Final = ("text_config", "llm_config", "language_config")
 """Where a model with towers describes its decoder."""
 
@@ -104,25 +119,43 @@ def model_from_config(config: Mapping[str, object], name: str) -> ModelSpec:
 def read_config(config: Mapping[str, object], name: str) -> Reading:
     """As `model_from_config`, with what was read and what was assumed."""
     file = HfConfig(name=name, model_type=_model_type(config), values=config)
+    if file.model_type in NOT_MODELLED:
+        raise refusal(file.model_type)
     notes: list[str] = []
-    section = None if file.model_type in READERS else _text_section(file)
+    section = None if file.model_type in WHOLE else _text_section(file)
     if section:
         left = ", ".join(f"'{key}'" for key in config if key.endswith("_config"))
         notes.append(f"the language model alone: of {left} only '{section.path[:-1]}' is read")
         file = section
-    if file.with_defaults({"is_encoder_decoder": False}).boolean("is_encoder_decoder"):
+    if file.has("is_encoder_decoder") and file.boolean("is_encoder_decoder"):
         raise UnsupportedError(f"{file.where}: encoder-decoder models are not modelled")
     try:
         model = _read(file)
     except ValidationError as error:
         raise file.refused(error) from error
+    _layer_types_fit(file, model)
     if model.read_by_fields:
         notes.append(
             f"model_type '{file.model_type}' has no file of its own: it was read by its fields, "
             "as a Llama is built where they say nothing"
         )
     ignored = tuple(sorted(not_understood(file)))
-    return Reading(model, file.seen, file.assumed, ignored, tuple(notes))
+    assumed = {name: value for name, value in file.assumed.items() if value is not None}
+    notes += TABLE[file.model_type].notes if file.model_type in TABLE else ()
+    return Reading(model, file.seen, assumed, ignored, tuple(notes))
+
+
+def _layer_types_fit(file: HfConfig, model: ModelSpec) -> None:
+    """Refuse a list of layers that is not as long as the model, in families that have none too."""
+    types = file.values.get("layer_types")
+    layers = model.num_hidden_layers
+    if f"{file.path}layer_types" in file.seen or not isinstance(types, list):
+        return
+    if types and len(types) != layers:
+        raise SpecError(
+            f"{file.where}: 'layer_types' has {len(types)} entries, 'num_hidden_layers' is "
+            f"{layers}; make them equal"
+        )
 
 
 def _read(file: HfConfig) -> ModelSpec:

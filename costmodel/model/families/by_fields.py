@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.model.families.decoder import ACTIVATIONS, DEFAULTS, head_dim
 from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.latent import latent_attention
-from trainplan.costmodel.model.families.placement import layers
+from trainplan.costmodel.model.families.placement import layers, of_length
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.rope import rotary
 from trainplan.costmodel.model.families.routing import experts
@@ -38,7 +40,7 @@ FACTORS = (
 
 def read(config: HfConfig, family: Family) -> ModelSpec:
     """A model of a family from its file."""
-    config = config.with_defaults({**DEFAULTS, **ABSENT})
+    config = _of_all(config.with_defaults({**DEFAULTS, **ABSENT}), family)
     moe = _experts(config, family)
     fixed = {**family.model, **(family.more(config) if family.more else {}), **_latent(config)}
     parts: dict[str, object] = {
@@ -54,6 +56,24 @@ def read(config: HfConfig, family: Family) -> ModelSpec:
         parts |= layers(config, family, moe)
     config.ignore(*FACTORS, *family.ignores)
     return ModelSpec.model_validate(parts)
+
+
+def _of_all(config: HfConfig, family: Family) -> HfConfig:
+    """The file with one number where it lists the same for every layer."""
+    values = dict(config.values)
+    for name in family.of_all:
+        value = values.get(name)
+        if not isinstance(value, list):
+            continue
+        counts = config.indices(name)
+        of_length(config, name, len(counts))
+        if len(set(counts)) > 1:
+            raise UnsupportedError(
+                f"{config.where}: '{config.path}{name}' differs between layers, which is not "
+                "modelled"
+            )
+        values[name] = counts[0]
+    return replace(config, values=values)
 
 
 def _experts(config: HfConfig, family: Family) -> MoeSpec | None:

@@ -46,6 +46,10 @@ class Family:
     """Further fields that change no size and no product."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Field of `spellings.SPELLINGS` -> its name here, where no other name is meant."""
+    defaults: Fields = field(default_factory=dict)
+    """Defaults of its class, where transformers has none."""
+    of_all: tuple[str, ...] = ()
+    """Fields that may be a list with the same number for every layer."""
     window: str | None = "sliding_window"
     """Field with the tokens of a sliding window; null: none slides whatever the file says."""
     slides: Callable[[HfConfig], Sequence[bool]] | None = None

@@ -7,9 +7,10 @@ from typing import Final
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.base.validation_errors import shown
 from trainplan.costmodel.model.families.by_fields import OPTIONAL, read
+from trainplan.costmodel.model.families.decoder import ACTIVATIONS
 from trainplan.costmodel.model.families.family import LINEAR, QKV, Family
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.spellings import is_harmless
+from trainplan.costmodel.model.families.spellings import is_harmless, spelled
 from trainplan.costmodel.spec import ModelSpec
 
 GENERIC: Final = Family(
@@ -27,6 +28,9 @@ GENERIC: Final = Family(
 )
 LAYER_NORM: Final = ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon")
 """Names of a constant that an RMSNorm has not."""
+GATED: Final = ("silu", "swish")
+"""Activations that no family of transformers 5.24 has without a gate, jointly with RMSNorm. Source:
+tests/golden/decoder_counts.json, its configurations without their names."""
 NAMED_AT_ONCE: Final = 3
 """Fields that one message names."""
 
@@ -44,6 +48,7 @@ def by_fields(config: HfConfig) -> ModelSpec:
                 "LayerNorm, whose biases no field gives: write a YAML file (`plan catalog models "
                 "--template`)"
             )
+    _check_activation(config)
     model = read(config.with_defaults(OPTIONAL), GENERIC)
     unknown = not_understood(config)
     if unknown:
@@ -57,6 +62,17 @@ def by_fields(config: HfConfig) -> ModelSpec:
             + " is not understood: write a YAML file (`plan catalog models --template`)"
         )
     return model
+
+
+def _check_activation(config: HfConfig) -> None:
+    """Refuse an activation that families have with a gate and without one."""
+    name = spelled(config, "hidden_act")
+    value = config.values.get(name, GATED[0])
+    if isinstance(value, str) and value in ACTIVATIONS and value not in GATED:
+        raise UnsupportedError(
+            f"{config.where} is of no known family, and '{config.path}{name}' = {value!r} leaves "
+            "open whether the MLP has a gate: write a YAML file (`plan catalog models --template`)"
+        )
 
 
 def not_understood(config: HfConfig) -> list[str]:

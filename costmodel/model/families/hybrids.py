@@ -13,13 +13,27 @@ from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.placement import (
     Words,
     count_of_layers,
-    listed,
-    named,
     of_length,
 )
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import FeedForward, Mixer
-from trainplan.costmodel.spec.mixers import ConvolutionSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.model.families.state_spaces import (
+    bamba,
+    bamba_mixers,
+    both_mixers,
+    falcon_h1,
+    granite,
+    granite_mixers,
+    jamba,
+    jamba_dense,
+    jamba_mixers,
+    mamba_1,
+    mamba_2,
+    mamba_alone,
+    no_mlp,
+    typed,
+)
+from trainplan.costmodel.spec.layers import Mixer
+from trainplan.costmodel.spec.mixers import ConvolutionSpec, LinearAttentionSpec
 
 HEAD: Final[Fields] = {"qk_norm": "head"}
 BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
@@ -28,28 +42,11 @@ LINEAR_WORDS: Final[Words] = {
     "full_attention": "full_attention",
     "sliding_attention": "sliding_attention",
 }
-MAMBA_WORDS: Final[Words] = {
-    "linear_attention": "mamba",
-    "mamba": "mamba",
-    "full_attention": "full_attention",
-    "attention": "full_attention",
-}
-"""Spellings in `layer_types` of families with state-space layers."""
 CONVOLUTION_WORDS: Final[Words] = {
     "conv": "convolution",
     "full_attention": "full_attention",
     "sliding_attention": "sliding_attention",
 }
-
-
-ENDLESS: Final = 1_048_576
-"""Longest sequence of a model whose state has no length. Source: derived, 2^20 is beyond any
-published training length."""
-
-
-def typed(config: HfConfig, known: Words) -> tuple[Mixer, ...]:
-    """Mixers of `layer_types`; nothing where it is missing."""
-    return named(config, listed(config, "layer_types"), known, "layer_types")
 
 
 def every_nth_full(config: HfConfig) -> tuple[Mixer, ...]:
@@ -73,97 +70,6 @@ def gated_delta(config: HfConfig) -> Fields:
             conv_kernel=config.integer("linear_conv_kernel_dim"),
         )
     }
-
-
-def mamba2_of(config: HfConfig) -> SsmSpec:
-    """A Mamba-2 in the spelling of Bamba, Falcon-H1 and Granite 4."""
-    config.ignore("mamba_expand", "mamba_d_ssm")
-    bias = config.boolean("mamba_proj_bias")
-    return SsmSpec(
-        num_heads=config.integer("mamba_n_heads"),
-        head_dim=config.integer("mamba_d_head"),
-        state_size=config.integer("mamba_d_state"),
-        num_groups=config.integer("mamba_n_groups"),
-        conv_kernel=config.integer("mamba_d_conv"),
-        conv_bias=config.boolean("mamba_conv_bias"),
-        input_bias=bias,
-        output_bias=bias,
-        chunk_size=config.integer("mamba_chunk_size"),
-    )
-
-
-def _bamba(config: HfConfig) -> Fields:
-    return {"ssm": mamba2_of(config)}
-
-
-def _bamba_mixers(config: HfConfig) -> Sequence[Mixer]:
-    full = set(config.indices("attn_layer_indices"))
-    layers = typed(config, MAMBA_WORDS)
-    return layers or tuple(
-        "full_attention" if i in full else "mamba" for i in range(count_of_layers(config))
-    )
-
-
-def _falcon_h1(config: HfConfig) -> Fields:
-    normed = config.boolean("mamba_rms_norm")
-    bias = config.boolean("projectors_bias")
-    ssm = mamba2_of(config).model_copy(update={"gated_norm": normed, "output_bias": bias})
-    return {"ssm": ssm}
-
-
-def _both_mixers(config: HfConfig) -> Sequence[Mixer]:
-    return ["attention_and_mamba" for _ in range(count_of_layers(config))]
-
-
-def _granite(config: HfConfig) -> Fields:
-    """The MLP of a Granite 4 without experts is what would be the shared expert."""
-    fields: dict[str, object] = {}
-    if "mamba" in _granite_mixers(config):
-        fields["ssm"] = mamba2_of(config)
-    if not config.count("num_local_experts"):
-        fields["intermediate_size"] = config.integer("shared_intermediate_size")
-    kind = config.with_defaults({"position_embedding_type": None})
-    if not kind.has("position_embedding_type") or kind.text("position_embedding_type") != "rope":
-        fields["position_embedding"] = "none"
-    return fields
-
-
-def _granite_mixers(config: HfConfig) -> Sequence[Mixer]:
-    return typed(config, MAMBA_WORDS) or _mamba_alone(config)
-
-
-def _jamba(config: HfConfig) -> Fields:
-    bias = config.boolean("mamba_proj_bias")
-    hidden = config.integer("hidden_size")
-    rank = config.values.get("mamba_dt_rank", "auto")
-    config.ignore("mamba_dt_rank")
-    return {
-        "position_embedding": "none",
-        "ssm": SsmSpec(
-            num_heads=config.integer("mamba_expand") * hidden,
-            state_size=config.integer("mamba_d_state"),
-            time_step_rank=-(-hidden // 16) if rank == "auto" else config.integer("mamba_dt_rank"),
-            conv_kernel=config.integer("mamba_d_conv"),
-            conv_bias=config.boolean("mamba_conv_bias"),
-            input_bias=bias,
-            output_bias=bias,
-            inner_norms=True,
-        ),
-    }
-
-
-def _jamba_mixers(config: HfConfig) -> Sequence[Mixer]:
-    config.ignore("layer_types", "layers_block_type")
-    period, offset = config.integer("attn_layer_period"), config.count("attn_layer_offset")
-    return tuple(
-        "full_attention" if i % period == offset else "mamba"
-        for i in range(count_of_layers(config))
-    )
-
-
-def _jamba_dense(config: HfConfig) -> Sequence[bool]:
-    period, offset = config.integer("expert_layer_period"), config.count("expert_layer_offset")
-    return [i % period != offset for i in range(count_of_layers(config))]
 
 
 def _convolution(config: HfConfig) -> Fields:
@@ -221,59 +127,6 @@ def _lightning_mixers(config: HfConfig) -> Sequence[Mixer]:
     )
 
 
-def _no_mlp(config: HfConfig) -> Sequence[FeedForward]:
-    return ["none" for _ in range(count_of_layers(config))]
-
-
-def _mamba_alone(config: HfConfig) -> Sequence[Mixer]:
-    return ["mamba" for _ in range(count_of_layers(config))]
-
-
-def _attentionless(ssm: SsmSpec) -> Fields:
-    """Fields of the attention that no layer has."""
-    heads = {"num_attention_heads": ssm.num_heads, "num_key_value_heads": ssm.num_heads}
-    fields = {"head_dim": ssm.head_dim, "intermediate_size": ssm.inner_width}
-    return {"ssm": ssm, "max_position_embeddings": ENDLESS, "activation": "silu", **heads, **fields}
-
-
-def mamba_1(config: HfConfig) -> Fields:
-    """Sizes of a model of Mamba-1 alone."""
-    config.ignore("expand", "intermediate_size")
-    hidden, bias = config.integer("hidden_size"), config.boolean("use_bias")
-    rank = config.with_defaults({"time_step_rank": "auto"}).values.get("time_step_rank", "auto")
-    wide = config.optional_integer("intermediate_size") if config.has("intermediate_size") else None
-    return _attentionless(
-        SsmSpec(
-            num_heads=wide or config.integer("expand") * hidden,
-            state_size=config.integer("state_size"),
-            time_step_rank=-(-hidden // 16) if rank == "auto" else config.integer("time_step_rank"),
-            conv_kernel=config.integer("conv_kernel"),
-            conv_bias=config.boolean("use_conv_bias"),
-            input_bias=bias,
-            output_bias=bias,
-        )
-    )
-
-
-def mamba_2(config: HfConfig) -> Fields:
-    """Sizes of a model of Mamba-2 alone."""
-    config.ignore("expand", "time_step_rank")
-    bias = config.boolean("use_bias")
-    return _attentionless(
-        SsmSpec(
-            num_heads=config.integer("num_heads"),
-            head_dim=config.integer("head_dim"),
-            state_size=config.integer("state_size"),
-            num_groups=config.integer("n_groups"),
-            conv_kernel=config.integer("conv_kernel"),
-            conv_bias=config.boolean("use_conv_bias"),
-            input_bias=bias,
-            output_bias=bias,
-            chunk_size=config.integer("chunk_size"),
-        )
-    )
-
-
 QWEN: Final = Family(
     "Qwen3-Next model card; arXiv:2412.06464",
     model={**HEAD, "attention_output_gate": "elementwise"},
@@ -282,11 +135,11 @@ QWEN: Final = Family(
 )
 
 HYBRIDS: Final[Mapping[str, Family]] = {
-    "bamba": Family("modeling_bamba.py", mixers=_bamba_mixers, more=_bamba),
+    "bamba": Family("modeling_bamba.py", mixers=bamba_mixers, more=bamba),
     "falcon_h1": Family(
         "arXiv:2507.22448, section 2",
-        mixers=_both_mixers,
-        more=_falcon_h1,
+        mixers=both_mixers,
+        more=falcon_h1,
         ignores=(
             *("lm_head_multiplier", "mlp_multipliers", "key_multiplier", "ssm_multipliers"),
             *("attention_out_multiplier", "attention_in_multiplier", "ssm_in_multiplier"),
@@ -296,16 +149,14 @@ HYBRIDS: Final[Mapping[str, Family]] = {
     "falcon_mamba": Family(
         "arXiv:2410.05355, section 2: norms inside have no weights",
         model={"position_embedding": "none"},
-        mixers=_mamba_alone,
-        feed_forwards=_no_mlp,
+        mixers=mamba_alone,
+        feed_forwards=no_mlp,
         more=mamba_1,
         ignores=("mixer_rms_eps",),
     ),
-    "granitemoehybrid": Family(
-        "modeling_granitemoehybrid.py", mixers=_granite_mixers, more=_granite
-    ),
+    "granitemoehybrid": Family("modeling_granitemoehybrid.py", mixers=granite_mixers, more=granite),
     "jamba": Family(
-        "arXiv:2403.19887, section 2", mixers=_jamba_mixers, dense=_jamba_dense, more=_jamba
+        "arXiv:2403.19887, section 2", mixers=jamba_mixers, dense=jamba_dense, more=jamba
     ),
     "lara_mini": Family(
         "modeling_lara_mini.py", model=HEAD, mixers=every_nth_full, more=gated_delta
@@ -333,15 +184,15 @@ HYBRIDS: Final[Mapping[str, Family]] = {
     "mamba": Family(
         "arXiv:2312.00752, section 3",
         model={"position_embedding": "none"},
-        mixers=_mamba_alone,
-        feed_forwards=_no_mlp,
+        mixers=mamba_alone,
+        feed_forwards=no_mlp,
         more=mamba_1,
     ),
     "mamba2": Family(
         "arXiv:2405.21060, section 7",
         model={"position_embedding": "none"},
-        mixers=_mamba_alone,
-        feed_forwards=_no_mlp,
+        mixers=mamba_alone,
+        feed_forwards=no_mlp,
         more=mamba_2,
     ),
     "minimax": Family(

@@ -23,7 +23,8 @@ TABLE: Final[Mapping[str, Family]] = {**PLAIN, **MIXTURES, **LAYERED, **HYBRIDS,
 DEFAULTS: Final = "class_defaults.json"
 """What each configuration class says of a field its file leaves out, sizes apart.
 
-Source: the fields of the configuration classes of transformers 5.24.
+Source: transformers 5.24, `configuration_*.py` of each `model_type`; held by
+tests/oracles/test_decoder_counts.py.
 """
 
 
@@ -37,4 +38,5 @@ def class_defaults() -> Mapping[str, Mapping[str, object]]:
 def from_table(config: HfConfig) -> ModelSpec:
     """Read a file whose `model_type` is in the table."""
     family, name = TABLE[config.model_type], config.model_type
-    return read(config.with_defaults(class_defaults().get(name, {})), family)
+    defaults = {**class_defaults().get(name, {}), **family.defaults}
+    return read(config.with_defaults(defaults), family)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.family import QKV, Family, Fields
 from trainplan.costmodel.model.families.gemma4 import (
     GEMMA_3N_PARTS,
@@ -78,21 +77,9 @@ def _cohere2_slides(config: HfConfig) -> Sequence[bool]:
     ]
 
 
-def _of_all(config: HfConfig, name: str, otherwise: int) -> int:
-    """A count that may be a list with the same for every layer."""
-    value = config.values.get(name, otherwise)
-    if not isinstance(value, list):
-        return config.with_defaults({name: otherwise}).integer(name)
-    of_length(config, name, len(value))
-    counts = set(config.indices(name))
-    if len(counts) != 1:
-        raise SpecError(f"{config.where}: '{name}' differs between layers: not modelled")
-    return counts.pop()
-
-
 def _hunyuan_experts(config: HfConfig) -> Fields:
     """One shared MLP, as wide as `num_shared_expert` of the dense one."""
-    shared = _of_all(config, "num_shared_expert", 1)
+    shared = config.with_defaults({"num_shared_expert": 1}).count("num_shared_expert")
     return {"shared_expert_intermediate_size": shared * config.integer("intermediate_size")}
 
 
@@ -162,10 +149,17 @@ def _longcat_full(config: HfConfig) -> Mixers:
 
 
 def _longcat_experts(config: HfConfig) -> Fields:
-    """The first MLP stands beside the experts; experts that return their input have no weights."""
+    """The first MLP stands beside the experts; experts that return their input have no weights.
+
+    A token that picks all alike meets so many with weights as their share is (8 of 12, as
+    arXiv:2509.01322, section 2.1, has them on average).
+    """
+    experts, zero = config.integer("n_routed_experts"), config.count("zero_expert_num")
+    mean = config.integer("moe_topk") * experts / (experts + zero)
     return {
         "shared_expert_intermediate_size": config.integer("ffn_hidden_size"),
-        "num_zero_experts": config.count("zero_expert_num"),
+        "num_zero_experts": zero,
+        "mean_experts_per_tok": mean if zero else None,
     }
 
 
@@ -227,6 +221,7 @@ LAYERED: Final[Mapping[str, Family]] = {
         "modeling_hunyuan_v1_moe.py; arXiv:2411.02265, section 2",
         model=HEAD,
         more_experts=_hunyuan_experts,
+        of_all=("moe_topk", "moe_intermediate_size", "num_shared_expert"),
     ),
     "laguna": Family(
         "modeling_laguna.py",

@@ -12,7 +12,7 @@ from typing import Final
 from trainplan.costmodel.model.families.family import QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, named, of_length
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import Mixer
+from trainplan.costmodel.spec.layers import LowRankSpec, Mixer
 
 HEAD: Final[Fields] = {"qk_norm": "head"}
 SIGMOID: Final[Fields] = {"router_score_function": "sigmoid"}
@@ -78,8 +78,48 @@ def _llama4(config: HfConfig) -> Fields:
     return {"attention_chunk_size": chunk}
 
 
+def _listed(config: HfConfig, name: str) -> frozenset[int]:
+    """Layers a file lists, as numbers or as one string with commas."""
+    value = config.values.get(name)
+    if not isinstance(value, str):
+        return frozenset(config.indices(name))
+    config.ignore(name)
+    words = value.split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise config.wrong(name, value, "list of layers")
+    return frozenset(int(word) for word in words)
+
+
+def _step3_dense(config: HfConfig) -> Sequence[bool]:
+    """Experts in `moe_layers_enum`."""
+    sparse, count = _listed(config, "moe_layers_enum"), count_of_layers(config)
+    return [i not in sparse for i in range(count)]
+
+
+def _step3(config: HfConfig) -> Fields:
+    """Queries through a low rank, whose norm has a weight for each of its numbers."""
+    rank = config.integer("share_q_dim")
+    return {"low_rank": LowRankSpec(query_rank=rank), "layer_weights": rank}
+
+
+BAILING: Final = Family(
+    "inclusionAI/Ling, models/modeling_bailing_moe.py and modeling_bailing_moe_v2.py",
+    defaults={"num_key_value_heads": None, "head_dim": None},
+    flags={"use_qkv_bias": QKV, "use_qk_norm": HEAD},
+    more_experts=lambda config: {
+        "router_bias": config.with_defaults({"moe_router_enable_expert_bias": False}).boolean(
+            "moe_router_enable_expert_bias"
+        )
+    },
+    off=("use_bias", "norm_head", "use_sliding_window"),
+    ignores=("moe_shared_expert_intermediate_size", "multi_gate", "norm_softmax"),
+)
+"""Ling and Ring."""
+
 MIXTURES: Final[Mapping[str, Family]] = {
     "aria_text": Family("arXiv:2410.05993, section 3", off=("mlp_bias",)),
+    "bailing_moe": BAILING,
+    "bailing_moe_v2": BAILING,
     "dots1": Family("arXiv:2506.05767, section 2", model=HEAD, experts=BALANCED),
     "ernie4_5_moe": Family(
         "modeling_ernie4_5_moe.py",
@@ -137,5 +177,18 @@ MIXTURES: Final[Mapping[str, Family]] = {
         flags={"attention_bias": QKV, "use_qk_norm": HEAD},
     ),
     "solar_open": Family("modeling_solar_open.py", experts=BALANCED, flags={"attention_bias": QKV}),
+    "step3_text": Family(
+        "arXiv:2507.19427, section 4; vllm-project/vllm, models/step3_text.py",
+        names={
+            "num_key_value_heads": "num_attention_groups",
+            "shared_expert_intermediate_size": "share_expert_dim",
+            "max_position_embeddings": "max_position_embedding",
+            "norm_topk_prob": "norm_expert_weight",
+        },
+        dense=_step3_dense,
+        more=_step3,
+        off=("use_moe_router_bias",),
+        ignores=("max_seq_len", "moe_every_n_layer", "moe_layer_offset"),
+    ),
 }
 """`model_type` -> what its code fixes."""

@@ -9,12 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.falcon import falcon
 from trainplan.costmodel.model.families.family import LINEAR, QKV, Family, Fields
-from trainplan.costmodel.model.families.placement import count_of_layers, listed
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.spellings import spelled
+from trainplan.costmodel.model.families.placement import count_of_layers
+from trainplan.costmodel.model.families.plain_parts import (
+    bloom,
+    cpmant,
+    dynamic_mask,
+    four_times,
+    japanese,
+    lambdas,
+    local,
+    modernbert,
+    modernbert_slides,
+    mpt,
+    normed_heads,
+    pattern,
+    rotated_part,
+    square_output,
+    sub_norms,
+)
 
 LAYER_NORM: Final[Fields] = {"norm": "layernorm"}
 BIASED: Final[Fields] = {**LAYER_NORM, **LINEAR, "gated_mlp": False}
@@ -23,126 +37,6 @@ ONE_NORM: Final[Fields] = {"parallel_residual": True, "shared_norm": True}
 GEMMA: Final[Fields] = {"scale_embeddings": True}
 COHERE: Final[Fields] = {**LAYER_NORM, **ONE_NORM, "norm_weights": "scale"}
 EACH_HEAD: Final[Fields] = {"qk_norm": "head"}
-
-
-def _rotated_part(config: HfConfig) -> Fields:
-    """The share of a head that `rotary_dim` rotates."""
-    heads, hidden = config.integer("n_head"), config.integer("n_embd")
-    rotated = config.with_defaults({"rotary_dim": None}).optional_integer("rotary_dim")
-    return {"partial_rotary_factor": min(1.0, rotated * heads / hidden) if rotated else 1.0}
-
-
-def _sub_norms(config: HfConfig) -> Fields:
-    """Norms in front of the output and down projections."""
-    inner = config.integer("intermediate_size") + config.integer("hidden_size")
-    return {"layer_weights": inner}
-
-
-def _lambdas(config: HfConfig) -> Fields:
-    """Two vectors for queries and two for keys."""
-    width = config.optional_integer("head_dim")
-    heads = config.integer("num_attention_heads")
-    return {"layer_weights": 4 * (width or config.integer("hidden_size") // heads)}
-
-
-def _dynamic_mask(config: HfConfig) -> Fields:
-    """Scales of both residuals, and the product that makes the mask from the values."""
-    heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
-    groups = config.optional_integer("num_key_value_heads") or heads
-    bias = groups if config.boolean("attention_bias") else 0
-    return {
-        "side_products": ((groups * (hidden // heads), groups),),
-        "layer_weights": 2 * hidden + groups + bias,
-    }
-
-
-def _normed_heads(config: HfConfig) -> Fields:
-    """LayerNorm with a bias on queries and keys."""
-    if not config.boolean("qk_layernorm"):
-        return {}
-    width = config.integer("hidden_size") // config.integer("num_attention_heads")
-    return {"qk_norm": "head", "layer_weights": 2 * width}
-
-
-def _four_times(config: HfConfig) -> Fields:
-    return {"intermediate_size": 4 * config.integer(spelled(config, "hidden_size"))}
-
-
-def _bloom(config: HfConfig) -> Fields:
-    """No length is built in: 2048 tokens are what it was trained with."""
-    config = config.with_defaults({"seq_length": 2048})
-    return {"max_position_embeddings": config.integer("seq_length"), **_four_times(config)}
-
-
-def _cpmant(config: HfConfig) -> Fields:
-    """Embeddings of prompts and segments, and a bias on scores for each distance."""
-    hidden, segments = config.integer("hidden_size"), config.integer("segment_types")
-    prompts = config.integer("prompt_types") * config.integer("prompt_length")
-    distances = config.integer("position_bias_num_buckets") + segments**2
-    tables = (prompts + segments) * hidden
-    return {"embedding_weights": tables + distances * config.integer("num_attention_heads")}
-
-
-def _modernbert(config: HfConfig) -> Fields:
-    """A norm behind the embedding stands for that of the first attention; a product at the head."""
-    hidden = config.integer("hidden_size")
-    whole = config.boolean("norm_bias")
-    return {
-        "norm": "layernorm",
-        "norm_weights": "all" if whole else "scale",
-        "embedding_weights": hidden**2 + hidden * (2 if whole else 1),
-    }
-
-
-def _modernbert_slides(config: HfConfig) -> tuple[bool, ...]:
-    """All but every third, from the first."""
-    period = config.with_defaults({"global_attn_every_n_layers": 3})
-    every = period.integer("global_attn_every_n_layers")
-    return tuple(i % every != 0 for i in range(count_of_layers(config)))
-
-
-def _square_output(config: HfConfig) -> Fields:
-    """The output projection is square, so the heads together are as wide as the model."""
-    width = config.optional_integer("head_dim")
-    heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
-    if width and width * heads != hidden:
-        raise SpecError(
-            f"{config.where}: 'head_dim' = {width} times 'num_attention_heads' = {heads} is not "
-            f"'hidden_size' = {hidden}; correct one of them"
-        )
-    return {}
-
-
-def _mpt(config: HfConfig) -> Fields:
-    ratio = config.integer("expansion_ratio")
-    return {"intermediate_size": ratio * config.integer("d_model")}
-
-
-def _japanese(config: HfConfig) -> Fields:
-    ratio = config.integer("intermediate_multiple_size")
-    hidden = config.integer("hidden_size")
-    return {"intermediate_size": ratio * hidden, "embedding_weights": hidden}
-
-
-def _pattern(config: HfConfig) -> tuple[bool, ...]:
-    """`LLLG` or a period; the last layer of each is global."""
-    pattern = config.values.get("sliding_window_pattern", 4)
-    config.ignore("sliding_window_pattern")
-    layers = count_of_layers(config)
-    if isinstance(pattern, str):
-        return tuple(pattern[i % len(pattern)] == "L" for i in range(layers))
-    if not isinstance(pattern, int) or isinstance(pattern, bool) or pattern < 1:
-        raise config.wrong("sliding_window_pattern", pattern, "positive integer or word of L and G")
-    return tuple((i + 1) % pattern != 0 for i in range(layers))
-
-
-def _local(config: HfConfig) -> tuple[bool, ...]:
-    """Every other layer is local unless `attention_layers` lists them."""
-    words = listed(config, "attention_layers")
-    config.ignore("attention_types")
-    if words:
-        return tuple(word == "local" for word in words)
-    return tuple(i % 2 == 1 for i in range(count_of_layers(config)))
 
 
 PLAIN: Final[Mapping[str, Family]] = {
@@ -161,11 +55,11 @@ PLAIN: Final[Mapping[str, Family]] = {
         model={**BIASED, "position_embedding": "learned", "position_embedding_offset": 2},
         ignores=("scale_embedding",),
     ),
-    "bitnet": Family("arXiv:2504.12285, section 2", more=_sub_norms),
+    "bitnet": Family("arXiv:2504.12285, section 2", more=sub_norms),
     "bloom": Family(
         "arXiv:2211.05100, section 3.2",
         model={**BIASED, "embedding_norm": True, "position_embedding": "alibi"},
-        more=_bloom,
+        more=bloom,
         ignores=("apply_residual_connection_post_layernorm", "slow_but_exact"),
     ),
     "codegen": Family(
@@ -177,13 +71,14 @@ PLAIN: Final[Mapping[str, Family]] = {
             "mlp_bias": True,
             "head_bias": True,
         },
-        more=_rotated_part,
+        more=rotated_part,
         ignores=("rotary_dim",),
     ),
     "cohere": Family(
         "modeling_cohere.py", model=COHERE, flags={"use_qk_norm": {"qk_norm": "each"}}
     ),
     "cohere2": Family("modeling_cohere2.py; arXiv:2504.00698, section 2.1", model=COHERE),
+    "cohere_compass_text": Family("modeling_cohere_compass.py", model=COHERE),
     "cpmant": Family(
         "arXiv:2203.06904; modeling_cpmant.py",
         model={"position_embedding": "none", "activation": "gelu"},
@@ -194,18 +89,18 @@ PLAIN: Final[Mapping[str, Family]] = {
             "max_position_embeddings": "position_bias_max_distance",
         },
         flags={"tie_word_embeddings": {}},
-        more=_cpmant,
+        more=cpmant,
     ),
     "ctrl": Family(
         "arXiv:1909.05858, section 3",
         model={**BIASED, "head_bias": True, "position_embedding": "none", "activation": "relu"},
     ),
     "cwm": Family("arXiv:2510.02387, section 3", flags={"attention_bias": {}}),
-    "diffllama": Family("arXiv:2410.05258, section 2.1", more=_lambdas),
+    "diffllama": Family("arXiv:2410.05258, section 2.1", more=lambdas),
     "doge": Family(
         "modeling_doge.py",
         model=EACH_HEAD,
-        more=_dynamic_mask,
+        more=dynamic_mask,
         experts_if="is_moe",
         off=("is_moe",),
         ignores=("keep_window_size",),
@@ -216,7 +111,7 @@ PLAIN: Final[Mapping[str, Family]] = {
         "arXiv:2507.11407, section 2.1",
         model={"norm_position": "post", **EACH_HEAD},
         flags={"attention_bias": {}},
-        slides=_pattern,
+        slides=pattern,
     ),
     "falcon": Family(
         "arXiv:2311.16867, section 4; modeling_falcon.py",
@@ -244,12 +139,12 @@ PLAIN: Final[Mapping[str, Family]] = {
             "position_embedding": "learned",
         },
         window="window_size",
-        slides=_local,
+        slides=local,
     ),
     "gpt_neox_japanese": Family(
         "modeling_gpt_neox_japanese.py",
         model={**LAYER_NORM, "gated_mlp": False},
-        more=_japanese,
+        more=japanese,
         notes=("the output projection of the last layer alone has a bias",),
     ),
     "gptj": Family(
@@ -261,12 +156,12 @@ PLAIN: Final[Mapping[str, Family]] = {
             "mlp_bias": True,
             "head_bias": True,
         },
-        more=_rotated_part,
+        more=rotated_part,
         ignores=("rotary_dim",),
     ),
     "granite": Family("modeling_granite.py"),
     "granite_swa": Family("modeling_granite_swa.py", model={"attention_sinks": True}),
-    "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}, more=_square_output),
+    "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}, more=square_output),
     "hunyuan_v1_dense": Family("modeling_hunyuan_v1_dense.py", model=EACH_HEAD),
     "hyperclovax": Family(
         "modeling_hyperclovax.py", flags={"use_post_norm": {"norm_position": "both"}}
@@ -288,9 +183,9 @@ PLAIN: Final[Mapping[str, Family]] = {
     "modernbert-decoder": Family(
         "arXiv:2412.13663; modeling_modernbert_decoder.py",
         window="local_attention",
-        slides=_modernbert_slides,
+        slides=modernbert_slides,
         flags={"decoder_bias": {"head_bias": True}},
-        more=_modernbert,
+        more=modernbert,
         off=("classifier_bias", "mlp_bias"),
         ignores=("global_attn_every_n_layers", "sliding_window"),
         notes=("the product in front of the output projection is counted, not priced",),
@@ -304,7 +199,7 @@ PLAIN: Final[Mapping[str, Family]] = {
             "position_embedding": "alibi",
             "activation": "gelu",
         },
-        more=_mpt,
+        more=mpt,
         ignores=("no_bias", "learned_pos_emb", "attn_config", "embedding_fraction", "norm_type"),
     ),
     "nanochat": Family(
@@ -327,13 +222,13 @@ PLAIN: Final[Mapping[str, Family]] = {
             "final_norm": False,
         },
         names={"hidden_act": "afn"},
-        more=_four_times,
+        more=four_times,
     ),
-    "persimmon": Family("modeling_persimmon.py", model=BIASED, more=_normed_heads),
+    "persimmon": Family("modeling_persimmon.py", model=BIASED, more=normed_heads),
     "phi": Family(
         "arXiv:2309.05463, section 2.3",
         model={**BIASED, **ONE_NORM, "head_bias": True},
-        more=_normed_heads,
+        more=normed_heads,
     ),
     "seed_oss": Family(
         "modeling_seed_oss.py",

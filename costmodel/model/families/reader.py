@@ -186,6 +186,11 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "has recurrent layers of its own": (
         *("rwkv", "rwkv5", "rwkv6", "rwkv7", "recurrent_gemma", "xlstm"),
     ),
+    "has one block that many layers share": ("zamba", "zamba2"),
+    "runs its layers several times": ("dory", "hrm_text", "inkling2_loop_text"),
+    "drafts tokens for another model": ("gemma4_assistant", "gemma4_unified_assistant"),
+    "reads bytes in patches": ("blt",),
+    "convolves its keys and values": ("inkling_text", "inkling2_text", "zaya"),
     "has a mixture of attention heads": ("jetmoe",),
     "is a vision encoder": (
         *("vit", "clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2"),

@@ -33,7 +33,7 @@ def experts(config: HfConfig, family: Family) -> MoeSpec | None:
     config = config.with_defaults(OPTIONAL)
     width = _width(config, family)
     per_token = spelled(config, "num_experts_per_tok", family.names.get("num_experts_per_tok"))
-    scores = config.text(spelled(config, "scoring_func"))
+    scores = config.text(spelled(config, "scoring_func", family.names.get("scoring_func")))
     if scores not in SCORES:
         known = ", ".join(SCORES)
         raise UnsupportedError(
@@ -50,7 +50,9 @@ def experts(config: HfConfig, family: Family) -> MoeSpec | None:
             "shared_expert_intermediate_size": _shared(config, family, width),
             "router_bias": balanced,
             "router_score_function": SCORES[scores],
-            "norm_topk_prob": config.boolean(spelled(config, "norm_topk_prob")),
+            "norm_topk_prob": config.boolean(
+                spelled(config, "norm_topk_prob", family.names.get("norm_topk_prob"))
+            ),
             "n_group": groups,
             "topk_group": config.optional_integer("topk_group"),
             "routed_scaling_factor": config.optional_number(

@@ -13,12 +13,19 @@ from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.base.validation_errors import shown
 from trainplan.costmodel.model.families.deepseek_v4 import DEEPSEEK_V4
 from trainplan.costmodel.model.families.family import Family, Fields
-from trainplan.costmodel.model.families.hybrids import LINEAR_WORDS, typed
+from trainplan.costmodel.model.families.hybrids import LINEAR_WORDS
 from trainplan.costmodel.model.families.latent import latent_attention
+from trainplan.costmodel.model.families.nemotron_h import (
+    nemotron,
+    nemotron_experts,
+    nemotron_feeds,
+    nemotron_mixers,
+)
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, named
 from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.state_spaces import typed
 from trainplan.costmodel.spec.layers import FeedForward, Mixer, MlaSpec
-from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec
 
 BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
 UNTIED: Final[Mapping[str, Fields]] = {"tie_word_embeddings": {}}
@@ -150,106 +157,6 @@ def _bailing_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fi
     return [decay if mixer == "linear_attention" else {} for mixer in mixers]
 
 
-PARTS: Final[Mapping[str, tuple[Mixer, FeedForward]]] = {
-    "linear_attention": ("mamba", "none"),
-    "mamba": ("mamba", "none"),
-    "M": ("mamba", "none"),
-    "full_attention": ("full_attention", "none"),
-    "attention": ("full_attention", "none"),
-    "*": ("full_attention", "none"),
-    "mlp": ("none", "mlp"),
-    "-": ("none", "mlp"),
-    "moe": ("none", "moe"),
-    "E": ("none", "moe"),
-}
-"""A layer of Nemotron-H is one half of another's."""
-
-
-def _nemotron_parts(config: HfConfig) -> Sequence[tuple[Mixer, FeedForward]]:
-    name = next(
-        (one for one in ("layers_block_type", "layer_types") if config.has(one)),
-        "hybrid_override_pattern",
-    )
-    words = tuple(config.text(name)) if name == "hybrid_override_pattern" else config.texts(name)
-    for word in words:
-        if word not in PARTS:
-            raise UnsupportedError(
-                f"{config.where}: '{name}' has {shown(word)}, which is not modelled; "
-                f"known: {', '.join(sorted(PARTS))}"
-            )
-    stated = config.values.get("num_hidden_layers", len(words))
-    config.ignore("num_hidden_layers")
-    if stated is not None and stated != len(words):
-        raise SpecError(
-            f"{config.where}: '{name}' has {len(words)} layers, 'num_hidden_layers' is "
-            f"{shown(stated)}; make them equal"
-        )
-    return [PARTS[word] for word in words]
-
-
-def _nemotron(config: HfConfig) -> Fields:
-    parts = _nemotron_parts(config)
-    fields: dict[str, object] = {"num_hidden_layers": len(parts), "position_embedding": "none"}
-    old = {"n_groups": "mamba_n_groups", "conv_kernel": "mamba_d_conv"}
-    names = {new: past if past in config.values else new for new, past in old.items()}
-    bias = config.boolean("use_bias")
-    config.ignore("expand", "mamba_expand", "mtp_loss_scaling_factor", "keep_mtp_spec_in_bf16")
-    fields.update(_nemotron_modules(config, parts))
-    config.ignore("mamba_proj_bias", "layer_types")
-    if any(mixer == "mamba" for mixer, _ in parts):
-        fields["ssm"] = SsmSpec(
-            num_heads=config.integer("mamba_num_heads"),
-            head_dim=config.integer("mamba_head_dim"),
-            state_size=config.integer("ssm_state_size"),
-            num_groups=config.integer(names["n_groups"]),
-            conv_kernel=config.integer(names["conv_kernel"]),
-            conv_bias=config.boolean("use_conv_bias"),
-            input_bias=bias,
-            output_bias=bias,
-            chunk_size=config.integer("chunk_size"),
-        )
-    return fields
-
-
-def _nemotron_modules(config: HfConfig, parts: Sequence[tuple[Mixer, FeedForward]]) -> Fields:
-    """Layers of a module that predicts a further token, which all such modules share.
-
-    Source: NVIDIA-NeMo/Megatron-Bridge @067f987d `models/nemotronh/nemotron_h_bridge.py`,
-    mtp_hybrid_override_pattern and mtp_use_repeated_layer.
-    """
-    name, pattern = "mtp_layers_block_type", "mtp_hybrid_override_pattern"
-    words: Sequence[str] = config.texts(name) if config.has(name) else ()
-    if not words and config.has(pattern):
-        name, words = pattern, config.text(pattern)
-    config.ignore("mtp_layers_block_type", pattern, "mtp_use_repeated_layer")
-    if not words or not config.with_defaults({"num_nextn_predict_layers": 0}).count(
-        "num_nextn_predict_layers"
-    ):
-        return {}
-    for word in words:
-        if PARTS.get(word) not in parts:
-            raise UnsupportedError(
-                f"{config.where}: '{name}' has {shown(word)}, which no layer of the model is"
-            )
-    shared = config.with_defaults({"mtp_use_repeated_layer": True})
-    return {
-        "nextn_layers": tuple("+".join(PARTS[word]) for word in words),
-        "nextn_shared": shared.boolean("mtp_use_repeated_layer"),
-    }
-
-
-def _nemotron_mixers(config: HfConfig) -> Mixers:
-    return [mixer for mixer, _ in _nemotron_parts(config)]
-
-
-def _nemotron_feeds(config: HfConfig) -> Feeds:
-    return [feed for _, feed in _nemotron_parts(config)]
-
-
-def _nemotron_experts(config: HfConfig) -> Fields:
-    return {"latent_size": config.optional_integer("moe_latent_size")}
-
-
 def _axk2(config: HfConfig) -> Fields:
     """Queries from the latent before its norm and behind it, with a gate on the output."""
     rank, heads = config.integer("q_lora_rank"), config.integer("num_attention_heads")
@@ -298,6 +205,7 @@ def _dots3_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fiel
         changes[int(key)] = {
             **{name: size for name, size in sizes.items() if name not in ranks},
             "mla": mla,
+            "layer_weights": mla.qk_rope_head_dim,
             "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim,
         }
     return changes
@@ -373,10 +281,10 @@ SPARSE: Final[Mapping[str, Family]] = {
         "arXiv:2504.03624, section 2; modeling_nemotron_h.py",
         model={"gated_mlp": False},
         experts=BALANCED,
-        mixers=_nemotron_mixers,
-        feed_forwards=_nemotron_feeds,
-        more=_nemotron,
-        more_experts=_nemotron_experts,
+        mixers=nemotron_mixers,
+        feed_forwards=nemotron_feeds,
+        more=nemotron,
+        more_experts=nemotron_experts,
         off=("mlp_bias",),
         ignores=(
             *("mamba_hidden_act", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.runtimes.rare_parts import rare_parts
 from trainplan.costmodel.runtimes.traits.layers import (
     GATED_DELTA,
     GATED_OUTPUT,
@@ -147,6 +148,8 @@ def _experts(model: ModelSpec) -> Iterator[str]:
 
 def _router(moe: MoeSpec) -> Iterator[str]:
     sigmoid = moe.router_score_function == "sigmoid"
+    if moe.mean_experts_per_tok is not None:
+        yield "experts that compute nothing (mean_experts_per_tok)"
     if moe.shared_expert_intermediate_size and moe.expert_bias:
         yield "shared experts with biases"
     if sigmoid and not moe.norm_topk_prob and moe.num_experts_per_tok > 1:
@@ -161,4 +164,4 @@ def _router(moe: MoeSpec) -> Iterator[str]:
         )
 
 
-PARTS = (_layers, _blocks, _activations, _biases, _norms, _positions, _experts)
+PARTS = (_layers, _blocks, _activations, _biases, _norms, _positions, _experts, rare_parts)

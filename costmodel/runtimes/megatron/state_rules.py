@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.model.mixer_params import projected_columns
 from trainplan.costmodel.spec import Job
+
+FP8_BLOCK = 16
+"""Source: as `low_precision_states_fill_blocks`."""
 
 
 @rule(
@@ -54,4 +58,23 @@ def linear_heads_are_divided(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((linear.num_key_heads % ranks != 0) | (linear.num_value_heads % ranks != 0))
 
 
-STATE_RULES = (tp_divides_state_heads, cp_divides_state_heads, linear_heads_are_divided)
+@rule(
+    "low_precision_states_fill_blocks",
+    "tp",
+    "low precision needs mixers whose projected input has a multiple of 16 columns: use bf16",
+    "megatron/core/ssm/mamba_mixer.py and gated_delta_net/common.py, 'For FP8, the innermost "
+    "dimension'",
+)
+def low_precision_states_fill_blocks(job: Job, table: LayoutTable) -> BoolColumn:
+    """The input projection of Mamba and of linear attention is one product."""
+    widths = [projected_columns(kind) for kind in job.model.kinds]
+    odd = any(width % FP8_BLOCK for width in widths)
+    return np.full(len(table), job.training.casts and odd)
+
+
+STATE_RULES = (
+    tp_divides_state_heads,
+    cp_divides_state_heads,
+    linear_heads_are_divided,
+    low_precision_states_fill_blocks,
+)

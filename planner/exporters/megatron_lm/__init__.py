@@ -17,6 +17,7 @@ from trainplan.planner.exporters.config import (
 )
 from trainplan.planner.exporters.megatron_lm.attention import attention_arguments
 from trainplan.planner.exporters.megatron_lm.environment import environment
+from trainplan.planner.exporters.megatron_lm.hybrid import is_hybrid
 from trainplan.planner.exporters.megatron_lm.layout import layout_arguments, recompute_arguments
 from trainplan.planner.exporters.megatron_lm.model import model_arguments
 from trainplan.planner.exporters.megatron_lm.moe import moe_arguments
@@ -51,7 +52,7 @@ REQUIRED = (
 
 
 def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
-    """Arguments and environment of `pretrain_gpt.py` for one layout.
+    """Arguments and environment of `pretrain_gpt.py` (or `pretrain_hybrid.py`) for one layout.
 
     Raises:
         UnsupportedError: The model or the layout has something no option expresses.
@@ -66,8 +67,9 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
         *training_arguments(job, layout),
         *precision_arguments(job.training),
         *option_arguments(job, layout),
-        *data_arguments(),
+        *data_arguments(job.training),
     )
+    script = "pretrain_hybrid.py" if is_hybrid(job.model) else "pretrain_gpt.py"
     return LaunchConfig(
         runtime="megatron-lm",
         runtime_version=COMMIT,
@@ -75,7 +77,7 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
         summary=summary(job, layout),
         environment=environment(job, layout),
         required_environment=REQUIRED,
-        entry_point=EntryPoint(UserVariable("MEGATRON_PATH"), "pretrain_gpt.py"),
+        entry_point=EntryPoint(UserVariable("MEGATRON_PATH"), script),
         arguments=arguments,
         notes=notes(job, layout),
     )
@@ -115,4 +117,8 @@ MEGATRON_LM = Exporter(
         "megatron/core/fault_injector.py",
     ),
     recorded_flags="megatron_flags.json",
+    packs=(
+        "--dataloader-inter-document-masking keeps documents apart; the runtime's own dataset cuts "
+        "them where a row ends, so whole sequences, or rows alike in work, need a dataset of yours"
+    ),
 )

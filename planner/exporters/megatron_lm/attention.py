@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.planner.exporters.config import Argument, option, switch
+from trainplan.planner.exporters.megatron_lm.hybrid import variant_arguments
 from trainplan.planner.exporters.megatron_lm.rope import rope_arguments
 
 POSITIONS = {"rope": "rope", "learned": "learned_absolute", "none": "none"}
@@ -27,6 +28,7 @@ def attention_arguments(model: ModelSpec) -> Iterator[Argument]:
         yield option("model", "--softmax-type", "learnable")
     if model.num_sliding_window_layers:
         yield from _window(model)
+    yield from variant_arguments(model)
     yield option("model", "--position-embedding-type", _positions(model))
     if model.position_embedding == "rope":
         yield from rope_arguments(model)

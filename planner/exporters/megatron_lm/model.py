@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron.features import all_linear_biased, unsupported_feature
+from trainplan.costmodel.runtimes.traits.layers import uncommon_parts
 from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
 from trainplan.planner.exporters.config import Argument, option, switch
+from trainplan.planner.exporters.megatron_lm.hybrid import SPEC, is_hybrid
 
 DROPOUT = 0.1
 """Where a run drops anything out. Source: megatron/training/arguments.py, the default of both."""
@@ -19,8 +21,11 @@ VOCAB_MULTIPLE = 128
 def model_arguments(job: Job) -> Iterator[Argument]:
     """Depth, widths, norms, activation, biases, embedding and head."""
     model, training = job.model, job.training
-    _refuse(model)
-    yield option("model", "--num-layers", model.num_hidden_layers)
+    _refuse(job)
+    if is_hybrid(model):
+        yield option("model", "--spec", *SPEC)
+    else:
+        yield option("model", "--num-layers", model.num_hidden_layers)
     yield option("model", "--hidden-size", model.hidden_size)
     yield option("model", "--ffn-hidden-size", model.intermediate_size)
     yield option("model", "--num-attention-heads", model.num_attention_heads)
@@ -34,7 +39,7 @@ def model_arguments(job: Job) -> Iterator[Argument]:
     yield from bias_arguments(model)
     if not model.tie_word_embeddings:
         yield switch("model", "--untie-embeddings-and-output-weights")
-    if model.num_nextn_predict_layers:
+    if model.num_nextn_predict_layers and not is_hybrid(model):
         yield option("model", "--mtp-num-layers", model.num_nextn_predict_layers)
     dropout = DROPOUT if traits_of(job).kernels.dropout else 0.0
     yield option("model", "--hidden-dropout", dropout)
@@ -82,11 +87,14 @@ def _max_positions(model: ModelSpec, training: TrainingSpec) -> int:
     return model.max_position_embeddings
 
 
-def _refuse(model: ModelSpec) -> None:
-    """Features without an option."""
-    feature = unsupported_feature(model)
+def _refuse(job: Job) -> None:
+    """Features without an option, in the runtime that the options are for."""
+    traits = traits_of(job)
+    missing = sorted(uncommon_parts(job.model) - traits.layers)
+    feature = missing[0] if missing else unsupported_feature(job.model)
     if feature:
+        named = traits.name if missing else "megatron-lm"
         raise UnsupportedError(
-            f"megatron-lm cannot express {feature}; train this model with another runtime, or "
+            f"{named} cannot express {feature}; train this model with another runtime, or "
             "change the model description"
         )

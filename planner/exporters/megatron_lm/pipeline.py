@@ -9,12 +9,22 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.planner.exporters.config import Argument, option
+from trainplan.planner.exporters.megatron_lm.hybrid import (
+    is_hybrid,
+    layer_pattern,
+    refuse_recomputed_groups,
+)
 
 
 def pipeline_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
     """Pipeline degree and, where the even split is impossible, the layers of every stage."""
     check_schedule(layout)
     yield option("layout", "--pipeline-model-parallel-size", layout.pp)
+    if is_hybrid(model):
+        refuse_recomputed_groups(model, layout)
+        pattern = layer_pattern(model, _layers(model, layout))
+        yield option("layout", "--hybrid-layer-pattern", pattern)
+        return
     if layout.pp == 1:
         return
     layers = _layers(model, layout)

@@ -111,6 +111,13 @@ def test_the_delta_rule_keeps_what_its_kernels_keep():
     assert alone.saved_bytes[0] == LENGTH * kept
 
 
+def test_a_gated_norm_that_is_made_again_drops_its_output_alone():
+    whole = layer(model("linear_attention"), Layout(), Layout(tp=2))
+    [norm] = [module for module in whole.modules if module.name == "gdn_norm_out"]
+    assert list(norm.dropped_bytes) == [LENGTH * 2 * 16 * 64, LENGTH * 2 * 16 * 64 / 2]
+    assert 0 < norm.seconds[1] < norm.seconds[0]
+
+
 def test_a_convolution_keeps_six_tensors_as_wide_as_the_model():
     alone = layer(model("convolution", feed_forward="none"))
     assert alone.saved_bytes[0] == LENGTH * 2 * (6 + 2) * 1024

@@ -9,6 +9,7 @@ from trainplan.costmodel.catalog.published import published_runs
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.published_run import PublishedRun
+from trainplan.costmodel.spec.mixers import SsmSpec
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.evidence.distance import SIZES, distance
 from trainplan.planner.evidence.envelope import Measurements
@@ -219,3 +220,14 @@ def test_the_table_of_the_package_is_small_and_every_run_has_its_own_name():
     for one in runs[:: len(runs) // 10]:
         assert distance(one.shape, one.shape) == 0
     assert len(evidence_of(JOB, LAYOUT).nearest) == NEAREST
+
+
+def test_layers_of_a_mixer_that_no_run_has_are_beyond_what_was_measured():
+    ssm = SsmSpec(num_heads=16, head_dim=64, state_size=16)
+    model = JOB.model.model_copy(update={"mixer": "mamba", "ssm": ssm})
+    shape = shape_of(JOB.model_copy(update={"model": model}), LAYOUT)
+    assert shape.kind == ("mamba",)
+    said = [beyond.text for beyond in Measurements((run(),)).beyond(shape)]
+    assert "no scored run has mamba layers" in said
+    no_mixer = JOB.model.model_copy(update={"mixer": "none"})
+    assert shape_of(JOB.model_copy(update={"model": no_mixer}), LAYOUT).kind == ("dense",)

@@ -38,7 +38,7 @@ def test_the_model_carries_the_given_name_and_its_model_type() -> None:
 @pytest.mark.parametrize("model_type", sorted(FAMILIES))
 def test_every_family_has_a_preset_or_is_tested_by_name(model_type: str) -> None:
     covered = {preset_config(name)["model_type"] for name in preset_names()}
-    assert model_type in covered | {"qwen2_moe"}
+    assert model_type in covered | {"qwen2_moe", "dbrx"}
 
 
 def test_missing_key_value_heads_mean_one_per_query_head() -> None:

@@ -1,0 +1,127 @@
+"""Which runtime runs which layers, and how Megatron Core cuts them."""
+
+import pytest
+
+from tests.conftest import SMALL_DENSE, SMALL_MOE
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.executes import executes_layers, model_modules
+from trainplan.costmodel.runtimes.megatron.state_rules import (
+    STATE_RULES,
+    low_precision_states_fill_blocks,
+)
+from trainplan.costmodel.runtimes.traits.layers import uncommon_parts
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.mixers import (
+    ConvolutionSpec,
+    IndexerSpec,
+    LinearAttentionSpec,
+    SsmSpec,
+)
+
+SSM = SsmSpec(num_heads=32, head_dim=64, state_size=128, num_groups=8)
+MAMBA_1 = SsmSpec(num_heads=2048, state_size=16, time_step_rank=64)
+HEADS = {"num_key_heads": 8, "num_value_heads": 16, "key_head_dim": 64, "value_head_dim": 64}
+DELTA = LinearAttentionSpec(**HEADS)
+LIGHTNING = LinearAttentionSpec(**HEADS, rule="lightning", conv_kernel=None)
+INDEXER = IndexerSpec(num_heads=8, head_dim=64, top_k=512)
+PARTS = {
+    "Mamba-2": {"mixer": "mamba", "ssm": SSM},
+    "Mamba-1": {"mixer": "mamba", "ssm": MAMBA_1},
+    "linear attention of rule gated_delta": {
+        "mixer": "linear_attention",
+        "linear_attention": DELTA,
+    },
+    "linear attention of rule lightning": {
+        "mixer": "linear_attention",
+        "linear_attention": LIGHTNING,
+    },
+    "sparse attention": {"mixer": "sparse_attention", "indexer": INDEXER},
+    "chunked attention": {"mixer": "chunked_attention", "attention_chunk_size": 512},
+    "convolution": {"mixer": "convolution", "convolution": ConvolutionSpec(kernel=3)},
+    "attention and mamba": {"mixer": "attention_and_mamba", "ssm": SSM},
+    "layers of a mixer or a feed-forward alone": {"feed_forward": "none"},
+    "a gate on attention's output": {"attention_output_gate": "elementwise"},
+    "a gate on attention's output by head": {"attention_output_gate": "head"},
+}
+RUN_BY_MEGATRON = {
+    "Mamba-2",
+    "linear attention of rule gated_delta",
+    "sparse attention",
+    "layers of a mixer or a feed-forward alone",
+    "a gate on attention's output",
+}
+
+
+def job(runtime="megatron-lm", **fields):
+    return Job(
+        model=ModelSpec(**(SMALL_DENSE.model_dump() | fields)),
+        training=TrainingSpec(seq_length=2048, global_batch_size=64),
+        cluster=parse_cluster("8x8:h100-sxm"),
+        runtime=runtime,
+    )
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_not_every_runtime_has_is_named(part):
+    assert uncommon_parts(job(**PARTS[part]).model) == {part}
+
+
+def test_experts_in_a_latent_width_are_named():
+    moe = SMALL_MOE.moe.model_copy(update={"latent_size": 256})
+    model = SMALL_MOE.model_copy(update={"moe": moe})
+    assert uncommon_parts(model) == {"experts in a latent width"}
+    assert uncommon_parts(SMALL_MOE) == uncommon_parts(SMALL_DENSE) == frozenset()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("part", PARTS)
+def test_a_runtime_without_such_layers_refuses_them(runtime, part):
+    megatron = {"megatron-lm", "megatron-bridge"}
+    nemo = {"Mamba-2", "layers of a mixer or a feed-forward alone"}
+    runs = part in RUN_BY_MEGATRON if runtime in megatron else runtime == "nemo" and part in nemo
+    rule = executes_layers(RUNTIMES[runtime])
+    broken = rule.broken(job(runtime, **PARTS[part]), LayoutTable.of([Layout(), Layout(tp=2)]))
+    assert list(broken) == [not runs] * 2
+    assert RUNTIMES[runtime].name in rule.says
+
+
+@pytest.mark.parametrize(
+    ("fields", "layout", "broken"),
+    [
+        (PARTS["Mamba-2"], {"tp": 8}, set()),
+        (PARTS["Mamba-2"], {"tp": 16}, {"tp_divides_state_heads"}),
+        (PARTS["Mamba-2"], {"tp": 4, "cp": 8}, set()),
+        (PARTS["Mamba-2"], {"tp": 8, "cp": 8}, {"cp_divides_state_heads"}),
+        (PARTS["linear attention of rule gated_delta"], {"tp": 4, "cp": 2}, set()),
+        (
+            PARTS["linear attention of rule gated_delta"],
+            {"tp": 4, "cp": 4},
+            {"linear_heads_are_divided"},
+        ),
+        ({}, {"tp": 16, "cp": 4}, set()),
+    ],
+)
+def test_megatron_gives_every_rank_whole_heads_and_groups(fields, layout, broken):
+    table = LayoutTable.of([Layout(**layout)])
+    found = {rule.name for rule in STATE_RULES if rule.broken(job(**fields), table).any()}
+    assert found == broken
+
+
+@pytest.mark.parametrize(
+    ("precision", "heads", "broken"), [("fp8", 32, 0), ("fp8", 24, 1), ("bf16", 24, 0)]
+)
+def test_low_precision_needs_whole_blocks_of_projected_columns(precision, heads, broken):
+    ssm = SSM.model_copy(update={"num_heads": heads})  # 2 x 64 x heads + 2,048 + heads columns
+    one = job(mixer="mamba", ssm=ssm)
+    training = one.training.model_copy(update={"precision": precision})
+    found = low_precision_states_fill_blocks.broken(
+        one.model_copy(update={"training": training}), LayoutTable.of([Layout()])
+    )
+    assert found == broken
+
+
+def test_a_model_without_attention_has_no_core_to_recompute():
+    assert "core_attn" not in model_modules(job(**PARTS["Mamba-2"]).model)
+    assert "core_attn" in model_modules(job().model)
