@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel, RunWide
-from trainplan.costmodel.spec.layers import ATTENTIONS, MlaSpec
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel
+from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.costmodel.spec.model import placed_layers
 from trainplan.costmodel.validate.cases import names
-from trainplan.costmodel.validate.cases.needed import Skip, needed
+from trainplan.costmodel.validate.cases.needed import needed
 from trainplan.costmodel.validate.cases.unstated import (
     activation,
     as_published,
     dense_intermediate_size,
 )
+from trainplan.costmodel.validate.cases.wide import in_16_bits
 
 DEFAULT_VOCAB = 51200
 """Padded GPT-2 vocabulary, where a run does not state its own. Source: Megatron-LM defaults."""
@@ -29,48 +30,13 @@ def model_of(run: MeasuredRun) -> ModelSpec:
     """
     stated, name = run.model, preset_of(run.model)
     if name is None:
-        return _as_stated(stated, needed(run.training.seq_length, "training.seq_length"))
-    changes: dict[str, object] = {"name": stated.name}
-    if stated.mtp_layers is not None:
-        changes["num_nextn_predict_layers"] = stated.mtp_layers
-    model, wide = preset(name).model_copy(update=changes), run.training.wide
-    return in_16_bits(model, wide) if wide else model
-
-
-WIDE = "{} in 16 bits"
-"""Name of a kind of layer that multiplies so."""
-
-
-def in_16_bits(model: ModelSpec, wide: RunWide) -> ModelSpec:
-    """The model with the layers whose products stay in 16 bits.
-
-    Raises:
-        Skip: The model does not list its layers.
-    """
-    if model.layers is None:
-        raise Skip("incomplete", "training.wide of a model that does not list its layers")
-    attends = [mixer in ATTENTIONS for mixer in model.mixers]
-    last = len(model.layers) - wide.layers_at_end
-    layers = tuple(
-        WIDE.format(name)
-        if place < wide.layers_at_start or place >= last or (wide.attention and attends[place])
-        else name
-        for place, name in enumerate(model.layers)
-    )
-    modules = model.nextn_layers or model.layers[-1:]
-    if wide.mtp:
-        modules = tuple(WIDE.format(name) for name in modules)
-        if not set(modules) <= set(layers):
-            raise Skip("incomplete", "training.wide.mtp of layers of which no other is wide")
-    kinds = {kind.name: kind for kind in model.layer_kinds}
-    more = [
-        kind.model_copy(update={"name": WIDE.format(name), "wide_products": True})
-        for name, kind in kinds.items()
-        if WIDE.format(name) in (*layers, *modules)
-    ]
-    moe = model.moe and model.moe.model_copy(update={"wide_latent": wide.latent})
-    update = {"layer_kinds": (*model.layer_kinds, *more), "layers": layers, "moe": moe}
-    return model.model_copy(update={**update, "nextn_layers": modules})
+        model = _as_stated(stated, needed(run.training.seq_length, "training.seq_length"))
+    else:
+        changes: dict[str, object] = {"name": stated.name}
+        if stated.mtp_layers is not None:
+            changes["num_nextn_predict_layers"] = stated.mtp_layers
+        model = preset(name).model_copy(update=changes)
+    return in_16_bits(model, run.training.wide) if run.training.wide else model
 
 
 def preset_of(model: RunModel) -> str | None:
