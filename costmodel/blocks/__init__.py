@@ -108,17 +108,25 @@ def distinct_keys(
 def blocks(keys: Candidates) -> Blocks:
     """Price every kind of block of the model for each key."""
     columns = shapes(keys)
-    layers = tuple(_layer_at_level(replace(columns, job=kind.job)) for kind in of_kinds(keys))
+    layers = tuple(_layer_at_level(_of_kind(columns, kind)) for kind in of_kinds(keys))
     head = _end_at_level(columns, head=True)
     layer_input = columns.storage * columns.tokens * keys.job.model.hidden_size
     return Blocks(
         layers=layers,
         embedding=_end_at_level(columns, head=False),
         head=head,
-        mtp=_mtp(columns, layers[keys.job.model.kind_of_layer[-1]], head),
+        mtp=_mtp(columns, [layers[kind] for kind in keys.job.model.kinds_of_module], head),
         layer_input_bytes=layer_input / columns.residual_shards,
         tower=tower_block(keys, _layer_of_kind),
     )
+
+
+def _of_kind(columns: Shapes, kind: Candidates) -> Shapes:
+    """The columns of a layer of that kind, whose products may multiply in 16 bits."""
+    machine = columns.machine
+    if columns.job.training.casts and not kind.job.training.casts:
+        machine = replace(machine, linear=machine.half)
+    return replace(columns, job=kind.job, machine=machine)
 
 
 def _layer_of_kind(columns: Shapes) -> Block:
@@ -266,8 +274,8 @@ def _end(
     )
 
 
-def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
-    """One multi-token-prediction module: projection, one layer, and the shared head again.
+def _mtp(columns: Shapes, layers: Sequence[Block], head: Block) -> Block:
+    """One multi-token-prediction module: projection, its layers, and the shared head again.
 
     Source: DeepSeek-V3, arXiv:2412.19437, section 2.2.
     """
@@ -278,12 +286,22 @@ def _mtp(columns: Shapes, layer: Block, head: Block) -> Block:
     if frozen:
         backward, weight = frozen_passes(backward, weight), np.zeros(columns.size)
     joined = 2 * columns.storage * columns.tokens * columns.job.model.hidden_size
-    forward = layer.forward + head.forward + forward
+    first, *others = layers
+    for other in others:
+        first = replace(
+            first,
+            forward=first.forward + other.forward,
+            backward=first.backward + other.backward,
+            weight=first.weight + other.weight,
+            saved_bytes=first.saved_bytes + other.saved_bytes,
+            modules=first.modules + other.modules,
+        )
+    forward = first.forward + head.forward + forward
     return Block(
         forward=forward,
-        backward=layer.backward + head.backward + backward,
-        weight=layer.weight + head.weight + weight,
-        saved_bytes=layer.saved_bytes + joined / columns.residual_shards,
-        modules=layer.modules,
+        backward=first.backward + head.backward + backward,
+        weight=first.weight + head.weight + weight,
+        saved_bytes=first.saved_bytes + joined / columns.residual_shards,
+        modules=first.modules,
         recompute_forward=forward,
     )

@@ -12,7 +12,7 @@ from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec import Job, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,15 @@ class Candidates(Context):
 
 @lru_cache(maxsize=64)
 def _jobs_of_kinds(job: Job) -> tuple[Job, ...]:
-    return tuple(job.model_copy(update={"model": kind}) for kind in job.model.kinds)
+    return tuple(_job_of_kind(job, kind) for kind in job.model.kinds)
+
+
+def _job_of_kind(job: Job, kind: ModelSpec) -> Job:
+    """The job of a model of that kind of layer alone, in the precision that it multiplies in."""
+    update: dict[str, object] = {"model": kind}
+    if kind.wide_products and job.training.casts:
+        update["training"] = job.training.model_copy(update={"precision": "bf16"})
+    return job.model_copy(update=update)
 
 
 def of_kinds(candidates: Candidates) -> tuple[Candidates, ...]:

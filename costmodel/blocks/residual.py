@@ -15,6 +15,17 @@ RESIDUAL_PASSES = 10
 
 Source: derived: norm reads 1 and writes 1, residual reads 2 and writes 1, twice each.
 """
+STREAM_PASSES = 8
+"""Elements moved per token, hidden unit and stream by a half of a layer that mixes streams.
+
+Source: derived: read by the product that weighs them, read for the input of the half, read and
+written with its output, which counts twice: such kernels reach 0.4 of the bandwidth, others 0.8
+(NVIDIA/TransformerEngine pull request 2790, cuTile, which Megatron Core's `fused_mhc_kernels.py`
+is written in).
+"""
+STREAM_INPUT_PASSES = 4
+"""As above without the streams. Source: derived: the input of the half is written, read and normed,
+its output read."""
 LEGACY_RESIDUAL_PASSES = 13
 """As above with bias, dropout and its mask in the residual kernel.
 
@@ -44,6 +55,8 @@ def residual_columns(shapes: Shapes) -> FloatColumn:
     model = shapes.job.model
     legacy = shapes.traits.kernels.elementwise == "legacy"
     passes = LEGACY_RESIDUAL_PASSES if legacy else RESIDUAL_PASSES
+    if model.residual_streams > 1:
+        passes = 2 * (STREAM_PASSES * model.residual_streams + STREAM_INPUT_PASSES)
     norms = passes * (1.5 if model.norm_position == "both" else 1.0) * (halves(model) / 2)
     return norms * model.hidden_size / shapes.residual_shards
 
@@ -52,11 +65,14 @@ def residual_bytes(shapes: Shapes) -> FloatColumn:
     """Bytes per token kept of the residual stream: input and output of the norm of each half.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1; in fp8 a product keeps its input in
-    1 byte; what norms keep beyond that is in costmodel/blocks/saved.py.
+    1 byte; what norms keep beyond that is in costmodel/blocks/saved.py; halves that mix streams
+    keep those too.
     """
     model = shapes.job.model
     rows = (3 if shapes.keeps_cast_inputs else 4) * (halves(model) / 2)
     norms = layer_norms_extra_bytes(model, shapes.traits.autograd, shapes.storage)
+    if model.residual_streams > 1:
+        rows += model.residual_streams * halves(model)
     residual = (rows * shapes.storage * model.hidden_size + norms) / shapes.residual_shards
     return residual + shapes.storage * model.hidden_size * gathered_rows(shapes)
 

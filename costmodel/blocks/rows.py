@@ -17,6 +17,7 @@ from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, offloads, recomputes
+from trainplan.costmodel.machine.compute import sum_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns, value_columns
 from trainplan.costmodel.spec.layers import ATTENTIONS
 
@@ -168,27 +169,37 @@ def row_blocks(candidates: Candidates) -> RowBlocks:
         _selective(block, key, table, some)
         for block, some in zip(kinds.layers, copies, strict=True)
     )
-    last = candidates.job.model.kind_of_layer[-1]
-    return RowBlocks(kinds, key, layers, _prediction(kinds, key, last, layers[last], table))
+    module = [(kinds.layers[kind], layers[kind]) for kind in candidates.job.model.kinds_of_module]
+    return RowBlocks(kinds, key, layers, _prediction(kinds, key, module, table))
 
 
 def _prediction(
-    kinds: Blocks, key: IntColumn, last: int, layer: Selective, table: LayoutTable
+    kinds: Blocks,
+    key: IntColumn,
+    module: Sequence[tuple[Block, Selective]],
+    table: LayoutTable,
 ) -> Selective:
-    """The layer inside a multi-token-prediction module: uniform recomputation repeats it too.
+    """The layers inside a multi-token-prediction module: uniform recomputation repeats them too.
 
-    Source: Megatron Core multi_token_prediction.py:1621 (the block method leaves it whole).
+    Source: Megatron Core multi_token_prediction.py:1621 (the block method leaves them whole).
     """
     again = (table.recompute == FULL) & (table.recompute_method == UNIFORM)
-    whole = kinds.layers[last]
-    dropped = np.where(
-        again, whole.saved_bytes[key] - kinds.layer_input_bytes[key], layer.dropped_bytes
+    inputs = kinds.layer_input_bytes[key]
+    dropped = sum_columns(
+        np.where(again, whole.saved_bytes[key] - inputs, layer.dropped_bytes)
+        for whole, layer in module
+    )
+    copies = Copies(
+        sum_columns(layer.copies.copied_bytes for _, layer in module),
+        sum_columns(layer.copies.freed_bytes for _, layer in module),
     )
     return Selective(
-        seconds=np.where(again, whole.forward.total[key], layer.seconds),
-        saved_bytes=kinds.mtp.saved_bytes[key] - dropped - layer.copies.freed_bytes,
+        seconds=sum_columns(
+            np.where(again, whole.forward.total[key], layer.seconds) for whole, layer in module
+        ),
+        saved_bytes=kinds.mtp.saved_bytes[key] - dropped - copies.freed_bytes,
         dropped_bytes=dropped,
-        copies=layer.copies,
+        copies=copies,
     )
 
 

@@ -7,12 +7,13 @@ Source: as `costmodel.model.params`, whose sums these are, tensor by tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.machine.compute import sum_columns
 from trainplan.costmodel.memory.states import MTP_NORMS, BlockParams, layer_rank_params
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
@@ -37,7 +38,7 @@ def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn])
         each = (one.count * of(one) for one in some)
         return np.asarray(sum(each, np.zeros(len(table))))
 
-    model, last = job.model, job.model.kind_of_layer[-1]
+    model = job.model
     layers = tuple(total(layer(kind, table)) for kind in model.kinds)
     routed = tuple(total(experts(kind, table)) for kind in model.kinds)
     return BlockParams(
@@ -45,10 +46,20 @@ def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn])
         experts=routed,
         embedding=total(embedding(model, table)),
         head=total(head(model, table)),
-        mtp=layers[last] + total(mtp_module(model, table)),
-        mtp_experts=routed[last],
+        mtp=_of_module(model, layers) + total(mtp_module(model, table)),
+        mtp_experts=_of_module(model, routed),
         tower=TowerParams(total(tower(model, table)), np.zeros(len(table))),
     )
+
+
+def _of_module(model: ModelSpec, kinds: Sequence[FloatColumn]) -> FloatColumn:
+    """Of the layers of one multi-token-prediction module, mean over those that share weights."""
+    return sum_columns(kinds[kind] for kind in model.kinds_of_module) * _own_share(model)
+
+
+def _own_share(model: ModelSpec) -> float:
+    """Of the weights of a multi-token-prediction module, those that no other one has, too."""
+    return 1 / max(1, model.num_nextn_predict_layers) if model.nextn_shared else 1.0
 
 
 def largest_in_layers(
@@ -192,8 +203,9 @@ def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
 
 def mtp_module(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """What a multi-token-prediction module has beside its layer; one copy of the table for all."""
-    yield from _cut(2 * model.hidden_size, model.hidden_size, table.tp)
-    yield from _norms(model, MTP_NORMS)
+    own = _own_share(model)
+    yield from _cut(2 * model.hidden_size, model.hidden_size, table.tp, count=own)
+    yield from _norms(model, MTP_NORMS * own)
     held = np.where(table.pp > 1, 1.0, 0.0) / max(1, model.num_nextn_predict_layers)
     vocab = padded_vocab(model.vocab_size, table.tp)
     yield from _cut(model.hidden_size, vocab, table.tp, role="end", count=held)
@@ -207,10 +219,10 @@ def tower(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     yield from _cut(width, tower_rank_params(model.tower, table).trained / width, 1.0)
 
 
-def _norms(model: ModelSpec, count: int) -> Iterator[Matrix]:
+def _norms(model: ModelSpec, count: float) -> Iterator[Matrix]:
     """Norms over the hidden size, with a bias each where they are LayerNorms."""
     tensors = 2 if model.norm == "layernorm" else 1
-    yield from _vector(model.hidden_size, 1.0, float(count * tensors))
+    yield from _vector(model.hidden_size, 1.0, count * tensors)
 
 
 def _cut(

@@ -22,6 +22,7 @@ from trainplan.costmodel.layouts import (
     num_microbatches,
 )
 from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.machine.compute import sum_columns
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
     MIXER_COUNTS,
@@ -186,13 +187,15 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
     """
     model = job.model
     layers, experts = zip(*(layer_rank_params(kind, table) for kind in model.kinds), strict=True)
-    last = model.kind_of_layer[-1]
     rows = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
     learned = model.position_embedding == "learned"
     positions = model.max_position_embeddings * model.hidden_size if learned else 0
     tied_copy = np.where(table.pp > 1, rows, 0.0)
-    mtp_embedding = tied_copy / max(1, model.num_nextn_predict_layers)
-    mtp_norms = MTP_NORMS * norm_params(model)
+    modules = max(1, model.num_nextn_predict_layers)
+    mtp_embedding = tied_copy / modules
+    alike = modules if model.nextn_shared else 1
+    mtp = sum_columns(layers[kind] for kind in model.kinds_of_module)
+    mtp = mtp + 2 * model.hidden_size**2 / table.tp + MTP_NORMS * norm_params(model)
     normed = norm_params(model) if model.embedding_norm else 0
     bias = model.vocab_size / table.tp if model.head_bias else 0
     return BlockParams(
@@ -200,8 +203,8 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
         experts=experts,
         embedding=rows + positions + normed + model.embedding_weights / table.tp,
         head=(tied_copy if model.tie_word_embeddings else rows) + norm_params(model) + bias,
-        mtp=layers[last] + 2 * model.hidden_size**2 / table.tp + mtp_norms + mtp_embedding,
-        mtp_experts=experts[last],
+        mtp=mtp / alike + mtp_embedding,
+        mtp_experts=sum_columns(experts[kind] for kind in model.kinds_of_module) / alike,
         tower=tower_rank_params(model.tower, table),
     )
 

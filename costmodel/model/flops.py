@@ -38,7 +38,7 @@ def matrix_params_per_token(model: ModelSpec) -> float:
     """Weights one token is multiplied with, all layers, head and MTP modules; no embedding."""
     h, each = model.hidden_size, [layer_matrix_params_per_token(kind) for kind in model.kinds]
     head = h * model.vocab_size
-    module = each[model.kind_of_layer[-1]] + 2 * h * h + head
+    module = sum(each[kind] for kind in model.kinds_of_module) + 2 * h * h + head
     layers = sum(each[kind] for kind in model.kind_of_layer)
     return layers + head + model.num_nextn_predict_layers * module
 
@@ -53,8 +53,9 @@ def mixer_flop_per_token(
     each = [
         MIXER_COUNTS[kind.mixer].core_flop(kind, seq_length) * share(kind) for kind in model.kinds
     ]
-    modules = model.num_nextn_predict_layers * each[model.kind_of_layer[-1]]
-    return sum(each[kind] for kind in model.kind_of_layer) + modules
+    module = sum(each[kind] for kind in model.kinds_of_module)
+    layers = sum(each[kind] for kind in model.kind_of_layer)
+    return layers + model.num_nextn_predict_layers * module
 
 
 def _kept_share(training: TrainingSpec, model: ModelSpec) -> float:
@@ -105,6 +106,10 @@ def trained_flop_per_token(
         each.append(products + core * (1 + 2 * (passes - 1)))
     h = model.hidden_size
     head = 2.0 * (2 + trains_head(model)) * h * model.vocab_size
-    module = each[model.kind_of_layer[-1]] + 4.0 * (2 + trains_head(model)) * h * h + head
+    module = (
+        sum(each[kind] for kind in model.kinds_of_module)
+        + 4.0 * (2 + trains_head(model)) * h * h
+        + head
+    )
     layers = sum(each[kind] for kind in model.kind_of_layer)
     return layers + head + model.num_nextn_predict_layers * module

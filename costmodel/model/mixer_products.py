@@ -59,7 +59,7 @@ def scan_products(ssm: SsmSpec, seq_length: int) -> tuple[CoreProduct, ...]:
     chunk, heads = min(ssm.chunk_size, seq_length), ssm.num_heads
     return (
         CoreProduct(ssm.num_groups, chunk, ssm.state_size, again=True),
-        CoreProduct(heads, ssm.head_dim, chunk),
+        CoreProduct(heads, ssm.head_dim, chunk, again=True),
         CoreProduct(heads * ssm.state_size / chunk, ssm.head_dim, chunk, again=True),
         CoreProduct(heads, ssm.head_dim, ssm.state_size),
     )
@@ -119,4 +119,5 @@ def indexer_flop(model: ModelSpec, seq_length: int) -> float:
     """
     if model.indexer is None or model.shares_index:
         return 0.0
-    return seq_length * model.indexer.num_heads * (model.indexer.head_dim + 1.0)
+    keys = seq_length / (model.key_compression or 1)
+    return keys * model.indexer.num_heads * (model.indexer.head_dim + 1.0)

@@ -26,6 +26,17 @@ def chunk_span(chunk: int | None, seq_length: int) -> float:
     return (whole * chunk**2 + rest**2) / (2 * seq_length)
 
 
+def compressed_span(model: ModelSpec, every: int, seq_length: int) -> float:
+    """Keys that a token is compared with on average: its window, and compressed ones before it.
+
+    Source: derived; `window_span` over as many keys as `every` tokens make, of sparse attention at
+    most `top_k`; DeepSeek-V4, transformers `modeling_deepseek_v4.py`, DeepseekV4Attention.
+    """
+    picked = model.indexer.top_k if model.mixer == "sparse_attention" and model.indexer else None
+    keys = max(1, seq_length // every)
+    return window_span(model.sliding_window, seq_length) + window_span(picked, keys)
+
+
 def attention_span(model: ModelSpec, seq_length: int) -> float:
     """Tokens that a token attends to on average in a layer of a model with one kind.
 
@@ -34,6 +45,8 @@ def attention_span(model: ModelSpec, seq_length: int) -> float:
     `chunk_span`. Bidirectional attention has no mask (Dosovitskiy et al., arXiv:2010.11929,
     section 3.1).
     """
+    if model.key_compression:
+        return compressed_span(model, model.key_compression, seq_length)
     if model.mixer == "sliding_attention":
         return window_span(model.sliding_window, seq_length)
     if model.mixer == "sparse_attention" and model.indexer:

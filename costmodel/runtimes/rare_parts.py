@@ -24,7 +24,7 @@ MIXERS = {
 OWN_SIZES = (
     *("num_attention_heads", "num_key_value_heads", "head_dim", "value_head_dim"),
     *("intermediate_size", "attention_sinks", "mla", "key_value_projections", "side_products"),
-    *("layer_weights", "shares_index"),
+    *("layer_weights", "shares_index", "wide_products", "key_compression"),
 )
 """Fields that a kind of layer may have of its own."""
 
@@ -47,6 +47,7 @@ def rare_parts(model: ModelSpec) -> Iterator[str]:
     yield from _layers(model)
     yield from _attention(model)
     yield from _around(model)
+    yield from _beside(model)
 
 
 def _layers(model: ModelSpec) -> Iterator[str]:
@@ -69,6 +70,8 @@ def _attention(model: ModelSpec) -> Iterator[str]:
         yield "a gate on the output of attention by head (attention_output_gate)"
     if model.low_rank:
         yield "queries and output of attention through a low rank (low_rank)"
+    if model.key_compression:
+        yield "attention to compressed keys (key_compression)"
     if model.qk_norm == "each":
         yield "norms of queries and keys with weights for each head (qk_norm = 'each')"
     if model.position_embedding == "alibi":
@@ -88,6 +91,17 @@ def _around(model: ModelSpec) -> Iterator[str]:
         yield "a bias on the logits (head_bias)"
     if model.scaled_branches:
         yield "fixed factors on embeddings, branches or logits (scaled_branches)"
+
+
+def _beside(model: ModelSpec) -> Iterator[str]:
+    if model.residual_streams > 1:
+        yield "a residual of several streams (residual_streams)"
+    if model.wide_products or (model.moe and model.moe.wide_latent):
+        yield "products in 16 bits beside narrower ones (wide_products, wide_latent)"
+    if model.nextn_layers:
+        yield "several layers of a multi-token-prediction module (nextn_layers)"
+    if model.nextn_shared:
+        yield "multi-token-prediction modules of the same weights (nextn_shared)"
     if model.moe and model.moe.num_zero_experts:
         yield "experts without weights (num_zero_experts)"
 

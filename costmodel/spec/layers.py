@@ -85,6 +85,8 @@ class LayerKind(Spec):
     side_products: tuple[Product, ...] | None = None
     layer_weights: Count | None = None
     shares_index: bool | None = None
+    wide_products: bool | None = None
+    key_compression: Size | None = None
 
     def changes(self) -> dict[str, object]:
         """Fields of the model that differ in such a layer."""

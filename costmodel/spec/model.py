@@ -119,6 +119,9 @@ class ModelSpec(Spec):
     """Small products of every layer beside its two halves, which no rank divides (Gemma 3n)."""
     layer_weights: Count = 0
     """Numbers a layer learns in none of its products, biases and norms: scales, gates."""
+    residual_streams: Size = 1
+    """Streams of the residual, which each half of a layer mixes to its input and back (manifold-
+    constrained hyper-connections, arXiv:2512.24880; DeepSeek-V4)."""
     qk_norm: Literal["none", "head", "each", "full"] = "none"
     """Norm on queries and keys: one weight per head dimension, such weights for each head
     (Cohere), or over all heads (OLMo 2)."""
@@ -156,8 +159,18 @@ class ModelSpec(Spec):
     shares_index: bool = False
     """Sparse attention takes the keys that a layer before it picked (GLM-5)."""
     convolution: ConvolutionSpec | None = None
+    key_compression: Size | None = None
+    """Tokens that a compressed key stands for; a token is compared with those (of sparse attention
+    with the picked ones) beside the keys of its `sliding_window` (DeepSeek-V4)."""
+    wide_products: bool = False
+    """Products multiply in 16 bits where those of the training multiply in fewer (first and last
+    layers of fp8 and fp4 recipes)."""
     num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
+    nextn_layers: tuple[str, ...] | None = None
+    """Layers of each such module, by their kinds; null: one, as the last layer of the model."""
+    nextn_shared: bool = False
+    """All such modules have the same weights (Nemotron 3)."""
     tower: TowerSpec | None = None
     """Encoder of images or sound; null: text alone."""
 
@@ -196,6 +209,9 @@ class ModelSpec(Spec):
         names = [kind.name for kind in self.layer_kinds]
         if len(set(names)) < len(names):
             raise ValueError(f"layer_kinds: two are called {_twice(names)!r}; rename one")
+        for name in self.nextn_layers or ():
+            if name not in (self.layers or ()):
+                raise ValueError(f"nextn_layers has {name!r}, of which kind no layer is")
         if self.layers is None:
             if names:
                 raise ValueError("layer_kinds are given but layers is not: list every layer")
@@ -241,6 +257,13 @@ class ModelSpec(Spec):
         return _kinds(self)[1]
 
     @property
+    def kinds_of_module(self) -> tuple[int, ...]:
+        """For every layer of a multi-token-prediction module: its place in `kinds`."""
+        if self.nextn_layers is None or self.layers is None:
+            return self.kind_of_layer[-1:]
+        return tuple(self.kind_of_layer[self.layers.index(name)] for name in self.nextn_layers)
+
+    @property
     def mixers(self) -> tuple[Mixer, ...]:
         """For every layer in order: what mixes its tokens."""
         kinds = self.kinds
@@ -273,6 +296,7 @@ class ModelSpec(Spec):
 def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
     """A model of each kind of layer alone, and the kind of every layer."""
     plain: dict[str, object] = {"layers": None, "layer_kinds": (), "tower": None}
+    plain |= {"nextn_layers": None}
     if model.layers is None:
         changes: list[dict[str, object]] = [{"feed_forward": one} for one in _feed_forwards(model)]
     else:

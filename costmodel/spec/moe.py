@@ -46,6 +46,8 @@ class MoeSpec(Spec):
     latent_size: Size | None = None
     """Width that routed experts work in, between projections down and up (Nemotron-3 Super); null:
     the hidden size."""
+    wide_latent: bool = False
+    """Those projections multiply in 16 bits, whatever the experts do."""
 
     @field_validator("num_experts_per_tok", mode="before")
     @classmethod

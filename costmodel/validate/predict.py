@@ -26,8 +26,9 @@ from trainplan.costmodel.spec.evidence.measured_run import (
 )
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.costmodel.step.results import RankMemory
-from trainplan.costmodel.validate.cases.cases import Case, Skipped, SkipReason, case_of
+from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
+from trainplan.costmodel.validate.cases.needed import SkipReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,15 @@ ROPE_PASSES = 3
 and writes the element: three."""
 KERNELS = 9
 """Kernels of one dense layer forward beside the products. Source: trace of a TE layer."""
+SELECTED_SPEED = 0.64
+"""Speed of the gradients of attention to listed keys, over that of fused attention at its best.
+
+Source: derived; NVIDIA/cudnn-frontend pull request 318, 4,096 queries of 64 heads of 512 on SM100:
+0.560, 1.233, 2.155 and 4.019 ms for 128, 512, 1,024 and 2,048 keys, a line of 1.80 us a key (746
+TFLOP/s; a B200's attention reaches 1,163) and 0.336 ms.
+"""
+SELECTED_MORE = 187
+"""Keys that take what such a kernel takes beside its keys. Source: derived; as SELECTED_SPEED."""
 GATE_PASSES = 3
 """Elements moved per element of a gated output.
 
@@ -248,7 +257,25 @@ def _core(shapes: Shapes) -> ForwardBackward:
     whole = Core(flop, seq_length, table.micro_batch_size * heads / (table.tp * cut))
     core = packed_core(shapes, shapes.tokens, whole)
     sizes = core.flop, core.length, dims
-    return fused_attention_seconds(shapes.machine, *sizes, rows=core.rows, speed=speed, calls=calls)
+    seconds = fused_attention_seconds(
+        shapes.machine, *sizes, rows=core.rows, speed=speed, calls=calls
+    )
+    if model.mixer == "sparse_attention" or model.key_compression:
+        return replace(seconds, backward=_selected_backward(shapes, dims))
+    return seconds
+
+
+def _selected_backward(shapes: Shapes, dims: tuple[int, int]) -> FloatColumn:
+    """Seconds of the gradients of attention to keys that each token has a list of.
+
+    Source: SELECTED_SPEED and SELECTED_MORE; five products of a query, key or value.
+    """
+    machine, model = shapes.machine, shapes.job.model
+    rows = shapes.tokens * model.num_attention_heads / shapes.table.tp
+    keys = attention_span(model, shapes.job.training.seq_length) + SELECTED_MORE
+    flop = 2 * rows * keys * (3 * dims[0] + 2 * dims[1])
+    rate = SELECTED_SPEED * machine.attention_max_efficiency * machine.half.peak_flop_per_second
+    return flop / rate + machine.constants.attention_fixed_seconds
 
 
 def _moved_bytes(shapes: Shapes) -> FloatColumn:

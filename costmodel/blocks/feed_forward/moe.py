@@ -74,12 +74,13 @@ def moe_part(shapes: Shapes) -> Part:
     routing = _routing(shapes)
     experts = _experts(shapes, routing)
     exposed = shapes.machine.constants.expert_overlap_exposed
-    transfer = _dispatch_and_combine(shapes, routing)
-    transfer = transfer * (exposed if shapes.traits.experts.overlaps else 1.0)
+    hidden = exposed if shapes.traits.experts.overlaps else 1.0
+    transfer = _dispatch_and_combine(shapes, routing) * hidden
+    maps = _routing_maps(shapes, routing) * hidden
     router = _router(shapes, routing)
     activation, passes, passes_backward = _elementwise(shapes, routing)
     forward = pass_seconds(
-        shapes.size, gemm=experts.forward + router, elementwise=passes, ep_comm=transfer
+        shapes.size, gemm=experts.forward + router, elementwise=passes, ep_comm=transfer + maps
     )
     backward = pass_seconds(
         shapes.size,
@@ -139,13 +140,15 @@ def _latent(shapes: Shapes, routing: _Routing, width: int) -> Part:
     """
     tokens, zero = routing.local_tokens, np.zeros(shapes.size)
     wide, narrow = zero + shapes.job.model.hidden_size, zero + width
+    machine, moe = shapes.machine, routing.moe
     products = linear_seconds(
-        shapes.machine,
-        shapes.machine.linear,
+        machine,
+        machine.half if moe.wide_latent else machine.linear,
         [Product(tokens, narrow, wide), Product(tokens, wide, narrow)],
         shapes.gradient_bytes,
     )
-    element = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
+    low = shapes.keeps_cast_inputs and not moe.wide_latent
+    element = BYTES_FP8 if low else shapes.storage
     forward = pass_seconds(shapes.size, gemm=products.forward)
     backward = pass_seconds(shapes.size, gemm=products.backward)
     kept, tail = element * tokens * width, pass_seconds(shapes.size)
@@ -249,6 +252,22 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     sent = token * ranks * table.etp
     gather = collective_seconds(machine, "all_gather", sent, group(machine, table.etp, one))
     return 2 * (exchange + gather)
+
+
+def _routing_maps(shapes: Shapes, routing: _Routing) -> FloatColumn:
+    """Seconds in which ranks tell each other which experts their tokens go to.
+
+    HybridEP gathers a byte for every token and expert of all ranks in every forward pass; the
+    backward pass knows them still. The other dispatchers exchange counts.
+    Source: deepseek-ai/DeepEP @94a9f8f6 `csrc/hybrid_ep/executor/executor.cu`,
+    allgather_routing_map.
+    """
+    machine, table, experts = shapes.machine, shapes.table, shapes.traits.experts
+    links = group(machine, table.ep, table.etp)
+    gathered = routing.local_tokens * routing.moe.num_experts * table.ep
+    across, inside = experts.dispatcher_across == "hybridep", experts.dispatcher == "hybridep"
+    maps = np.where(links.nodes > 1, across, inside) * gathered
+    return np.where(maps > 0, collective_seconds(machine, "all_gather", maps, links), 0.0)
 
 
 def distinct_destinations(

@@ -22,6 +22,7 @@ from trainplan.costmodel.machine.compute import (
     Product,
     elementwise_seconds,
     linear_seconds,
+    streaming_bytes_per_second,
 )
 from trainplan.costmodel.model.mixer_products import CoreProduct
 
@@ -33,6 +34,23 @@ heads of 64, a state of 128, one group and chunks of 256 on an H100 (vllm-projec
 27299, 8,192 and 16,384 tokens): of 78 ns the bytes it moves take 44, and 8.45 MFLOP the other 34.
 The delta rule of 64 heads of 128 is 0.7 to 1.6 times as slow as this says (flashinfer-ai/flashinfer
 pull requests 4078 and 3902, FLA on B300 and on one not named).
+"""
+CHUNK_PRODUCTS_RATE = 2.52e14
+"""FLOPs a second that products inside chunks reach at most, whatever the GPU could.
+
+Source: derived; CHUNK_PRODUCTS_SPEED of the 572 TFLOP/s of attention on H100. The same kernels of
+a gated delta rule (64 value heads of 128, 32,768 tokens) take 3.98 ms on H100, 3.48 on H200, 3.21
+on B200, 3.06 on GB200 and 2.94 on GB300 (ai-dynamo/aiconfigurator @095f58a5
+`linear_attention/trtllm/1.3.0rc10/gdn_perf.parquet`): what memory does not take, which is 2.4 times
+as fast, stays as long.
+"""
+
+CONVOLUTION_RATE = 3.7e12
+"""Bytes a second that a short convolution reads and writes at most.
+
+Source: derived; one over 6,144 columns of 32,768 tokens takes 0.330 ms on H100, 0.234 on B200,
+0.220 on GB200 and 0.205 on GB300, 2.4 to 3.9 TB/s (ai-dynamo/aiconfigurator @095f58a5
+`linear_attention/trtllm`, mamba2_perf.parquet of 1.3.0rc10, 15, 17 and 20, causal_conv1d_fn).
 """
 
 
@@ -58,6 +76,12 @@ class Carried:
     """Columns and inputs of further products whose columns are cut."""
     whole: tuple[int, ...] = ()
     """Columns of projections that every tensor rank makes of its own tokens."""
+    moved_backward: float | None = None
+    """As `moved`, backward; null: as every kernel bound by memory."""
+    convolved: tuple[float, float] = (0.0, 0.0)
+    """As `moved`, forward and backward, by a convolution of its own kernel."""
+    gradients_speed: float = 1.0
+    """Of the products of its core backward, over that forward."""
 
 
 def carried_part(shapes: Shapes, sizes: Carried) -> Part:
@@ -67,8 +91,11 @@ def carried_part(shapes: Shapes, sizes: Carried) -> Part:
     """
     machine, constants = shapes.machine, shapes.machine.constants
     products = _projections(shapes, sizes)
-    core = core_seconds(machine, sizes.products, shapes.tokens / shapes.table.tp)
-    moved = elementwise_seconds(machine, moved_bytes(shapes, sizes))
+    tokens = shapes.tokens / shapes.table.tp
+    core = core_seconds(machine, sizes.products, tokens, sizes.gradients_speed)
+    there, back = convolution_seconds(shapes, sizes)
+    moved = elementwise_seconds(machine, moved_bytes(shapes, sizes)) + there
+    moved_back = moved_backward_seconds(shapes, sizes) + back
     kernels = MIXER_KERNELS + sizes.kernels
     if shapes.job.model.feed_forward != "none":
         kernels += FEED_FORWARD_KERNELS
@@ -86,7 +113,7 @@ def carried_part(shapes: Shapes, sizes: Carried) -> Part:
         shapes.size,
         gemm=products.backward,
         attention=core.backward,
-        elementwise=constants.elementwise_backward * moved + 1.5 * fixed,
+        elementwise=moved_back + 1.5 * fixed,
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
         cp_comm=exchange,
     )
@@ -109,17 +136,26 @@ def _projections(shapes: Shapes, sizes: Carried) -> ForwardBackward:
 
 
 def core_seconds(
-    machine: Machine, products: tuple[CoreProduct, ...], tokens: FloatColumn
+    machine: Machine,
+    products: tuple[CoreProduct, ...],
+    tokens: FloatColumn,
+    gradients: float = 1.0,
 ) -> ForwardBackward:
     """Seconds of the products of a core; each has two gradients, and some are made once more.
 
-    Source: CHUNK_PRODUCTS_SPEED; `CoreProduct.again`.
+    `gradients` is their speed over that of the forward pass.
+    Source: `chunk_rate`; `CoreProduct.again`.
     """
-    speed = CHUNK_PRODUCTS_SPEED * machine.attention_max_efficiency
-    each = tokens / (machine.half.peak_flop_per_second * speed)
+    each = tokens / chunk_rate(machine)
     forward = sum(product.flop for product in products)
-    backward = sum((2 + product.again) * product.flop for product in products)
+    backward = sum((2 + product.again) * product.flop for product in products) / gradients
     return ForwardBackward(forward * each, backward * each, np.zeros_like(each))
+
+
+def chunk_rate(machine: Machine) -> float:
+    """FLOPs a second of products inside chunks. Source: the two constants."""
+    speed = CHUNK_PRODUCTS_SPEED * machine.attention_max_efficiency
+    return min(speed * machine.half.peak_flop_per_second, CHUNK_PRODUCTS_RATE)
 
 
 def moved_bytes(shapes: Shapes, sizes: Carried) -> FloatColumn:
@@ -129,6 +165,26 @@ def moved_bytes(shapes: Shapes, sizes: Carried) -> FloatColumn:
     """
     columns = residual_columns(shapes) + sizes.moved / shapes.table.tp
     return shapes.eager * shapes.storage * shapes.tokens * columns
+
+
+def convolution_seconds(shapes: Shapes, sizes: Carried) -> tuple[FloatColumn, FloatColumn]:
+    """Seconds of a convolution in a kernel of its own, in both passes. Source: CONVOLUTION_RATE."""
+    rate = min(CONVOLUTION_RATE, streaming_bytes_per_second(shapes.machine))
+    each = shapes.storage * shapes.tokens / shapes.table.tp / rate
+    return sizes.convolved[0] * each, sizes.convolved[1] * each
+
+
+def moved_backward_seconds(shapes: Shapes, sizes: Carried) -> FloatColumn:
+    """Seconds that the backward pass takes to move what the mixer and its layer move.
+
+    Source: `elementwise_backward`, or `Carried.moved_backward`.
+    """
+    usual = shapes.machine.constants.elementwise_backward
+    if sizes.moved_backward is None:
+        return usual * elementwise_seconds(shapes.machine, moved_bytes(shapes, sizes))
+    columns = usual * residual_columns(shapes) + sizes.moved_backward / shapes.table.tp
+    moved = shapes.eager * shapes.storage * shapes.tokens * columns
+    return elementwise_seconds(shapes.machine, moved)
 
 
 def kept_bytes(shapes: Shapes, sizes: Carried) -> FloatColumn:

@@ -52,7 +52,7 @@ def _indexer(shapes: Shapes, indexer: IndexerSpec) -> Part:
         shapes.gradient_bytes,
     )
     forward, backward = _scores(shapes)
-    seen = shapes.job.training.seq_length / 2
+    seen = shapes.job.training.seq_length / (2 * (model.key_compression or 1))
     moved = elementwise_seconds(machine, SCORE_PASSES * BYTES_FP32 * shapes.tokens * seen)
     moved = moved + INDEXER_KERNELS * machine.constants.launch_seconds
     kept = shapes.storage * (width + indexer.head_dim + indexer.num_heads)
@@ -74,5 +74,5 @@ def _scores(shapes: Shapes) -> tuple[FloatColumn, FloatColumn]:
     speed = CHUNK_PRODUCTS_SPEED * machine.attention_max_efficiency
     flop = shapes.tokens * indexer_flop(model, seq_length)
     forward = flop / (machine.half.peak_flop_per_second * speed)
-    picked = attention_span(model, seq_length) / (seq_length / 2)
+    picked = min(1.0, attention_span(model, seq_length) / (seq_length / 2))
     return forward, 2 * picked * forward

@@ -100,6 +100,7 @@ def _model(config: HfConfig) -> Fields:
             output_groups=groups,
         ),
         "indexer": _indexer(config) if sparse else None,
+        "residual_streams": streams,
         "side_products": (mixed, mixed),
         "layer_weights": 2 * (weights + 3),
         "embedding_weights": streams * streams * hidden + streams + 1,
@@ -144,6 +145,7 @@ def _each(
     }
     return [
         {
+            "key_compression": rates.get(word),
             "side_products": (*sides, *own[word][0]),
             "layer_weights": weights + norms + own[word][1] + (0 if hashed else experts),
         }
@@ -170,9 +172,5 @@ DEEPSEEK_V4: Final = Family(
         *("num_key_value_heads", "hc_sinkhorn_iters", "hc_eps", "compress_rope_theta"),
         *("swiglu_limit", "num_hash_layers", "qk_rope_head_dim", "sliding_window"),
         *("compress_ratios", "compress_rates"),
-    ),
-    notes=(
-        "compressed keys and the streams of hyper-connections are counted; attention to compressed "
-        "keys beside the window, and what the streams move, is not priced",
     ),
 )

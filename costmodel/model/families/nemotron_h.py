@@ -62,7 +62,8 @@ def nemotron(config: HfConfig) -> Fields:
     old = {"n_groups": "mamba_n_groups", "conv_kernel": "mamba_d_conv"}
     names = {new: past if past in config.values else new for new, past in old.items()}
     bias = config.boolean("use_bias")
-    config.ignore("expand", "mamba_expand", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
+    config.ignore("expand", "mamba_expand", "mtp_loss_scaling_factor", "keep_mtp_spec_in_bf16")
+    fields.update(_modules(config, parts))
     config.ignore("mamba_proj_bias", "layer_types")
     if any(mixer == "mamba" for mixer, _ in parts):
         fields["ssm"] = SsmSpec(
@@ -77,6 +78,32 @@ def nemotron(config: HfConfig) -> Fields:
             chunk_size=config.integer("chunk_size"),
         )
     return fields
+
+
+def _modules(config: HfConfig, parts: Sequence[tuple[Mixer, FeedForward]]) -> Fields:
+    """Layers of a module that predicts a further token, which all such modules share.
+
+    Source: NVIDIA-NeMo/Megatron-Bridge @067f987d `models/nemotronh/nemotron_h_bridge.py`,
+    mtp_hybrid_override_pattern and mtp_use_repeated_layer.
+    """
+    name, pattern = "mtp_layers_block_type", "mtp_hybrid_override_pattern"
+    words: Sequence[str] = config.texts(name) if config.has(name) else ()
+    if not words and config.has(pattern):
+        name, words = pattern, config.text(pattern)
+    config.ignore("mtp_layers_block_type", pattern, "mtp_use_repeated_layer")
+    modules = config.with_defaults({"num_nextn_predict_layers": 0})
+    if not words or not modules.count("num_nextn_predict_layers"):
+        return {}
+    for word in words:
+        if PARTS.get(word) not in parts:
+            raise UnsupportedError(
+                f"{config.where}: '{name}' has {shown(word)}, which no layer of the model is"
+            )
+    shared = config.with_defaults({"mtp_use_repeated_layer": True})
+    return {
+        "nextn_layers": tuple("+".join(PARTS[word]) for word in words),
+        "nextn_shared": shared.boolean("mtp_use_repeated_layer"),
+    }
 
 
 def nemotron_mixers(config: HfConfig) -> Mixers:

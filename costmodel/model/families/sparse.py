@@ -74,6 +74,7 @@ def _streams(config: HfConfig) -> Fields:
     mixed = (streams * hidden, 2 * streams)
     return {
         "side_products": (mixed, mixed),
+        "residual_streams": streams,
         "layer_weights": 2 * (2 * streams + 2),
         "embedding_weights": streams * streams * hidden + streams + 1,
         **_indexer(config),
@@ -268,7 +269,6 @@ SPARSE: Final[Mapping[str, Family]] = {
         more=_streams,
         each=_sharing,
         ignores=("hc_magnitude", "hc_eps", "learnable_sink_init", "swiglu_limit"),
-        notes=("the streams of hyper-connections are counted, what they move is not priced",),
     ),
     "kimi_linear": Family(
         "arXiv:2510.26692, section 3",

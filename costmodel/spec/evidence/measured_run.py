@@ -100,12 +100,26 @@ class RunModel(_Record):
     mtp_layers: NonNegativeInt | None = None
 
 
+class RunWide(_Record):
+    """Products that multiply in 16 bits where the others multiply in fewer."""
+
+    layers_at_start: NonNegativeInt = 0
+    layers_at_end: NonNegativeInt = 0
+    attention: bool = False
+    """Those of every layer that attends."""
+    mtp: bool = False
+    """Those of multi-token prediction."""
+    latent: bool = False
+    """Those between the hidden size and the width of experts."""
+
+
 class RunTraining(_Record):
     """How it was trained."""
 
     seq_length: PositiveInt | None = None
     global_batch_size: PositiveInt | None = None
     precision: Literal["bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"] | None = None
+    wide: RunWide | None = None
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
 
 

@@ -44,6 +44,10 @@ RARE: dict[str, object] = {
     "low_rank": {"query_rank": 64, "output_rank": 64},
     "qk_norm": "each",
     "position_embedding": "alibi",
+    "key_compression": 4,
+    "residual_streams": 4,
+    "wide_products": True,
+    "nextn_shared": True,
 }
 WRITTEN = """
     name model_type read_by_fields num_hidden_layers hidden_size intermediate_size
@@ -56,7 +60,7 @@ WRITTEN = """
 """
 """Fields that exporters write or refuse themselves."""
 SIZES_OF_MIXERS = {"attention_chunk_size", "indexer", "linear_attention", "ssm", "convolution"}
-RARE_EXPERTS = {"num_zero_experts": 4, "mean_experts_per_tok": 1.5}
+RARE_EXPERTS = {"num_zero_experts": 4, "wide_latent": True, "mean_experts_per_tok": 1.5}
 WRITTEN_EXPERTS = """
     num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size
     shared_expert_gate first_k_dense_replace moe_layer_freq router_bias expert_bias
@@ -113,8 +117,14 @@ def test_rare_experts_are_refused(field: str) -> None:
         assert refusal is not None
 
 
+def test_several_layers_of_a_module_are_refused() -> None:
+    kinds = {"layer_kinds": [{"name": "a"}], "layers": ("a",) * 32}
+    model = changed(LLAMA, **kinds, num_nextn_predict_layers=1, nextn_layers=("a", "a"))
+    assert all(refusals(model))
+
+
 def test_every_field_of_a_model_is_written_or_refused() -> None:
-    layers = {"mixer", "layer_kinds", "shares_index", "attention_output_gate"}
+    layers = {"mixer", "nextn_layers", "layer_kinds", "shares_index", "attention_output_gate"}
     layers |= {"tower", "trained"}  # `features` and `Exporter.trains` refuse them
     known = {*WRITTEN.split(), *RARE, *SIZES_OF_MIXERS, *layers}
     assert set(ModelSpec.model_fields) == known
