@@ -71,6 +71,8 @@ def _attention(model: ModelSpec) -> Iterator[str]:
         yield "queries and output of attention through a low rank (low_rank)"
     if model.qk_norm == "each":
         yield "norms of queries and keys with weights for each head (qk_norm = 'each')"
+    if model.unrotated_layers:
+        yield f"positions in all layers but {model.unrotated_layers} (unrotated_layers)"
     if model.position_embedding == "alibi":
         yield "positions of kind 'alibi'"
 

@@ -184,6 +184,7 @@ LAYERED: Final[Mapping[str, Family]] = {
         "modeling_cohere2_moe.py",
         model={"parallel_residual": True, "shared_norm": True},
         slides=_cohere2_slides,
+        full_unrotated=True,
         more=_cohere2_moe,
         names={"scoring_func": "expert_selection_fn"},
         ignores=(
@@ -250,7 +251,6 @@ LAYERED: Final[Mapping[str, Family]] = {
         dense=_mimo_dense,
         more=_mimo,
         each=_mimo_each,
-        ignores=("attention_value_scale",),
     ),
     "minimax_m3_vl_text": Family(
         "modeling_minimax_m3_vl.py",
@@ -262,7 +262,7 @@ LAYERED: Final[Mapping[str, Family]] = {
             "shared_expert_intermediate_size": config.count("shared_intermediate_size"),
         },
         ignores=(
-            *("rotary_dim", "swiglu_alpha", "swiglu_limit", "index_n_heads", "index_head_dim"),
+            *("rotary_dim", "swiglu_alpha", "index_n_heads", "index_head_dim"),
             *("index_block_size", "index_topk_blocks", "index_local_blocks"),
         ),
     ),

@@ -267,7 +267,7 @@ SPARSE: Final[Mapping[str, Family]] = {
         mixers=_sparse,
         more=_streams,
         each=_sharing,
-        ignores=("hc_magnitude", "hc_eps", "learnable_sink_init", "swiglu_limit"),
+        ignores=("hc_magnitude", "hc_eps", "learnable_sink_init"),
         notes=("the streams of hyper-connections are counted, what they move is not priced",),
     ),
     "kimi_linear": Family(

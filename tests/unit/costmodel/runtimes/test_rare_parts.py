@@ -41,6 +41,7 @@ RARE: dict[str, object] = {
     "layer_weights": 8,
     "key_value_projections": "keys",
     "scaled_branches": True,
+    "unrotated_layers": 8,
     "low_rank": {"query_rank": 64, "output_rank": 64},
     "qk_norm": "each",
     "position_embedding": "alibi",
