@@ -13,8 +13,10 @@ from trainplan.costmodel.lengths import real_tokens_per_step, span_share
 from trainplan.costmodel.model import mixer_params as counts
 from trainplan.costmodel.model.mixer_params import MixerCounts
 from trainplan.costmodel.model.spans import attention_span
+from trainplan.costmodel.model.tower import tower_flop_per_step, tower_params
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.layers import ATTENTIONS, Mixer
+from trainplan.costmodel.spec.trained import trains_head
 
 
 def norm_params(model: ModelSpec) -> int:
@@ -235,7 +237,8 @@ def head_params(model: ModelSpec) -> int:
 
 def num_parameters(model: ModelSpec) -> int:
     """Parameters of the whole model, tied embeddings once, MTP modules left out."""
-    return embedding_params(model) + _all_layers_params(model) + head_params(model)
+    tower = tower_params(model.tower) if model.tower else 0
+    return embedding_params(model) + _all_layers_params(model) + head_params(model) + tower
 
 
 def num_active_parameters(model: ModelSpec) -> int:
@@ -300,6 +303,7 @@ MIXER_COUNTS: dict[Mixer, MixerCounts] = {
     "sliding_attention": ATTENTION,
     "chunked_attention": ATTENTION,
     "sparse_attention": ATTENTION + counts.INDEXER,
+    "bidirectional_attention": ATTENTION,
     "linear_attention": counts.LINEAR_ATTENTION,
     "mamba": counts.MAMBA,
     "attention_and_mamba": ATTENTION + counts.MAMBA,
@@ -338,8 +342,39 @@ def model_flop_per_step(job: Job) -> float:
     """Forward and backward FLOPs of one optimizer step; padding and masked scores count none.
 
     Source: 2 FLOPs a weight and token forward, twice that backward; Narayanan et al. as above.
+    Where not every weight is trained: `trained_flop_per_token`. The output projection counts for
+    tokens of the loss alone.
     """
     model, training = job.model, job.training
-    mixers = mixer_flop_per_token(model, training.seq_length, partial(_kept_share, training))
-    forward = 2 * matrix_params_per_token(model) + mixers
-    return 3.0 * forward * real_tokens_per_step(training)
+    share, unread = partial(_kept_share, training), 1 - training.loss_tokens
+    unread *= model.hidden_size * model.vocab_size
+    if model.trained is not None:
+        whole = trained_flop_per_token(model, training.seq_length, share)
+        forward = (whole - unread * 2.0 * (2 + trains_head(model))) / 3.0
+    else:
+        mixers = mixer_flop_per_token(model, training.seq_length, share)
+        forward = 2 * (matrix_params_per_token(model) - unread) + mixers
+    return 3.0 * forward * real_tokens_per_step(training) + tower_flop_per_step(job)
+
+
+def trained_flop_per_token(
+    model: ModelSpec, seq_length: int, share: Callable[[ModelSpec], float] = lambda _: 1.0
+) -> float:
+    """FLOPs for one token of a model of which not every weight is trained; adapters left out.
+
+    A frozen matrix has no product for its own gradient, a layer that no gradient reaches runs
+    forward alone.
+    Source: 2 FLOPs a weight and token for each of up to three products; `MIXER_COUNTS`.
+    """
+    each = []
+    for kind in model.kinds:
+        trained = kind.trained
+        passes = 1 + (trained is None or trained.passes_gradient)
+        products = 2.0 * layer_matrix_params_per_token(kind) * (passes + (trained is None))
+        core = MIXER_COUNTS[kind.mixer].core_flop(kind, seq_length) * share(kind)
+        each.append(products + core * (1 + 2 * (passes - 1)))
+    h = model.hidden_size
+    head = 2.0 * (2 + trains_head(model)) * h * model.vocab_size
+    module = each[model.kind_of_layer[-1]] + 4.0 * (2 + trains_head(model)) * h * h + head
+    layers = sum(each[kind] for kind in model.kind_of_layer)
+    return layers + head + model.num_nextn_predict_layers * module

@@ -41,6 +41,8 @@ from trainplan.costmodel.spec.mixers import (
     SsmSpec,
     check_sizes,
 )
+from trainplan.costmodel.spec.tower import TowerSpec
+from trainplan.costmodel.spec.trained import Trained, complaint, of_layers
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
 
@@ -272,6 +274,8 @@ class ModelSpec(Spec):
     convolution: ConvolutionSpec | None = None
     num_nextn_predict_layers: Count = 0
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
+    tower: TowerSpec | None = None
+    """Encoder of images or sound; null: text alone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -288,6 +292,9 @@ class ModelSpec(Spec):
         raise ValueError(
             "num_sliding_window_layers does not say which layers slide: list every layer in layers"
         )
+
+    trained: Trained | None = None
+    """What is trained where that is not every weight; null: every weight."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -335,6 +342,8 @@ class ModelSpec(Spec):
                 raise ValueError("a layer has feed_forward moe but moe is null")
             if kind.num_attention_heads % kind.num_key_value_heads:
                 raise ValueError("a kind's num_attention_heads is no multiple of its key-value's")
+        if found := complaint(self):
+            raise ValueError(found)
         return self
 
     @property
@@ -379,23 +388,28 @@ class ModelSpec(Spec):
 @lru_cache(maxsize=256)
 def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
     """A model of each kind of layer alone, and the kind of every layer."""
-    plain = {"layers": None, "layer_kinds": ()}
+    plain: dict[str, object] = {"layers": None, "layer_kinds": (), "tower": None}
     if model.layers is None:
         changes: list[dict[str, object]] = [{"feed_forward": one} for one in _feed_forwards(model)]
     else:
         known = {kind.name: kind.changes() for kind in model.layer_kinds}
         usual = {"feed_forward": model.feed_forward or ("moe" if model.moe else "mlp")}
         changes = [usual | known[name] for name in model.layers]
-    found: dict[ModelSpec, int] = {}
-    places = {}
-    order = []
+    views: dict[tuple[tuple[str, object], ...], ModelSpec] = {}
+    layers = []
     for change in changes:
         text = tuple(change.items())
-        if text not in places:
-            kind = model.model_copy(update=plain | change)
-            places[text] = found.setdefault(_without_placement(kind), len(found))
-        order.append(places[text])
-    return tuple(found), tuple(order)
+        if text not in views:
+            views[text] = _without_placement(model.model_copy(update=plain | change))
+        layers.append(views[text])
+    found: dict[ModelSpec, int] = {}
+    if model.trained is None:
+        order = tuple(found.setdefault(kind, len(found)) for kind in layers)
+        return tuple(found), order
+    pairs = list(zip(layers, of_layers(model, layers), strict=True))
+    own = {pair: pair[0].model_copy(update={"trained": pair[1]}) for pair in dict.fromkeys(pairs)}
+    order = tuple(found.setdefault(own[pair], len(found)) for pair in pairs)
+    return tuple(found), order
 
 
 def _without_placement(kind: ModelSpec) -> ModelSpec:

@@ -37,6 +37,7 @@ from trainplan.costmodel.model.families.qwen2_moe import qwen2_moe
 from trainplan.costmodel.model.families.qwen3 import qwen3
 from trainplan.costmodel.model.families.qwen3_moe import qwen3_moe
 from trainplan.costmodel.model.families.reader import NOT_MODELLED, HfConfig, refusal
+from trainplan.costmodel.model.families.towers import has_tower, with_tower
 from trainplan.costmodel.spec import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
@@ -138,7 +139,8 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     if file.model_type in NOT_MODELLED:
         raise refusal(file.model_type)
     notes: list[str] = []
-    section = None if file.model_type in WHOLE else _text_section(file)
+    seeing = has_tower(file)
+    section = None if seeing or file.model_type in WHOLE else _text_section(file)
     if section:
         left = ", ".join(f"'{key}'" for key in config if key.endswith("_config"))
         notes.append(f"the language model alone: of {left} only '{section.path[:-1]}' is read")
@@ -146,7 +148,7 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     if file.has("is_encoder_decoder") and file.boolean("is_encoder_decoder"):
         raise UnsupportedError(f"{file.where}: encoder-decoder models are not modelled")
     try:
-        model = _read(file)
+        model = with_tower(file, _read, READERS.__contains__) if seeing else _read(file)
     except ValidationError as error:
         raise file.refused(error) from error
     _layer_types_fit(file, model)

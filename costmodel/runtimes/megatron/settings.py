@@ -79,6 +79,21 @@ def _with_user_buffers(job: Job) -> str | None:
     return "latent attention has no user buffers" if job.model.mla else None
 
 
+def _of_adamw(job: Job) -> str | None:
+    """Moments have a type of their own with the one optimizer, and no level settles it."""
+    usual = job.training.optimizer.name == "adamw"
+    return _by_level(job) if usual else "they are AdamW's"
+
+
+def _by_level(job: Job) -> str | None:
+    level = job.training.state_precision
+    return None if level == "o0" else f"--state-precision {level} says it"
+
+
+def _gradients_in_bf16(job: Job) -> str | None:
+    return _by_level(job) or _beside_fp16(job)
+
+
 def _beside_fp16(job: Job) -> str | None:
     return "gradients of fp16 are not summed in bf16" if job.training.precision == "fp16" else None
 
@@ -176,10 +191,13 @@ MOMENTS = Setting(
     "moment_dtype",
     "bf16",
     "--exp-avg-dtype and --exp-avg-sq-dtype",
+    lacks=_of_adamw,
     rules=_rules_of_moments,
     level="all",
 )
-GRADIENTS = Setting("gradient_dtype", "bf16", "--grad-reduce-in-bf16", _beside_fp16, level="all")
+GRADIENTS = Setting(
+    "gradient_dtype", "bf16", "--grad-reduce-in-bf16", _gradients_in_bf16, level="all"
+)
 
 NEMO_SETTINGS = (DISPATCHERS[1], *EXCHANGES, MOMENTS)
 """Of the release of 2025, before HybridEP, paged stashes and the exchange beside compute."""

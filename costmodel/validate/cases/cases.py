@@ -90,6 +90,8 @@ def case_of(run: MeasuredRun) -> Case | Skipped:
     try:
         layout = _layout(run)
         model = _model(run.model, _stated(run.training.seq_length, "training.seq_length"))
+        if run.training.task == "lora":
+            model = model.model_copy(update={"trained": recipe_of(run).lora})
         counts = split_of(run, model, layout)
         if counts is not None:
             layout = split_into(layout, counts, model.num_hidden_layers)

@@ -109,6 +109,7 @@ MEGATRON_LM = Exporter(
             "stages",
         }
     ),
+    optimizers=frozenset({"adamw", "sgd", "lion", "muon", "dist-muon", "soap"}),
     source_patterns=(
         "megatron/training/arguments.py",
         "megatron/training/config/*.py",
