@@ -18,7 +18,7 @@ from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunLayout, RunModel
 from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES
-from trainplan.costmodel.spec.model import placed_layers
+from trainplan.costmodel.spec.moe import placed_layers
 from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.split import split_into, split_of
 from trainplan.costmodel.validate.cases.unstated import (

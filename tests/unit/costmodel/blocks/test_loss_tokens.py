@@ -7,7 +7,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.model.params import model_flop_per_step
+from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
 from trainplan.planner.exporters import EXPORTERS

@@ -7,11 +7,8 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.trained import held_params
-from trainplan.costmodel.model.params import (
-    attention_flop_per_token,
-    matrix_params_per_token,
-    trained_flop_per_token,
-)
+from trainplan.costmodel.model.flops import matrix_params_per_token, trained_flop_per_token
+from trainplan.costmodel.model.params import attention_flop_per_token
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.trained import Trained
 from trainplan.costmodel.step import price

@@ -3,11 +3,8 @@
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.model.params import (
-    layer_matrix_params_per_token,
-    num_active_parameters,
-    num_parameters,
-)
+from trainplan.costmodel.model.flops import layer_matrix_params_per_token
+from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ModelSpec
 
 LLAMA = preset("llama3-8b")
