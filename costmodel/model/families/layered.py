@@ -149,17 +149,10 @@ def _longcat_full(config: HfConfig) -> Mixers:
 
 
 def _longcat_experts(config: HfConfig) -> Fields:
-    """The first MLP stands beside the experts; experts that return their input have no weights.
-
-    A token that picks all alike meets so many with weights as their share is (8 of 12, as
-    arXiv:2509.01322, section 2.1, has them on average).
-    """
-    experts, zero = config.integer("n_routed_experts"), config.count("zero_expert_num")
-    mean = config.integer("moe_topk") * experts / (experts + zero)
+    """The first MLP stands beside the experts; experts that return their input have no weights."""
     return {
         "shared_expert_intermediate_size": config.integer("ffn_hidden_size"),
-        "num_zero_experts": zero,
-        "mean_experts_per_tok": mean if zero else None,
+        "num_zero_experts": config.count("zero_expert_num"),
     }
 
 
