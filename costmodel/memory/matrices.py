@@ -82,20 +82,23 @@ def largest_in_layers(
 def layer(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """A layer of a model with one kind, without its routed experts.
 
-    What is neither attention, MLP, router nor norm is taken as one matrix over the hidden size that
-    tensor parallelism cuts.
+    What is neither attention, MLP, router nor norm, and attention of rare parts, is taken as one
+    matrix over the hidden size that tensor parallelism cuts.
     """
-    known = list(_known_parts(model, table))
-    yield from known
     h, held = model.hidden_size, layer_rank_params(model, table)[0]
-    rest = held - sum((one.count * one.elements for one in known), np.zeros(len(table)))
+    for attends in (True, False):
+        known = list(_known_parts(model, table, attends=attends))
+        rest = held - sum((one.count * one.elements for one in known), np.zeros(len(table)))
+        if (rest > -1).all():
+            break
+    yield from known
     if (rest > 1).any():
         yield from _cut(h, rest * table.tp / h, table.tp)
 
 
-def _known_parts(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
+def _known_parts(model: ModelSpec, table: LayoutTable, *, attends: bool) -> Iterator[Matrix]:
     yield from _norms(model, norms_per_layer(model))
-    if model.mixer in ATTENTIONS:
+    if attends and model.mixer in ATTENTIONS:
         yield from attention(model, table)
     if model.feed_forward == "mlp":
         yield from mlp(model, model.intermediate_size, table.tp, bias=model.mlp_bias)
@@ -191,6 +194,10 @@ def embedding(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     yield from _cut(model.hidden_size, vocab, table.tp, role="end")
     if model.position_embedding == "learned":
         yield from _cut(model.hidden_size, model.max_position_embeddings, 1.0, role="end")
+    if model.embedding_weights:
+        yield from _vector(model.embedding_weights, table.tp)
+    if model.embedding_norm:
+        yield from _norms(model, 1)
 
 
 def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
@@ -199,6 +206,8 @@ def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     held = np.where(table.pp > 1, 1.0, 0.0) if model.tie_word_embeddings else 1.0
     yield from _cut(model.hidden_size, vocab, table.tp, role="end", count=held)
     yield from _norms(model, 1)
+    if model.head_bias:
+        yield from _vector(model.vocab_size, table.tp)
 
 
 def mtp_module(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:

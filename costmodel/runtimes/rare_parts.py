@@ -74,6 +74,8 @@ def _attention(model: ModelSpec) -> Iterator[str]:
         yield "attention to compressed keys (key_compression)"
     if model.qk_norm == "each":
         yield "norms of queries and keys with weights for each head (qk_norm = 'each')"
+    if model.unrotated_layers:
+        yield f"positions in all layers but {model.unrotated_layers} (unrotated_layers)"
     if model.position_embedding == "alibi":
         yield "positions of kind 'alibi'"
 

@@ -86,6 +86,8 @@ class ModelSpec(Spec):
     position_embedding: Literal["rope", "learned", "alibi", "none"] = "rope"
     position_embedding_offset: Count = 0
     """Unused extra rows of a learned table (OPT: 2)."""
+    unrotated_layers: Count = 0
+    """Layers without positions in a model that rotates the others (SmolLM3, Command A): no cost."""
     rope_theta: PositiveFloat = 10_000.0
     partial_rotary_factor: PositiveFloat = Field(default=1.0, le=1.0)
     rope_scaling: RopeScaling | None = None
@@ -136,7 +138,8 @@ class ModelSpec(Spec):
     scale_embeddings: bool = False
     """Token embeddings are multiplied by sqrt(hidden_size) (Gemma)."""
     scaled_branches: bool = False
-    """Fixed factors on embeddings, branches, scores or logits (Granite): no product, no weight."""
+    """Fixed factors or limits on embeddings, branches, scores or logits (Granite, OLMo's clipped
+    queries): no product, no weight."""
     sliding_window: Size | None = None
     """Tokens that a token of a `sliding_attention` layer sees."""
     attention_chunk_size: Size | None = None

@@ -27,7 +27,7 @@ from trainplan.cli.main import plan
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.machine import uncertainty
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import cluster, job, layout, lengths, links, model, tower
+from trainplan.costmodel.spec import cluster, job, layers, layout, lengths, links, model, tower
 from trainplan.costmodel.spec.evidence import calibration
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
@@ -151,7 +151,9 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("training.lengths", "Lengths of sequences, one of both.", lengths.LengthSpec),
     ("training.lengths.lognormal", "A distribution.", lengths.Lognormal),
     ("model", "A decoder-only transformer.", model.ModelSpec),
-    ("model.mla", "Multi-head latent attention.", model.MlaSpec),
+    ("model.layer_kinds[]", "A kind of layer, where it differs.", layers.LayerKind),
+    ("model.mla", "Multi-head latent attention.", layers.MlaSpec),
+    ("model.low_rank", "Queries and output through a low rank.", layers.LowRankSpec),
     ("model.tower", "What turns images or sound into tokens.", tower.TowerSpec),
     ("model.tower.projectors[]", "What hands tokens over.", tower.ProjectorSpec),
     ("model.tower.projectors[].linears[]", "A matrix, as in `embedding`.", tower.LinearSpec),

@@ -105,7 +105,8 @@ def _text(config: HfConfig, family: TowerFamily, known: Callable[[str], bool]) -
         values.setdefault("tie_word_embeddings", True)
     for rope in ("rope_scaling", "rope_parameters"):
         values |= _without_axes(values, rope)
-    found = HfConfig(config.name, kind, values, path=section.path if section else "")
+    path = section.path if section else ""
+    found = replace(config, model_type=kind, values=values, defaults={}, path=path)
     return found.with_defaults(LLAMA_SIZES) if kind == "llama" else found
 
 
