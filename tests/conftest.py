@@ -18,6 +18,7 @@ from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.spec.tower import LinearSpec, ProjectorSpec, TowerSpec
 
 # Continuous integration draws the same examples every time; at a desk each run draws new ones.
 settings.register_profile("trainplan", deadline=None, derandomize="CI" in os.environ)
@@ -75,7 +76,39 @@ SMALL_MOE = ModelSpec(
     ),
     num_nextn_predict_layers=1,
 )
-MODELS = {"small-dense": SMALL_DENSE, "small-moe": SMALL_MOE}
+TOWER = TowerSpec(
+    num_hidden_layers=4,
+    hidden_size=512,
+    intermediate_size=2048,
+    num_attention_heads=8,
+    patch_size=14,
+    position_rows=577,
+    class_tokens=1,
+    norms_outside=2,
+    window_patches=64,
+    full_attention_layers=(3,),
+    merged_patches=4,
+    projectors=(
+        ProjectorSpec(
+            linears=(
+                LinearSpec(in_features=2048, out_features=2048),
+                LinearSpec(in_features=2048, out_features=1024),
+            ),
+            norm_size=2048,
+        ),
+    ),
+    samples_per_sequence=4,
+    patches_per_sample=1024,
+    tensor_parallel=True,
+)
+SMALL_SEEING = SMALL_DENSE.model_copy(update={"name": "small-seeing", "tower": TOWER})
+FROZEN_EYES = SMALL_MOE.model_copy(
+    update={
+        "name": "frozen-eyes",
+        "tower": TOWER.model_copy(update={"frozen": "encoder", "tensor_parallel": False}),
+    }
+)
+MODELS = {one.name: one for one in (SMALL_DENSE, SMALL_MOE, SMALL_SEEING, FROZEN_EYES)}
 
 
 @pytest.fixture(scope="session")

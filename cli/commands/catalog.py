@@ -18,9 +18,11 @@ from trainplan.cli.render.catalog import (
     reading_entry,
     reading_page,
 )
+from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
 from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.spec import ClusterSpec
 
 TEMPLATE = "cluster.yaml"
@@ -57,6 +59,14 @@ def models(name: str | None, *, template: bool, as_json: bool) -> None:
         show_json(reading_entry(read_model(name)))
     else:
         show(*reading_page(read_model(name)))
+
+
+def optimizers(*, as_json: bool) -> None:
+    """Print all optimizers."""
+    if as_json:
+        show_json({"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}})
+    else:
+        show(*optimizers_page())
 
 
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:

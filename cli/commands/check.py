@@ -9,13 +9,14 @@ from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.launches import beside, parse_settings, read_launches, text_beside
 from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.options.trained import with_trained
 from trainplan.cli.render.check import check_document, check_page
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import remark, show, show_json
 from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.spec import ClusterSpec, ModelSpec
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
@@ -30,6 +31,7 @@ def command(
     settings: tuple[str, ...],
     cluster: str | None,
     model: str | None,
+    train: str | None,
     seq_length: int | None,
     global_batch_size: int | None,
     runtime: str | None,
@@ -46,7 +48,7 @@ def command(
     machines, measured = _machines(cluster, profiles)
     asked = Asked(
         cluster=machines,
-        model=load_model(model) if model else None,
+        model=_model(model, train),
         seq_length=seq_length,
         global_batch_size=global_batch_size,
         text_of=partial(text_beside, beside(launch)),
@@ -64,6 +66,12 @@ def command(
     if write:
         write_text(write, _corrected(own, found, launch), force=force)
         remark(f"wrote {write}")
+
+
+def _model(model: str | None, train: str | None) -> ModelSpec | None:
+    if model is None and train is not None:
+        raise SpecError("--train stands beside --model: no launch says what is trained")
+    return with_trained(load_model(model), train) if model else None
 
 
 def _machines(

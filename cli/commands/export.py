@@ -22,6 +22,7 @@ from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.launchers.script import HOSTFILE
 from trainplan.planner.launchers.trials import FOLDER as TRIAL
 from trainplan.planner.launchers.trials import trials as array_job
+from trainplan.planner.plan.apart import NO_EXPORT
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import with_candidate, written
 from trainplan.planner.questions.placement import node_order
@@ -124,8 +125,10 @@ def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
 
 
 def _read(path: Path, candidate: int | None) -> tuple[str, Job, Layout, tuple[str, ...]]:
-    text, _ = read_json(path)
+    text, document = read_json(path)
     with errors_of(path):
+        if document.values.get("apart"):
+            raise UnsupportedError(NO_EXPORT)
         if candidate is not None:
             text = with_candidate(text, candidate)
         job, layout = chosen_from_json(text)

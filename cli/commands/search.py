@@ -13,6 +13,7 @@ import click
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.options.layout_text import parse_layout, spelled_out
 from trainplan.cli.options.stated import Destination, Question
+from trainplan.cli.options.tower import place_of
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
 from trainplan.cli.render.pareto import pareto_page
 from trainplan.cli.render.parts.headline import refusals
@@ -55,7 +56,9 @@ def search_options(
     Raises:
         PlanError: A slack without its objective, or no field or value to hold or exclude.
     """
+    place, fix = place_of(fix)
     return SearchOptions(
+        tower=place,
         objective=objective,
         slack=slack_of(objective, slack),
         deadline_days=deadline,

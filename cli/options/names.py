@@ -21,6 +21,27 @@ PACKINGS = (
     "greedy",
     "balanced",
 )
+OPTIMIZERS = (
+    "adamw",
+    "adamw8bit",
+    "adafactor",
+    "lion",
+    "sgd",
+    "muon",
+    "dist-muon",
+    "soap",
+    "shampoo",
+    "galore",
+    "galore8bit",
+    "apollo",
+    "apollo-mini",
+)
+STATE_PRECISIONS = (
+    "o0",
+    "o1",
+    "o2",
+    "o3",
+)
 RUNTIMES = (
     "megatron-lm",
     "megatron-bridge",
@@ -49,7 +70,7 @@ RUNTIME_OPTIONS = (
     "overlap_moe_a2a=true|false",
     "moe_dispatcher=alltoall|deepep|hybridep",
     "gradient_dtype=fp32|bf16",
-    "moment_dtype=fp32|bf16",
+    "moment_dtype=fp32|bf16|fp16|fp8",
     "offload_activation_layers=N",
     "cp_comm_type=p2p|a2a|all_gather",
     "routing=balanced|random|zipf:ALPHA|FILE",

@@ -10,10 +10,12 @@ from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
+    OPTIMIZERS,
     PACKINGS,
     PRECISIONS,
     RUNTIME_OPTIONS,
     RUNTIMES,
+    STATE_PRECISIONS,
 )
 from trainplan.cli.options.parameters import byte_count, finite, token_count
 from trainplan.cli.terminal.lazily import call
@@ -27,6 +29,12 @@ MODEL = click.option(
     required=True,
     metavar="MODEL",
     help="A preset (`plan catalog models`), a Hugging Face config.json or its folder, or our YAML.",
+)
+TOWER = click.option(
+    "--tower",
+    metavar="NAME=VALUE,...",
+    help="Of a model that sees or hears: samples=N in a sequence, patches=N in a sample, "
+    "frozen=none|encoder|all; or `none` for its text alone.",
 )
 CLUSTER = click.option(
     "--cluster",
@@ -82,12 +90,27 @@ TOKENS = click.option(
     metavar="N",
     help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours and money.",
 )
+OPTIMIZER = click.option(
+    "--optimizer",
+    metavar="NAME[:SETTING=VALUE,...]",
+    default="adamw",
+    show_default=True,
+    help=f"Optimizer (`plan catalog optimizers`): {', '.join(OPTIMIZERS)}; such as "
+    "galore:rank=1024. galore and apollo change the training.",
+)
+STATE_PRECISION = click.option(
+    "--state-precision",
+    type=click.Choice(STATE_PRECISIONS),
+    default=STATE_PRECISIONS[0],
+    show_default=True,
+    help="FP8-LM's levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also "
+    "weights in fp8. Changes the training.",
+)
 RUNTIME = click.option(
     "--runtime",
     type=click.Choice(RUNTIMES),
     metavar="RUNTIME",
-    default=DEFAULT_RUNTIME,
-    show_default=True,
+    show_default=f"{DEFAULT_RUNTIME}, or the first that has the optimizer",
     help=f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
 )
 RUNTIME_VERSION = click.option(
@@ -109,6 +132,21 @@ RESERVE = click.option(
     callback=byte_count,
     metavar="SIZE",
     help="Memory of every GPU left to another tenant, such as a rollout engine (30GiB, 500MiB).",
+)
+TRAIN = click.option(
+    "--train",
+    metavar="WHAT",
+    help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
+    "modules are all, attention, mlp or matrices such as q,v.  [default: as the model says, full]",
+)
+LOSS_TOKENS = click.option(
+    "--loss-tokens",
+    type=click.FloatRange(0, 1, min_open=True),
+    callback=finite,
+    default=1.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Share of the tokens that count in the loss, as where prompts do not.",
 )
 PROFILE = click.option(
     "--profile",
@@ -165,13 +203,18 @@ job_options = gathered(
     "trainplan.cli.options.stated:question",
     (
         MODEL,
+        TOWER,
         CLUSTER,
         global_batch_size(required=True),
         seq_length(required=True),
         LENGTHS,
         PACKING,
         PRECISION,
+        OPTIMIZER,
+        STATE_PRECISION,
         TOKENS,
+        TRAIN,
+        LOSS_TOKENS,
         RUNTIME,
         RUNTIME_VERSION,
         RUNTIME_OPTION,

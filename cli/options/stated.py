@@ -14,14 +14,18 @@ from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.lengths import with_lengths
 from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.files.routing import load_routing
+from trainplan.cli.options.tower import with_tower
+from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
+from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.job import Precision
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Precision, StatePrecision
 from trainplan.costmodel.spec.lengths import Packing
+from trainplan.costmodel.spec.optimizer import parse_optimizer
 from trainplan.costmodel.spec.routing import FORMS, RoutingSpec, is_routing
 
 
@@ -37,14 +41,19 @@ class Question:
 def question(
     *,
     model: str,
+    tower: str | None = None,
     cluster: str,
     global_batch_size: int,
     seq_length: int,
     lengths: str | None,
     packing: Packing | None,
     precision: Precision,
+    optimizer: str,
+    state_precision: StatePrecision,
     tokens: int | None,
-    runtime: str,
+    train: str | None,
+    loss_tokens: float,
+    runtime: str | None,
     runtime_version: str | None,
     runtime_options: RuntimeOptions,
     reserve_bytes: int,
@@ -60,18 +69,32 @@ def question(
         seq_length=seq_length,
         global_batch_size=global_batch_size,
         precision=precision,
+        loss_tokens=loss_tokens,
         tokens=tokens,
+        optimizer=parse_optimizer(optimizer),
+        state_precision=state_precision,
     )
     training = with_lengths(training, lengths, packing)
+    chosen = runtime or runtime_with(training)
     job = Job(
-        model=load_model(model),
+        model=with_trained(with_tower(load_model(model), tower), train),
         training=training,
         cluster=machines,
-        runtime=runtime,
+        runtime=chosen,
         options=runtime_options,
         reserve_bytes=reserve_bytes,
     )
-    return Question(job, _version_notes(runtime, runtime_version), whole)
+    notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
+    return Question(job, notes, whole)
+
+
+def _chosen_notes(stated: str | None, job: Job) -> tuple[str, ...]:
+    if stated is not None or job.runtime == DEFAULT_RUNTIME:
+        return ()
+    return (
+        f"runtime {job.runtime}: the first that has the optimizer {job.training.optimizer.name}, "
+        f"which {DEFAULT_RUNTIME} has not; `plan catalog optimizers` lists all that have it",
+    )
 
 
 def _version_notes(name: str, version: str | None) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.render.parts.alternatives import alternatives_table, legend
+from trainplan.cli.render.parts.apart import apart_part
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
 from trainplan.cli.render.parts.grid import Words, grid
@@ -46,6 +47,8 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     best = plan.best
     cannot = refusals(plan.job, plan.notes)
     yield headline(plan.job, best.layout, best.estimate, *objective_lines(plan), cannot=cannot)
+    if plan.apart:
+        yield from apart_part(plan.apart)
     settings = settings_text(plan)
     lines = (*((settings,) if settings else ()), *map(Text, plan_evidence_lines(plan)))
     yield Group(job_line(plan.job), certificate_text(plan), *lines)

@@ -10,7 +10,7 @@ from trainplan.cli.options.shared import JSON
 
 @click.group("catalog", epilog=epilog("plan catalog models llama3-70b"))
 def command() -> None:
-    """Show known GPUs, models and clusters."""
+    """Show known GPUs, models, optimizers and clusters."""
 
 
 @page("gpus", "plan catalog gpus h100-sxm", group=command)
@@ -26,6 +26,12 @@ def gpus() -> None:
 @JSON
 def models() -> None:
     """List model presets, or what was read of one: a preset, a config.json or a model file."""
+
+
+@page("optimizers", "plan catalog optimizers", group=command)
+@JSON
+def optimizers() -> None:
+    """List optimizers: their state by the shape of a matrix, their work, who has them."""
 
 
 @page("clusters", "plan catalog clusters --template > cluster.yaml", group=command)

@@ -6,7 +6,15 @@ import click
 
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import LARGEST_SIZE, RUNTIMES
-from trainplan.cli.options.shared import FORCE, JSON, PATH, PROFILE, memory_margin, time_limit
+from trainplan.cli.options.shared import (
+    FORCE,
+    JSON,
+    PATH,
+    PROFILE,
+    TRAIN,
+    memory_margin,
+    time_limit,
+)
 
 
 @page(
@@ -29,6 +37,7 @@ from trainplan.cli.options.shared import FORCE, JSON, PATH, PROFILE, memory_marg
     "launch starts ranks]",
 )
 @click.option("--model", metavar="MODEL", help="For launches that name no shape: as in search.")
+@TRAIN
 @click.option(
     "--seq-length",
     type=click.IntRange(1, LARGEST_SIZE),

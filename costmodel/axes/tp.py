@@ -42,6 +42,22 @@ def tp_divides_mlp(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "tp_divides_tower",
+    "tp",
+    "tp must divide the heads and the widths of the tower: lower tp, or tensor_parallel: false",
+    "NVIDIA-NeMo/Megatron-Bridge @067f987d modelling_qwen3_vl/transformer_config.py",
+)
+def tp_divides_tower(job: Job, table: LayoutTable) -> BoolColumn:
+    """Whole heads and equal columns of an encoder that is cut over the decoder's tensor ranks."""
+    tower = job.model.tower
+    if tower is None or not tower.tensor_parallel:
+        return np.zeros(len(table), dtype=bool)
+    widths = [one.out_features for projector in tower.projectors for one in projector.linears]
+    sizes = (tower.num_attention_heads, tower.intermediate_size, *widths)
+    return np.asarray(np.any([size % table.tp != 0 for size in sizes], axis=0))
+
+
+@rule(
     "sequence_parallel_needs_tp",
     "tp sequence_parallel",
     "sequence_parallel does nothing at tp=1: leave it out",
@@ -73,6 +89,7 @@ TP = Axis(
         tp_divides_heads,
         tp_fits_key_value_heads,
         tp_divides_mlp,
+        tp_divides_tower,
         sequence_parallel_needs_tp,
         sequence_parallel_divides_sequence,
     ),

@@ -18,6 +18,7 @@ from trainplan.costmodel.blocks.accumulation import (
 )
 from trainplan.costmodel.blocks.attention.core import all_but_projections
 from trainplan.costmodel.blocks.attention.packed import waiting_columns
+from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.blocks.embedding_and_head import (
     embedding_passes,
@@ -48,30 +49,21 @@ from trainplan.costmodel.blocks.parts import (
 )
 from trainplan.costmodel.blocks.saved import norm_module
 from trainplan.costmodel.blocks.side_products import side_part
+from trainplan.costmodel.blocks.tower import TowerBlock, tower_block, with_tower
+from trainplan.costmodel.blocks.trained import (
+    frozen_layer,
+    frozen_passes,
+    with_frozen_weights,
+)
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layers import ATTENTIONS
+from trainplan.costmodel.spec.trained import trains_embedding, trains_head
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on, with the micro batches of a step where their number changes it, and
 with whether the pipeline makes gradients tensors of their own; packed rows also on who waits for
 whom."""
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One kind of block; columns have one row per distinct key."""
-
-    forward: PassSeconds
-    backward: PassSeconds
-    weight: FloatColumn
-    """Seconds of the backward pass that only the weight gradients need."""
-    saved_bytes: FloatColumn
-    """Activations kept from forward to backward where nothing is recomputed."""
-    modules: tuple[Module, ...]
-    """What selective recomputation may choose."""
-    recompute_forward: PassSeconds
-    """What full recomputation repeats of `forward`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +77,13 @@ class Blocks:
     mtp: Block
     layer_input_bytes: FloatColumn
     """What full recomputation keeps of a layer: its input."""
+    tower: TowerBlock | None
+    """Runs beside the embedding; not in it."""
 
     @property
     def by_kind(self) -> tuple[Block, ...]:
-        """Each kind of layer, embedding, head, MTP."""
-        return *self.layers, self.embedding, self.head, self.mtp
+        """Each kind of layer, embedding with the tower, head, MTP."""
+        return *self.layers, with_tower(self.embedding, self.tower), self.head, self.mtp
 
 
 def _beside(candidates: Candidates) -> tuple[IntColumn, ...]:
@@ -123,6 +117,7 @@ def blocks(keys: Candidates) -> Blocks:
         head=head,
         mtp=_mtp(columns, [layers[kind] for kind in keys.job.model.kinds_of_module], head),
         layer_input_bytes=layer_input / columns.residual_shards,
+        tower=tower_block(keys, _layer_of_kind),
     )
 
 
@@ -139,15 +134,37 @@ def _layer_of_kind(columns: Shapes) -> Block:
     model = columns.job.model
     experts = model.feed_forward == "moe"
     latent = model.mla is not None and model.mixer in ATTENTIONS
-    part = MIXER_PARTS[model.mixer](columns)
+    norms, launches = norm_module(columns, experts + latent), layer_launches(columns)
+    base = columns if model.trained is None else with_frozen_weights(columns)
+    first, second, width = MIXER_PARTS[model.mixer](base), None, model.intermediate_size
     if model.feed_forward != "none":
-        width = model.intermediate_size
-        part += moe_part(columns) if experts else mlp_part(columns, width, "mlp")
-    added = columns.accumulation_seconds(layer_weights(model, columns.table))
-    if model.side_products:
-        part += side_part(columns)
-    norms = norm_module(columns, experts + latent)
-    return _layer(columns, part.accumulating(added), norms, layer_launches(columns))
+        second = moe_part(base) if experts else mlp_part(base, width, "mlp")
+    if model.trained is None:
+        part = first if second is None else first + second
+        if model.side_products:
+            part += side_part(columns)
+        added = columns.accumulation_seconds(layer_weights(model, columns.table))
+        return _layer(columns, part.accumulating(added), norms, launches)
+    part = frozen_layer(columns, first, second)
+    unread = replace(norms, dropped_bytes=np.zeros(columns.size))
+    block = _layer(columns, part, unread, launches)
+    return block if model.trained.passes_gradient else _forward_alone(columns, block)
+
+
+def _forward_alone(columns: Shapes, block: Block) -> Block:
+    """A block behind which nothing is trained: it runs forward, and nothing of it is kept.
+
+    Source: derived; autograd records nothing where no input and no weight has a gradient.
+    """
+    nothing = np.zeros(columns.size)
+    return Block(
+        forward=block.forward,
+        backward=pass_seconds(columns.size),
+        weight=nothing,
+        saved_bytes=nothing,
+        modules=(),
+        recompute_forward=pass_seconds(columns.size),
+    )
 
 
 def _layer_at_level(columns: Shapes) -> Block:
@@ -182,8 +199,14 @@ def _of_sort(keys: Candidates, *, moe: bool) -> Candidates:
 
 def _end_at_level(columns: Shapes, *, head: bool) -> Block:
     """The embedding or the head at the level of those that were measured, where some were."""
-    passes = head_passes if head else embedding_passes
-    block = _end(columns, *passes(columns))
+    passes, model = head_passes if head else embedding_passes, columns.job.model
+    if (trains_head if head else trains_embedding)(model):
+        block = _end(columns, *passes(columns))
+    else:
+        forward, backward, weight = passes(with_frozen_weights(columns))
+        backward = frozen_passes(backward, weight)
+        block = _end(columns, forward, backward, np.zeros(columns.size))
+        block = block if head else _forward_alone(columns, block)
     if not columns.machine.ends:
         return block
 
@@ -192,7 +215,6 @@ def _end_at_level(columns: Shapes, *, head: bool) -> Block:
         return Passes(forward, backward)
 
     found = end_levels(columns, parts, head=head)
-    model = columns.job.model
     hidden = np.full(columns.size, float(model.hidden_size))
     sizes = (columns.tokens, hidden, model.vocab_size / columns.table.tp)
     return _scaled(block, found, sizes) if found else block
@@ -257,7 +279,12 @@ def _mtp(columns: Shapes, layers: Sequence[Block], head: Block) -> Block:
 
     Source: DeepSeek-V3, arXiv:2412.19437, section 2.2.
     """
-    forward, backward, weight = mtp_projection_passes(columns)
+    frozen = columns.job.model.trained is not None and columns.job.model.trained.adapts
+    forward, backward, weight = mtp_projection_passes(
+        with_frozen_weights(columns) if frozen else columns
+    )
+    if frozen:
+        backward, weight = frozen_passes(backward, weight), np.zeros(columns.size)
     joined = 2 * columns.storage * columns.tokens * columns.job.model.hidden_size
     first, *others = layers
     for other in others:

@@ -21,12 +21,7 @@ from trainplan.costmodel.layouts import (
     LayoutTable,
     num_microbatches,
 )
-from trainplan.costmodel.model.params import (
-    MIXER_COUNTS,
-    latent_params,
-    router_params,
-    side_params,
-)
+from trainplan.costmodel.model.params import MIXER_COUNTS, latent_params, router_params, side_params
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
 

@@ -12,6 +12,8 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     streaming_bytes_per_second,
 )
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec import Job
 
 LOSS_PASSES = 5
 """Elements moved per logit by a fused vocabulary-parallel cross entropy, forward and backward.
@@ -67,12 +69,21 @@ def _table_weights(shapes: Shapes) -> FloatColumn:
     return padded_vocab(model.vocab_size, tp) / tp * model.hidden_size
 
 
+def projected_share(job: Job, traits: RuntimeTraits) -> float:
+    """Share of the tokens that the output projection and the loss see.
+
+    Source: `Kernels.skips_ignored_tokens`.
+    """
+    return job.training.loss_tokens if traits.kernels.skips_ignored_tokens else 1.0
+
+
 def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     """Forward, backward and weight-gradient seconds of final norm, projection and loss, in bf16.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.3; three products of T x V x h.
     """
-    model, tokens, rate = shapes.job.model, shapes.tokens, shapes.machine.half
+    model, rate = shapes.job.model, shapes.machine.half
+    tokens = shapes.tokens * projected_share(shapes.job, shapes.traits)
     vocab = padded_vocab(model.vocab_size, shapes.table.tp) / shapes.table.tp
     h = np.zeros(shapes.size) + model.hidden_size
     products = linear_seconds(

@@ -71,7 +71,8 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
     mine = [p for p in context.machine.ends if p.kind == kind and p.kernels == kernels]
     found: list[tuple[Sizes, float, float]] = []
     for (hidden, vocab), points in _grouped(mine, lambda p: (p.hidden_size, p.vocab_size)).items():
-        model = context.job.model.model_copy(update={"hidden_size": hidden, "vocab_size": vocab})
+        sizes = {"hidden_size": hidden, "vocab_size": vocab, "trained": None}
+        model = context.job.model.model_copy(update=sizes)
         keys = LayoutTable.of([Layout(micro_batch_size=point.tokens) for point in points])
         end = parts(_keys(context, model, 1, keys))
         for row, point in enumerate(points):

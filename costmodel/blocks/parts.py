@@ -165,6 +165,7 @@ class Shapes(Candidates):
         """
         legacy = self.traits.kernels.elementwise == "legacy" and not self.job.model.gated_mlp
         summed = self.traits.kernels.elementwise != "fused" and (stated or legacy)
+        summed = summed and self.job.model.trained is None
         return elementwise_seconds(self.machine, summed * self.storage * self.tokens * columns)
 
     @property

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP8
-from trainplan.costmodel.blocks import KEY, Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks import KEY, Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.attention.kept import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
+from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Shapes, shapes
@@ -151,7 +152,10 @@ class RowBlocks:
     mtp: Selective
 
     def largest(self, bytes_of: Callable[[Selective], FloatColumn]) -> FloatColumn:
-        """Largest of some bytes over the kinds of layer."""
+        """Largest of some bytes over the kinds of layer.
+
+        Source: derived; one layer runs at a time, and it may be of any kind.
+        """
         return np.asarray(np.max([bytes_of(layer) for layer in self.layers], axis=0))
 
 

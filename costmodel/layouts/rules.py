@@ -37,11 +37,13 @@ def _found(module: str, name: str) -> object:
     return getattr(import_module(module), name)
 
 
-def rule(name: str, columns: str, says: str, source: str) -> Callable[[Predicate], Rule]:
+def rule(
+    name: str, columns: str, says: str, source: str, *, values: tuple[float, ...] = ()
+) -> Callable[[Predicate], Rule]:
     """Turn a predicate into a `Rule`; `columns` is a blank-separated list."""
 
     def wrap(broken: Predicate) -> Rule:
-        return Rule(name, frozenset(columns.split()), broken, says, source)
+        return Rule(name, frozenset(columns.split()), broken, says, source, values)
 
     return wrap
 

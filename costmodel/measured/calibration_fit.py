@@ -30,7 +30,7 @@ from trainplan.costmodel.measured.scalars import (
     choice_of,
     fit_of,
 )
-from trainplan.costmodel.model.params import model_flop_per_step
+from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.calibration import (
     LARGEST_FACTOR,

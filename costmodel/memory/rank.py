@@ -12,16 +12,22 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.memory.optimizer_state import (
+    largest_block_gradients,
+    rank_optimizer_bytes,
+    uneven_share_bytes,
+    wide_end_bytes,
+)
 from trainplan.costmodel.memory.states import (
     FP8_WEIGHT_COPY_BYTES,
     BlockParams,
     RankParams,
     expert_shard_ranks,
     gradient_bytes_per_param,
-    optimizer_bytes_per_param,
     shard_ranks,
-    weight_bytes_per_param,
 )
+from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
+from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
 from trainplan.costmodel.memory.transients import (
     added_gradient_bytes,
     dummy_gradient_bytes,
@@ -140,26 +146,29 @@ def rank_memory(
     job, traits, table = candidates.job, candidates.traits, candidates.table
     dense, expert = shard_ranks(table), expert_shard_ranks(table)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    own = held.with_gradients
     moment = np.maximum(
         ranks.head * head_bytes(candidates, tokens),
         backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
+    frozen = ranks.embedding * frozen_bytes(candidates, params.tower)
+    held_of_tower: ClassRows | float = 0.0
+    if job.model.tower:
+        moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))
+        held_of_tower = ranks.embedding_held * held_bytes(candidates, blocks)
     return MemoryTable(
-        weights=held.weighted(
-            weight_bytes_per_param(candidates, dense),
-            weight_bytes_per_param(candidates, expert),
-        )
-        - uncached_bytes(candidates, ranks=ranks, params=params),
-        gradients=held.weighted(
+        weights=held_weight_bytes(candidates, held)
+        - uncached_bytes(candidates, ranks=ranks, params=params)
+        + wide_end_bytes(candidates, ranks, params)
+        + frozen,
+        gradients=own.weighted(
             gradient_bytes_per_param(candidates, dense),
             gradient_bytes_per_param(candidates, expert),
         ),
-        optimizer=held.weighted(
-            optimizer_bytes_per_param(candidates, dense),
-            optimizer_bytes_per_param(candidates, expert),
-        ),
+        optimizer=rank_optimizer_bytes(candidates, ranks, own),
         activations=activation_bytes(blocks, ranks)
-        * device_share(ranks, traits.footprint.offloaded_layers),
+        * device_share(ranks, traits.footprint.offloaded_layers)
+        + held_of_tower,
         transients=moment
         + workspace_bytes(job, traits)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
@@ -175,7 +184,9 @@ def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams)
     Source: Megatron-LM @d98e8a64 `models/gpt/gpt_model.py`: tensor_parallel.ColumnParallelLinear
     and VocabParallelEmbedding, no modules of Transformer Engine, which alone keep copies.
     """
-    cached = candidates.job.training.casts and candidates.traits.footprint.low_precision == "cached"
+    footprint = candidates.traits.footprint
+    cached = candidates.job.training.casts and footprint.low_precision == "cached"
+    cached = cached and footprint.weight_bytes is None
     ends = ranks.embedding * params.embedding + ranks.head * params.head
     sharded = np.where(candidates.table.zero_stage == 3, shard_ranks(candidates.table), 1.0)
     return np.asarray(FP8_WEIGHT_COPY_BYTES * cached * ends / sharded)
@@ -246,6 +257,7 @@ def backward_bytes(
     kept = blocks.largest(lambda layer: layer.saved_bytes)
     dropped = blocks.largest(lambda layer: layer.dropped_bytes)
     layer = layer_backward_bytes(candidates, tokens) + dropped
+    layer = layer + dequantised_bytes(candidates.job.model)
     if candidates.traits.autograd.shared_layer_input:
         again = ranks.layers_at_once > 0
         layer = layer - again * blocks.kinds.layer_input_bytes[blocks.key]
@@ -266,10 +278,12 @@ def weight_buffer_bytes(
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
     whole = table.zero_stage < 2
-    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, params)
+    trained = params.with_gradients
+    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, trained)
+    buffers += largest_block_gradients(candidates, params) + uneven_share_bytes(candidates)
     if traits.gradients.caches_dummies:
-        head = whole * job.training.storage_bytes * params.head
-        buffers += whole * dummy_gradient_bytes(job, table, params) + ranks.head * head
+        head = whole * job.training.storage_bytes * trained.head
+        buffers += whole * dummy_gradient_bytes(job, table, trained) + ranks.head * head
     buffers += ~whole * job.training.storage_bytes * traits.footprint.reduce_bucket_elements
     rows = np.flatnonzero(~whole)
     if len(rows):

@@ -23,6 +23,7 @@ from trainplan.costmodel.layouts import (
 )
 from trainplan.costmodel.layouts.table import ClassRows, Rows
 from trainplan.costmodel.machine.compute import sum_columns
+from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
     MIXER_COUNTS,
     latent_params,
@@ -31,7 +32,9 @@ from trainplan.costmodel.model.params import (
     router_params,
     side_params,
 )
+from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
 from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.runtimes.adapters import plain_replicas
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, ModelSpec
@@ -78,6 +81,10 @@ class BlockParams:
     mtp: Rows
     """One multi-token-prediction module without its routed experts."""
     mtp_experts: Rows
+    tower: TowerParams
+    """Beside the embedding; not in it."""
+    trained: BlockParams | None = None
+    """Those of them that are trained; null: all."""
 
     def take(self, rows: IntColumn) -> BlockParams:
         """The rows picked by an index."""
@@ -88,16 +95,23 @@ class BlockParams:
             self.head[rows],
             self.mtp[rows],
             self.mtp_experts[rows],
+            self.tower.take(rows),
+            self.trained and self.trained.take(rows),
         )
 
     @property
+    def with_gradients(self) -> BlockParams:
+        """Those that are trained."""
+        return self.trained or self
+
+    @property
     def largest_layer(self) -> Rows:
-        """Most parameters of a layer without its routed experts."""
+        """Most parameters of a layer without its routed experts. Source: `layer_rank_params`."""
         return np.asarray(np.max(self.layers, axis=0))
 
     @property
     def most_experts(self) -> Rows:
-        """Most parameters of the routed experts of one layer."""
+        """Most parameters of the routed experts of one layer. Source: `layer_rank_params`."""
         return np.asarray(np.max(self.experts, axis=0))
 
 
@@ -110,11 +124,28 @@ class RankParams:
     expert: ClassRows
     """Replicated over the expert data parallelism."""
     has_experts: bool = True
+    trained: RankParams | None = None
+    """Those of them that are trained; null: all."""
 
     def take(self, rows: IntColumn) -> RankParams:
         """The rows picked by an index."""
         expert = self.expert[:, rows] if self.has_experts else self.expert
-        return RankParams(self.shared[:, rows], expert, self.has_experts)
+        trained = self.trained and self.trained.take(rows)
+        return RankParams(self.shared[:, rows], expert, self.has_experts, trained)
+
+    @property
+    def with_gradients(self) -> RankParams:
+        """Those that are trained."""
+        return self.trained or self
+
+    @property
+    def frozen(self) -> RankParams:
+        """Those that are not trained.
+
+        Source: derived; a rank holds what is trained and what is not, so the rest is frozen.
+        """
+        own = self.with_gradients
+        return RankParams(self.shared - own.shared, self.expert - own.expert)
 
     def weighted(self, shared: FloatColumn, expert: FloatColumn) -> FloatColumn:
         """Sum over the parameters of a weight for either sort.
@@ -150,7 +181,10 @@ def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn
 
 
 def block_params(job: Job, table: LayoutTable) -> BlockParams:
-    """Parameters of every kind of block on one rank. Source: as `layer_rank_params`."""
+    """Parameters of every kind of block on one rank, no adapters.
+
+    Source: as `layer_rank_params`.
+    """
     model = job.model
     layers, experts = zip(*(layer_rank_params(kind, table) for kind in model.kinds), strict=True)
     rows = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
@@ -171,6 +205,7 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
         head=(tied_copy if model.tie_word_embeddings else rows) + norm_params(model) + bias,
         mtp=mtp / alike + mtp_embedding,
         mtp_experts=sum_columns(experts[kind] for kind in model.kinds_of_module) / alike,
+        tower=tower_rank_params(model.tower, table),
     )
 
 
@@ -180,7 +215,8 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     Source: a rank holds whole blocks, so its parameters are for each kind the number of its blocks
     times the parameters of one, experts apart.
     """
-    shared = ranks.embedding * params.embedding + ranks.head * params.head
+    first = params.embedding + params.tower.trained
+    shared = ranks.embedding * first + ranks.head * params.head
     expert = np.zeros((1, 1))
     for count, layer, experts in zip(ranks.layers, params.layers, params.experts, strict=True):
         if count.any():
@@ -189,7 +225,8 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     if ranks.mtp.any():
         shared += ranks.mtp * params.mtp
         expert = expert + ranks.mtp * params.mtp_experts
-    return RankParams(shared, expert, bool(expert.any()))
+    trained = rank_params(ranks, params.trained) if params.trained else None
+    return RankParams(shared, expert, bool(expert.any()), trained)
 
 
 def shard_ranks(table: LayoutTable) -> FloatColumn:
@@ -214,23 +251,32 @@ def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Float
     """
     job, traits = candidates.job, candidates.traits
     copies = job.training.storage_bytes
-    if job.training.casts:
+    if traits.footprint.weight_bytes is not None:
+        copies = traits.footprint.weight_bytes
+    elif job.training.casts:
         copies = LOW_PRECISION_WEIGHT_BYTES[traits.footprint.low_precision]
     sharded = 0 if traits.footprint.sharded_weights_are_master else copies / shards
     return np.where(candidates.table.zero_stage == 3, sharded, copies)
 
 
 def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
-    """Bytes of accumulated gradients, never fewer than those of a weight.
+    """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
+    None wait for the step where every layer is updated by itself.
     Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Sharding.whole_under_pipeline`:
     whole sums of the virtual stages that run backward, beside their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
     gradient = max(traits.gradients.accumulated_bytes, job.training.storage_bytes)
+    if traits.gradients.narrow:
+        gradient = traits.gradients.accumulated_bytes
+    if updates_by_layer(job):
+        gradient = 0
     sharded = gradient / shards
-    usual = np.where(table.zero_stage >= 2, sharded, gradient)
+    plain = plain_replicas(job, traits, table)
+    whole_bytes = np.where(plain, job.training.storage_bytes, gradient)
+    usual = np.where(table.zero_stage >= 2, sharded, whole_bytes)
     if not traits.sharding.whole_under_pipeline:
         return usual
     whole = gradient / stages_one_by_one(job, table) + sharded
@@ -256,15 +302,19 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
 
 
 def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
-    """Bytes of optimizer state on the GPU: an fp32 master weight and both Adam moments.
+    """Bytes of optimizer state on the GPU: an fp32 master weight and moments, two of Adam.
 
-    Weights that are fp32 themselves need no master. Source: ZeRO, arXiv:1910.02054, sections 3.1
-    (K = 12) and 5.1 (stage 1); ZeRO-Offload, arXiv:2101.06840, section 3.
+    Weights that are fp32 themselves need no master, nor do `plain_replicas`; moments of an
+    optimizer whose state depends on the shapes of matrices are `block_state_bytes`.
+    Source: ZeRO, arXiv:1910.02054, sections 3.1 (K = 12) and 5.1 (stage 1); ZeRO-Offload,
+    arXiv:2101.06840, section 3.
     """
-    master = BYTES_FP32 if candidates.job.training.storage_bytes < BYTES_FP32 else 0
-    state = master + 2 * candidates.traits.footprint.moment_bytes
-    return (
-        state
-        * (1 - candidates.table.offload_optimizer)
-        / np.where(candidates.table.zero_stage >= 1, shards, 1.0)
+    (job, _, traits), table = candidates.shared, candidates.table
+    low = job.training.storage_bytes < BYTES_FP32
+    plain = plain_replicas(job, traits, table)
+    master = np.where(low & ~plain, traits.footprint.master_bytes, 0)
+    moments = optimizer_of(job.training.optimizer).moments or 0
+    state = master + moments * traits.footprint.moment_bytes
+    return np.asarray(
+        state * (1 - table.offload_optimizer) / np.where(table.zero_stage >= 1, shards, 1.0)
     )

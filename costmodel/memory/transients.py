@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.blocks.embedding_and_head import padded_vocab, projected_share
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
@@ -23,6 +23,7 @@ from trainplan.costmodel.model.mixer_params import projected_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.costmodel.spec.trained import trains_embedding, trains_head
 
 
 def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> FloatColumn:
@@ -38,11 +39,14 @@ def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> Fl
 def head_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> FloatColumn:
     """Gradients of logits, hidden state and output table together, with the table's input.
 
+    A frozen table has no gradient and keeps no input.
     Source: derived; `mm` makes both of its gradients while that of its result is there.
     """
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.model.hidden_size
-    elements = tokens * vocab + vocab * hidden + 2 * tokens * hidden
+    elements = tokens * vocab + tokens * hidden
+    if trains_head(job.model):
+        elements = tokens * vocab + vocab * hidden + 2 * tokens * hidden
     return np.asarray(job.training.storage_bytes * elements)
 
 
@@ -79,7 +83,7 @@ def mlp_gradient_bytes(
     """
     model = job.model
     at_once = 2 if model.gated_mlp else {"relu": 2, "relu2": 3}.get(model.activation, 1)
-    product = tokens + model.hidden_size
+    product = tokens + model.hidden_size * (model.trained is None)
     elements = width / table.tp * np.maximum(product, at_once * tokens)
     return np.asarray(job.training.storage_bytes * elements)
 
@@ -99,6 +103,7 @@ def expert_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> 
     inner = rows * moe.moe_intermediate_size / table.etp
     outer = rows * hidden
     weight = moe.num_experts / table.ep * hidden * moe.moe_intermediate_size / table.etp
+    weight = weight * (job.model.trained is None)
     branches = 2 if job.model.gated_mlp else 1
     moments = (
         3 * outer,
@@ -121,7 +126,7 @@ def waiting_gradient_bytes(job: Job, table: LayoutTable) -> FloatColumn:
     Source: derived; autograd adds the gradients of all uses before it hands a leaf its sum.
     """
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
-    tied = job.model.tie_word_embeddings
+    tied = job.model.tie_word_embeddings and trains_embedding(job.model)
     return np.asarray(job.training.storage_bytes * vocab * job.model.hidden_size * tied)
 
 
@@ -149,10 +154,11 @@ def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
-    hidden = job.training.storage_bytes * tokens * job.model.hidden_size
-    loss = traits.kernels.head_bytes_per_logit * tokens * vocab + hidden
+    hidden = job.training.storage_bytes * tokens * job.model.hidden_size * trains_head(job.model)
+    projected = tokens * projected_share(job, traits)
+    loss = traits.kernels.head_bytes_per_logit * projected * vocab + hidden
     if traits.autograd.weight_gradients:
-        loss = np.maximum(loss, head_gradient_bytes(job, table, tokens))
+        loss = np.maximum(loss, head_gradient_bytes(job, table, projected))
     return np.asarray(loss + final_norm_bytes(job, traits, tokens))
 
 
@@ -271,15 +277,16 @@ def sharded_unit_bytes(
     """
     table = candidates.table
     shared, expert = shard_ranks(table) > 1, expert_shard_ranks(table) > 1
-    layer = np.max(
-        [
-            one * shared + experts * expert
-            for one, experts in zip(params.layers, params.experts, strict=True)
-        ],
-        axis=0,
-    )
-    most = held.weighted(shared.astype(np.float64), expert.astype(np.float64))
-    gradients = candidates.traits.gradients.accumulated_bytes * np.minimum(layer, most)
+
+    def in_work(params: BlockParams, held: RankParams) -> tuple[FloatColumn, FloatColumn]:
+        """Sharded parameters of the largest layer, and of all that a rank holds."""
+        pairs = zip(params.layers, params.experts, strict=True)
+        layer = np.max([one * shared + experts * expert for one, experts in pairs], axis=0)
+        return layer, held.weighted(shared.astype(np.float64), expert.astype(np.float64))
+
+    layer, most = in_work(params, held)
+    own = in_work(params.with_gradients, held.with_gradients)
+    gradients = candidates.traits.gradients.accumulated_bytes * np.minimum(*own)
     weights = candidates.job.training.storage_bytes * np.minimum(
         GATHERED_UNITS * layer + ends * shared, most
     )

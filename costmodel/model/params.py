@@ -1,4 +1,4 @@
-"""Exact parameter counts, per part of the model, and model FLOPs of one step.
+"""Exact parameter counts, per part of the model.
 
 Tied embeddings count once; multi-token-prediction modules are left out.
 Source of every shape: the Hugging Face implementation of the family named in `model_type`.
@@ -6,15 +6,12 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-from trainplan.costmodel.lengths import real_tokens_per_step, span_share
 from trainplan.costmodel.model import mixer_params as counts
 from trainplan.costmodel.model.mixer_params import MixerCounts
 from trainplan.costmodel.model.spans import attention_span
-from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
-from trainplan.costmodel.spec.layers import ATTENTIONS, Mixer
+from trainplan.costmodel.model.tower import tower_params
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.layers import Mixer
 
 
 def norm_params(model: ModelSpec) -> int:
@@ -235,35 +232,14 @@ def head_params(model: ModelSpec) -> int:
 
 def num_parameters(model: ModelSpec) -> int:
     """Parameters of the whole model, tied embeddings once, MTP modules left out."""
-    return embedding_params(model) + _all_layers_params(model) + head_params(model)
+    tower = tower_params(model.tower) if model.tower else 0
+    return embedding_params(model) + _all_layers_params(model) + head_params(model) + tower
 
 
 def num_active_parameters(model: ModelSpec) -> int:
     """Parameters one token visits; equals `num_parameters` for a dense model."""
     idle = _all_layers_params(model) - _all_layers_params(model, active=True)
     return num_parameters(model) - idle
-
-
-def layer_matrix_params_per_token(model: ModelSpec) -> float:
-    """Weights that one token is multiplied with in a layer of a model with one kind."""
-    mixer, moe = MIXER_COUNTS[model.mixer].met(model), model.moe
-    mixer += side_params(model) - model.layer_weights
-    if model.feed_forward == "none":
-        return mixer
-    if moe is None:
-        return mixer + mlp_params(model, model.intermediate_size, bias=False)
-    active = moe.rows_per_token * expert_params(model, moe) + latent_met_params(model, moe)
-    h = model.hidden_size
-    return mixer + active + shared_expert_params(model, moe) + h * router_choices(moe)
-
-
-def matrix_params_per_token(model: ModelSpec) -> float:
-    """Weights one token is multiplied with, all layers, head and MTP modules; no embedding."""
-    h, each = model.hidden_size, [layer_matrix_params_per_token(kind) for kind in model.kinds]
-    head = h * model.vocab_size
-    module = sum(each[kind] for kind in model.kinds_of_module) + 2 * h * h + head
-    layers = sum(each[kind] for kind in model.kind_of_layer)
-    return layers + head + model.num_nextn_predict_layers * module
 
 
 def core_dims(model: ModelSpec) -> tuple[int, int]:
@@ -300,6 +276,7 @@ MIXER_COUNTS: dict[Mixer, MixerCounts] = {
     "sliding_attention": ATTENTION,
     "chunked_attention": ATTENTION,
     "sparse_attention": ATTENTION + counts.INDEXER,
+    "bidirectional_attention": ATTENTION,
     "linear_attention": counts.LINEAR_ATTENTION,
     "mamba": counts.MAMBA,
     "attention_and_mamba": ATTENTION + counts.MAMBA,
@@ -307,40 +284,3 @@ MIXER_COUNTS: dict[Mixer, MixerCounts] = {
     "none": counts.NOTHING,
 }
 """What each mixer counts."""
-
-
-def mixer_flop_per_token(
-    model: ModelSpec, seq_length: int, share: Callable[[ModelSpec], float] = lambda _: 1.0
-) -> float:
-    """Forward FLOPs for one token of what compares or carries tokens, all layers, causal.
-
-    `share` is that of a kind of layer which is not masked away. Source: `MIXER_COUNTS`.
-    """
-    each = [
-        MIXER_COUNTS[kind.mixer].core_flop(kind, seq_length) * share(kind) for kind in model.kinds
-    ]
-    module = sum(each[kind] for kind in model.kinds_of_module)
-    layers = sum(each[kind] for kind in model.kind_of_layer)
-    return layers + model.num_nextn_predict_layers * module
-
-
-def _kept_share(training: TrainingSpec, model: ModelSpec) -> float:
-    """Tokens that a token sees in rows of several sequences, over those in rows of one.
-
-    Source: `span_share`; a state that is carried costs each token the same.
-    """
-    if not training.lengths or model.mixer not in ATTENTIONS:
-        return 1.0
-    windowed = float(model.mixer == "sliding_attention")
-    return span_share(training, windowed, model.sliding_window or 0)
-
-
-def model_flop_per_step(job: Job) -> float:
-    """Forward and backward FLOPs of one optimizer step; padding and masked scores count none.
-
-    Source: 2 FLOPs a weight and token forward, twice that backward; Narayanan et al. as above.
-    """
-    model, training = job.model, job.training
-    mixers = mixer_flop_per_token(model, training.seq_length, partial(_kept_share, training))
-    forward = 2 * matrix_params_per_token(model) + mixers
-    return 3.0 * forward * real_tokens_per_step(training)

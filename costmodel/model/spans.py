@@ -42,7 +42,8 @@ def attention_span(model: ModelSpec, seq_length: int) -> float:
 
     Source: Narayanan et al., arXiv:2104.04473, appendix, halved by the mask; `window_span` (of
     sparse attention the last `top_k` tokens stand for those picked, which are as many);
-    `chunk_span`.
+    `chunk_span`. Bidirectional attention has no mask (Dosovitskiy et al., arXiv:2010.11929,
+    section 3.1).
     """
     if model.key_compression:
         return compressed_span(model, model.key_compression, seq_length)
@@ -52,4 +53,6 @@ def attention_span(model: ModelSpec, seq_length: int) -> float:
         return window_span(model.indexer.top_k, seq_length)
     if model.mixer == "chunked_attention":
         return chunk_span(model.attention_chunk_size, seq_length)
+    if model.mixer == "bidirectional_attention":
+        return float(seq_length)
     return seq_length / 2

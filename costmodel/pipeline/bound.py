@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from trainplan.costmodel.blocks import Block
+from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, remembered
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.comm import collective_seconds, group
@@ -22,6 +22,7 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.spec.trained import trains_embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ def table_sum_seconds(candidates: Candidates) -> FloatColumn:
     job, machine, table = candidates.job, candidates.machine, candidates.table
     model = job.model
     copied = model.tie_word_embeddings or model.num_nextn_predict_layers > 0
+    copied = copied and trains_embedding(model)
     stage = table.tp * table.cp * table.dp
     whole, domain = table.pp * stage, machine.domain_gpus
     stride = np.where(whole <= domain, stage, np.maximum(domain, whole // 2))

@@ -43,6 +43,8 @@ class Ranks:
     whole_held: tuple[ClassRows, ...]
     """Layers held whole, of each kind: not recomputed in full."""
     mtp_held: ClassRows
+    embedding_held: ClassRows
+    """Micro batches in flight on the stage of the embedding."""
     inputs_held: ClassRows
     """Layer inputs kept by full recomputation."""
     layers_at_once: ClassRows
@@ -115,6 +117,7 @@ def _rows(shapes: Sequence[RankClasses], shape: IntColumn, table: LayoutTable) -
         recomputed_before=each("recomputed_before", covered),
         whole_held=each("whole_held", covered),
         mtp_held=pick([one.mtp_held for one in shapes], plain),
+        embedding_held=pick([one.embedding_held for one in shapes], plain),
         inputs_held=np.where(uniform, grouped, blocked),
         layers_at_once=np.where(uniform, ahead, full),
     )

@@ -39,6 +39,9 @@ class Decoder:
     """Kind of every layer."""
     mtp: int
     """Multi-token-prediction modules."""
+    forward_alone: tuple[int, ...] = ()
+    """Kinds that run forward alone, of the first layers: full recomputation keeps none of their
+    inputs."""
     stages: tuple[StageSpec, ...] | None = None
     """Virtual stages where they are given."""
 
@@ -83,6 +86,8 @@ class RankClasses:
     """Layers a micro batch crosses before it reaches that rank, of each kind."""
     mtp_held: FloatColumn
     """MTP modules whose activations the fullest rank of the class holds at its fullest moment."""
+    embedding_held: FloatColumn
+    """Micro batches in flight on the first stage then, where the class holds it."""
     largest_stage: FloatColumn
     """Layers of its largest virtual stage."""
     recomputed: tuple[FloatColumn, ...]
@@ -104,7 +109,12 @@ def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder
 
 @lru_cache(maxsize=1024)
 def _decoder_of(model: ModelSpec, stages: tuple[StageSpec, ...] | None) -> Decoder:
-    return Decoder(model.kind_of_layer, model.num_nextn_predict_layers, stages)
+    alone = tuple(number for number, kind in enumerate(model.kinds) if _runs_forward_alone(kind))
+    return Decoder(model.kind_of_layer, model.num_nextn_predict_layers, alone, stages)
+
+
+def _runs_forward_alone(kind: ModelSpec) -> bool:
+    return kind.trained is not None and not kind.trained.passes_gradient
 
 
 @lru_cache(maxsize=1024)
@@ -162,7 +172,8 @@ def rank_classes(
     limit = np.arange(int(layers.max()) + 1)
     again = _recomputed(decoder, stages, _limits(decoder, limit))
     repeated = [kind[stage] for kind in again]
-    groups = -(-stages.layers[:, None] // np.maximum(limit, 1)) * (limit > 0)
+    groups = _groups(stages.layers, limit) - _groups_of_none(decoder, stages, limit)
+    kept = [some for number, some in enumerate(repeated) if number not in decoder.forward_alone]
     return RankClasses(
         layers=tuple(sums[:-ENDS]),
         embedding=embedding,
@@ -171,6 +182,7 @@ def rank_classes(
         rank=last.astype(np.float64),
         before=tuple(_before(kind, last) for kind in stages.of_kind.T),
         mtp_held=held[:, -1] * mtp,
+        embedding_held=held[:, 0] * embedding,
         largest_stage=layers[last].max(axis=1).astype(np.float64),
         recomputed=tuple(kind[last].sum(axis=1, dtype=np.float64) for kind in repeated),
         recomputed_before=tuple(_before(kind, last) for kind in again),
@@ -178,9 +190,22 @@ def rank_classes(
             _held(held, (kind[..., None] - some)[fullest])
             for kind, some in zip(kinds, repeated, strict=False)
         ),
-        block_inputs_held=_held(held, sum(repeated[1:], start=repeated[0])[fullest]),
+        block_inputs_held=_held(held, sum(kept, start=np.zeros_like(repeated[0]))[fullest]),
         uniform_inputs_held=_held(held, groups[stage][fullest]),
     )
+
+
+def _groups(layers: IntColumn, limit: IntColumn) -> IntColumn:
+    """Groups of so many layers in each stage, (stage, N); the last one has what is left."""
+    return np.asarray(-(-layers[:, None] // np.maximum(limit, 1)) * (limit > 0))
+
+
+def _groups_of_none(decoder: Decoder, stages: StageLayers, limit: IntColumn) -> IntColumn:
+    """Of these, those whose layers all run forward alone: the first ones of a stage."""
+    alone = stages.of_kind[:, list(decoder.forward_alone)].sum(axis=1)
+    whole = alone == stages.layers
+    some = alone[:, None] // np.maximum(limit, 1) * (limit > 0)
+    return np.where(whole[:, None], _groups(stages.layers, limit), some)
 
 
 def recomputed_layers(

@@ -9,7 +9,9 @@ from types import MappingProxyType
 
 from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
+from trainplan.costmodel.runtimes.adapters import refuse_training
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
@@ -24,10 +26,12 @@ from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.costmodel.runtimes.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
 from trainplan.costmodel.runtimes.nanotron import NANOTRON
 from trainplan.costmodel.runtimes.nemo import NEMO
+from trainplan.costmodel.runtimes.stored_states import with_states
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec import Job, TrainingSpec
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
 
 RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
     {
@@ -63,6 +67,22 @@ def runtime(name: str) -> RuntimeTraits:
     return RUNTIMES[name]
 
 
+def runtime_with(training: TrainingSpec) -> str:
+    """The runtime of a job that names none: the usual one, or the first that has the optimizer.
+
+    Raises:
+        PlanError: No such optimizer, or its settings are wrong.
+    """
+    optimizer_of(training.optimizer)
+    has = [
+        name
+        for name, one in RUNTIMES.items()
+        if training.optimizer.name in dict(one.optimizers)
+        and training.state_precision in one.state_precisions
+    ]
+    return DEFAULT_RUNTIME if DEFAULT_RUNTIME in has or not has else has[0]
+
+
 def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...]:
     """Runtimes that run a pipeline of this shape under a schedule."""
     return tuple(
@@ -81,7 +101,9 @@ def traits_of(job: Job) -> RuntimeTraits:
     Source: `costmodel.runtimes.megatron.dispatchers.deepep_leaves_racks_out`.
 
     Raises:
-        CatalogError: No such runtime, or no such GPU.
+        CatalogError: No such runtime, optimizer or GPU.
+        UnsupportedError: The runtime lacks the optimizer or the number formats of the states, or
+            does not train what the job asks for.
     """
     return _traits_of(Identical(job))
 
@@ -90,6 +112,7 @@ def traits_of(job: Job) -> RuntimeTraits:
 def _traits_of(key: Identical[Job]) -> RuntimeTraits:
     job = key.of
     traits = runtime(job.runtime)
+    refuse_training(job, traits, {name: one.adapting.methods for name, one in RUNTIMES.items()})
     kernels, sharding = traits.kernels, traits.sharding
     if traits.footprint.low_precision == "primary":
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
@@ -99,4 +122,4 @@ def _traits_of(key: Identical[Job]) -> RuntimeTraits:
     if experts.dispatcher_across == "deepep" and domain_gpus(job) > DEEPEP_PEERS:
         experts = replace(experts, dispatcher_across="alltoall")
     on_job = replace(traits, kernels=kernels, sharding=sharding, experts=experts)
-    return on_job.with_options(job.options)
+    return with_states(on_job.with_options(job.options), job, RUNTIMES.values())

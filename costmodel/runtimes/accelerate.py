@@ -12,21 +12,25 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes.adapters import quantised_stages
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
-from trainplan.costmodel.runtimes.hugging_face import AUTOGRAD, KERNELS, RECOMPUTE, RULES
+from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.traits import Communication
 from trainplan.costmodel.spec import Job
 
 
 @rule(
     "fully_shard_alone",
-    "zero_stage",
-    "accelerate shards with FSDP2, which is zero_stage 2 (weights stay gathered) or 3: use one",
+    "zero_stage cp dp dp_replicate",
+    "accelerate shards with FSDP2, which is zero_stage 2 (weights stay gathered) or 3: use one, or "
+    "0 where only adapters are trained",
     "huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: reshard_after_forward",
 )
 def fully_shard_alone(job: Job, table: LayoutTable) -> BoolColumn:
-    """Replicas alone, without anything sharded, are another wrapper (DDP)."""
-    return np.asarray(table.zero_stage < 2)
+    """Replicas alone, without anything sharded, are another wrapper (DDP), priced for adapters."""
+    adapts = job.model.trained is not None and job.model.trained.adapts
+    plain = (table.zero_stage == 0) & (table.cp == 1) & (table.dp_replicate == 1)
+    return np.asarray((table.zero_stage < 2) & ~(plain & adapts))
 
 
 @rule(
@@ -52,7 +56,11 @@ ACCELERATE = replace(
     # dataclasses.py, TorchContextParallelConfig gathers by default
     communication=Communication(context_exchange="all_gather", gathers_query_heads=True),
     pipeline=ALONE,
+    # transformers training_args.py, OptimizerNames; the one in 8 bits is torchao's, which FSDP2
+    # shards as any other
+    optimizers=(("adamw", "adamw_torch_fused"), ("adamw8bit", "adamw_torch_8bit")),
     recompute=RECOMPUTE,
     autograd=AUTOGRAD,
-    rules=(*RULES, fully_shard_alone, mesh_has_shards),
+    rules=(*RULES, fully_shard_alone, mesh_has_shards, quantised_stages("accelerate", (0,))),
+    adapting=replace(ADAPTING, plain_replicas=True),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.runtimes.traits import (
+    Adapting,
     Communication,
     Experts,
     Gradients,
@@ -21,6 +22,7 @@ from trainplan.costmodel.runtimes.traits import (
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
+from trainplan.costmodel.spec.job import StatePrecision
 
 
 def nothing(model: ModelSpec) -> str | None:
@@ -49,6 +51,8 @@ class RuntimeTraits:
     experts: Experts = field(default_factory=Experts)
     pipeline: Pipeline = field(default_factory=Pipeline)
     recompute: Recompute = field(default_factory=Recompute)
+    adapting: Adapting = field(default_factory=Adapting)
+    """What it can train beside every weight."""
     offloading: Offloading = field(default_factory=Offloading)
     autograd: Autograd = FUSED_KERNELS
     """What the graph of operations keeps and makes beyond that of fused kernels."""
@@ -57,6 +61,10 @@ class RuntimeTraits:
 
     layers: frozenset[str] = frozenset()
     """Uncommon parts of layers that it runs, by the names of `traits.layers`."""
+    optimizers: tuple[tuple[str, str], ...] = (("adamw", "AdamW"),)
+    """Optimizers it has, each with its own word for it."""
+    state_precisions: tuple[StatePrecision, ...] = ("o0",)
+    """Levels of FP8-LM it can store its states at."""
     settings: tuple[Setting, ...] = ()
     """Values of options that a search may choose, and of which it can be asked what each buys."""
     rules: tuple[Rule, ...] = ()

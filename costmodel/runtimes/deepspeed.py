@@ -11,9 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes.adapters import quantised_stages
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE
-from trainplan.costmodel.runtimes.hugging_face import AUTOGRAD, KERNELS, RECOMPUTE, RULES
+from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.megatron_deepspeed import (
     FETCHES,
     REDUCE_BUCKET_ELEMENTS,
@@ -36,6 +37,7 @@ from trainplan.costmodel.spec import Job
     "zero_stage offload_optimizer",
     "offload_optimizer needs zero_stage 1 or more, and a ratio below 1 zero_stage 3: change one",
     "deepspeedai/DeepSpeed runtime/zero/config.py, offload_ratio_check",
+    values=(1.0,),  # all of it, below stage 3
 )
 def engine_offloads_shards(job: Job, table: LayoutTable) -> BoolColumn:
     """Below stage 3 the whole optimizer waits on the host, or none of it."""
@@ -61,6 +63,8 @@ DEEPSPEED = RuntimeTraits(
     communication=Communication(context_exchange="a2a"),  # runtime/sequence_parallel/ulysses_sp.py
     pipeline=ALONE,
     recompute=RECOMPUTE,
+    # runtime/engine.py, _configure_basic_optimizer; names it lacks are those of torch.optim
+    optimizers=(("adamw", "AdamW"), ("lion", "Lion"), ("sgd", "SGD"), ("muon", "Muon")),
     offloading=Offloading(optimizer_step=0.001),  # runtime/zero/offload_config.py, ratio
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),
@@ -69,5 +73,7 @@ DEEPSPEED = RuntimeTraits(
         engine_offloads_shards,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
+        quantised_stages("deepspeed", (1, 2)),
     ),
+    adapting=ADAPTING,
 )

@@ -11,7 +11,8 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.runtimes.traits import Kernels, Recompute
+from trainplan.costmodel.runtimes.adapters import adapters_are_whole
+from trainplan.costmodel.runtimes.traits import Adapting, Kernels, Recompute
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 from trainplan.costmodel.spec import Job
@@ -20,8 +21,11 @@ KERNELS = Kernels(
     attention="flash2",
     elementwise="eager",
     head_bytes_per_logit=EAGER_HEAD_BYTES + BYTES_BF16,  # the logits stay in the model's output
+    # transformers computes all logits; the module that `plan export` writes drops ignored tokens
+    skips_ignored_tokens=True,
 )
 AUTOGRAD = Autograd(norm_fp32_copies=1, activation_output=True)
+ADAPTING = Adapting(methods=("lora", "qlora", "frozen"))  # peft, bitsandbytes, requires_grad_
 RECOMPUTE = Recompute(
     layers="all",  # modeling_layers.py, GradientCheckpointingLayer: every layer by itself
     stops_early=True,  # torch.utils.checkpoint, not reentrant
@@ -69,4 +73,5 @@ RULES = (
     configuration_has_no_pipeline,
     configuration_has_no_expert_ranks,
     plan_cuts_whole_heads,
+    adapters_are_whole,
 )

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_racks_out
 from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS
-from trainplan.costmodel.runtimes.traits import Experts
+from trainplan.costmodel.runtimes.traits import Adapting, Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.spec.trained import Trained
 
 MEGATRON_BRIDGE = replace(
     MEGATRON_CORE,
@@ -32,8 +34,13 @@ MEGATRON_BRIDGE = replace(
         dispatcher_across="deepep",
         routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
     ),
+    # training/optim.py: names with "dist" are sharded by whole matrices
+    optimizers=(*MEGATRON_CORE.optimizers[:4], ("dist-muon", "dist_muon"), ("soap", "soap")),
+    state_precisions=("o0",),
     settings=BRIDGE_SETTINGS,
-    rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out),
+    rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out, *BRIDGE_RULES),
+    # peft/lora.py: linear_qkv and linear_fc1, one adapter for the local experts
+    adapting=Adapting(methods=("lora",), joins=True, experts=True, cuts=True),
     # fp8_param_gather; cuDNN attention takes any order of dimensions
     footprint=replace(
         MEGATRON_CORE.footprint, low_precision="primary", batch_first_attention=False
@@ -44,6 +51,9 @@ MEGATRON_BRIDGE = replace(
         # recipes/deepseek and recipes/moonlight: use_precision_aware_optimizer with exp_avg_dtype
         # and exp_avg_sq_dtype bf16
         latent_moments="bf16",
+        # recipes/llama/h100/llama3.py, llama3_70b_peft_8gpu_h100_bf16_config (dim 16), and
+        # perf_recipes/llama, peft.target_modules of every one
+        lora=Trained(method="lora", rank=16, modules=("q", "k", "v")),
         # perf_recipes/deepseek/common.py, _enable_deepseek_full_iteration_mxfp8, and siblings
         graphs_hybridep=True,
     ),

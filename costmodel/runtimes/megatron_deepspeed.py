@@ -137,6 +137,7 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     ),
     # megatron/model/transformer.py, ParallelMLP: relu and swiglu are torch operations
     autograd=Autograd(activation_output=True),
+    optimizers=(("adamw", "adam"), ("sgd", "sgd")),  # arguments.py:940, --optimizer
     footprint=Footprint(
         repeats_key_values=True,  # megatron/model/transformer.py, repeat_kv
         reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS,

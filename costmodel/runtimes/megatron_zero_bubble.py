@@ -13,6 +13,7 @@ import numpy as np
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.megatron.core import interleaved_needs_whole_groups
+from trainplan.costmodel.runtimes.megatron.options import sgd_is_whole
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.traits import Gradients, Recipe, Sharding
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN
@@ -56,6 +57,7 @@ MEGATRON_ZERO_BUBBLE = replace(
     ),
     autograd=FUSED_KERNELS,
     footprint=PLAIN,
-    rules=(interleaved_needs_whole_groups, cp_needs_transformer_engine),
+    # core/optimizer/distrib_optimizer.py:425, only Adam is sharded
+    rules=(interleaved_needs_whole_groups, cp_needs_transformer_engine, sgd_is_whole),
     recipe=Recipe(),
 )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.traits.layers import MAMBA_2, ONE_HALF
 from trainplan.costmodel.runtimes.traits.recompute import no_offloads
+from trainplan.costmodel.spec.trained import Trained
 
 NEMO = replace(
     MEGATRON_CORE,
@@ -26,6 +28,15 @@ NEMO = replace(
     # fp8_params and cuDNN attention; routing weights as in Megatron Core before 0.12
     footprint=replace(MEGATRON_BRIDGE.footprint, weighted_experts=False),
     layers=frozenset({MAMBA_2, ONE_HALF}),  # what Megatron Core had by 0.12
+    optimizers=(("adamw", "adam"),),
+    state_precisions=("o0",),
     settings=NEMO_SETTINGS,
-    recipe=replace(MEGATRON_CORE.recipe, shards_optimizer=True),
+    rules=(*MEGATRON_CORE.rules, *BRIDGE_RULES),
+    adapting=MEGATRON_BRIDGE.adapting,  # peft/lora.py, from which that of Megatron-Bridge came
+    recipe=replace(
+        MEGATRON_CORE.recipe,
+        shards_optimizer=True,
+        # NVIDIA/NeMo tuning/conf/megatron_gpt_finetuning_config.yaml: lora_tuning, attention_qkv
+        lora=Trained(method="lora", rank=32, modules=("q", "k", "v")),
+    ),
 )

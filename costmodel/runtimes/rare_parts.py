@@ -66,14 +66,14 @@ def _attention(model: ModelSpec) -> Iterator[str]:
         yield "values narrower or wider than keys (value_head_dim)"
     if model.key_value_projections != "both":
         yield "attention without keys or values of its own (key_value_projections)"
-    if model.attention_output_gate != "none":
-        yield "a gate on the output of attention (attention_output_gate)"
     if model.low_rank:
         yield "queries and output of attention through a low rank (low_rank)"
     if model.key_compression:
         yield "attention to compressed keys (key_compression)"
     if model.qk_norm == "each":
         yield "norms of queries and keys with weights for each head (qk_norm = 'each')"
+    if model.unrotated_layers:
+        yield f"positions in all layers but {model.unrotated_layers} (unrotated_layers)"
     if model.position_embedding == "alibi":
         yield "positions of kind 'alibi'"
 

@@ -19,6 +19,7 @@ import numpy as np
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
+    Adapting,
     Gradients,
     Host,
     Kernels,
@@ -55,8 +56,23 @@ TORCH_EAGER = RuntimeTraits(
     gradients=Gradients(accumulated_bytes=4, message_bytes=4, added_apart=True),
     sharding=Sharding(zero_stages=(0,)),
     pipeline=Pipeline(schedules=("1f1b",), cuts_layers=False),
+    optimizers=(  # any torch.optim.Optimizer runs
+        ("adamw", "torch.optim.AdamW"),
+        ("adamw8bit", "bitsandbytes.optim.AdamW8bit"),
+        ("adafactor", "torch.optim.Adafactor"),
+        ("lion", "bitsandbytes.optim.Lion"),
+        ("sgd", "torch.optim.SGD"),
+        ("muon", "torch.optim.Muon"),
+        ("soap", "pytorch_optimizer.SOAP"),
+        ("shampoo", "pytorch_optimizer.Shampoo"),
+        ("galore", "galore_torch.GaLoreAdamW"),
+        ("galore8bit", "galore_torch.GaLoreAdamW8bit"),
+        ("apollo", "apollo_torch.APOLLOAdamW"),
+        ("apollo-mini", "apollo_torch.APOLLOAdamW"),
+    ),
     recompute=Recompute(stops_early=True, subsets=recompute_subsets),
     rules=(one_rank,),
+    adapting=Adapting(methods=("lora", "frozen")),
     autograd=Autograd(
         norm_statistics=True,
         every_norm=True,

@@ -23,6 +23,8 @@ def unsupported_feature(model: ModelSpec) -> str | None:
 
 def _blocks(model: ModelSpec) -> Iterator[str]:
     """Source: torchtitan/models/common/decoder.py and feed_forward.py."""
+    if model.tower:
+        yield model.tower.called
     if model.norm != "rmsnorm" or model.norm_position != "pre" or not model.final_norm:
         yield "norms other than RMSNorm before each part and at the end"
     if model.parallel_residual:

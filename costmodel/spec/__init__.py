@@ -9,7 +9,8 @@ from trainplan.costmodel.spec.cluster import ClusterSpec
 from trainplan.costmodel.spec.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.layout import Layout, StageSpec
 from trainplan.costmodel.spec.lengths import LengthSpec
-from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.moe import MoeSpec
 
 __all__ = [
     "ClusterSpec",

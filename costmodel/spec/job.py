@@ -10,6 +10,7 @@ from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.cluster import ClusterSpec
 from trainplan.costmodel.spec.lengths import LengthSpec, Packing
 from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.optimizer import OptimizerSpec, OptimizerText
 from trainplan.costmodel.spec.routing import RoutingSpec
 
 Attention = Literal["flash", "unfused"]
@@ -17,7 +18,10 @@ Graph = Literal["none", "partial", "full_iteration"]
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 CrossEntropy = Literal["unfused", "jit", "fused"]
 DropPolicy = Literal["probs", "position"]
-StateType = Literal["fp32", "bf16"]
+GradientType = Literal["fp32", "bf16"]
+StateType = Literal["fp32", "bf16", "fp16", "fp8"]
+StatePrecision = Literal["o0", "o1", "o2", "o3"]
+"""Levels of FP8-LM, arXiv:2310.18313: how weights, gradients and moments are stored."""
 ContextExchange = Literal["p2p", "a2a", "all_gather"]
 
 
@@ -40,7 +44,7 @@ class RuntimeOptions(Spec):
     moe_dispatcher: Dispatcher | None = None
     """`deepep` and `hybridep` send a token once to each rank that needs it; `alltoall` once for
     each expert."""
-    gradient_dtype: StateType | None = None
+    gradient_dtype: GradientType | None = None
     """Accumulated and reduced gradients."""
     moment_dtype: StateType | None = None
     """Both Adam moments."""
@@ -109,8 +113,14 @@ class TrainingSpec(Spec):
     global_batch_size: PositiveInt = Field(le=LARGEST_SIZE)
     """Sequences per optimizer step, over all replicas; with `packing`, rows."""
     precision: Precision = "bf16"
+    loss_tokens: PositiveFloat = Field(default=1.0, le=1.0)
+    """Share of the tokens that count in the loss; the rest has labels that are ignored."""
     tokens: PositiveInt | None = None
     """Length of the whole run; only used to report days, GPU-hours and money."""
+    optimizer: OptimizerText = OptimizerSpec()
+    """Name with its settings, as `--optimizer` takes it: `galore:rank=1024`."""
+    state_precision: StatePrecision = "o0"
+    """`o0`: as the runtime stores its states by itself."""
     lengths: LengthSpec | None = None
     """Null: every sequence has `seq_length` tokens."""
     packing: Packing = "none"

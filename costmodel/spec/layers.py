@@ -17,6 +17,7 @@ Mixer = Literal[
     "sliding_attention",
     "chunked_attention",
     "sparse_attention",
+    "bidirectional_attention",
     "linear_attention",
     "mamba",
     "attention_and_mamba",
@@ -39,6 +40,7 @@ ATTENTIONS: tuple[Mixer, ...] = (
     "sliding_attention",
     "chunked_attention",
     "sparse_attention",
+    "bidirectional_attention",
     "attention_and_mamba",
 )
 """Mixers whose core compares queries with keys."""

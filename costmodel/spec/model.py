@@ -6,7 +6,6 @@ one is used and the adapter in `costmodel.model.families` translates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, Self
 
@@ -15,7 +14,6 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    field_validator,
     model_validator,
 )
 
@@ -31,7 +29,6 @@ from trainplan.costmodel.spec.layers import (
     NormWeights,
     Product,
     Size,
-    listed_kinds,
 )
 from trainplan.costmodel.spec.mixers import (
     SIZES,
@@ -41,121 +38,11 @@ from trainplan.costmodel.spec.mixers import (
     SsmSpec,
     check_sizes,
 )
+from trainplan.costmodel.spec.moe import MoeSpec
+from trainplan.costmodel.spec.tower import TowerSpec
+from trainplan.costmodel.spec.trained import Trained, complaint, of_layers
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
-
-
-class MoeSpec(Spec):
-    """Mixture of experts: which layers, how many experts, how wide."""
-
-    num_experts: Size
-    num_experts_per_tok: Size
-    """Experts the router chooses for a token."""
-    mean_experts_per_tok: PositiveFloat | None = None
-    """Of these, how many compute on average, where some of those chosen pass a token on unchanged
-    (zero-compute experts of LongCat); null: all."""
-    moe_intermediate_size: Size
-    """Width of one routed expert."""
-    shared_expert_intermediate_size: Count = 0
-    """Total width of all shared experts; 0: none."""
-    shared_expert_gate: bool = False
-    """A sigmoid gate (one row of `hidden_size`) on the shared expert (Qwen2-MoE)."""
-    first_k_dense_replace: Count = 0
-    """Leading layers that stay dense."""
-    moe_layer_freq: PositiveInt = 1
-    """After the leading dense layers, every `moe_layer_freq`-th layer is MoE."""
-    router_bias: bool = False
-    """One learned or balancing number per expert in the router (`e_score_correction_bias` of
-    DeepSeek-V3 and GLM-4.5)."""
-    expert_bias: bool = False
-    """The products of experts have biases (gpt-oss); the router's is `router_bias`."""
-    router_score_function: Literal["softmax", "sigmoid"] = "softmax"
-    norm_topk_prob: bool = True
-    n_group: Size | None = None
-    """Device-limited routing: number of expert groups; null: no groups."""
-    topk_group: Size | None = None
-    routed_scaling_factor: PositiveFloat | None = None
-    num_zero_experts: Count = 0
-    """Further choices of the router that return their input, without weights (LongCat)."""
-    latent_size: Size | None = None
-    """Width that routed experts work in, between projections down and up (Nemotron-3 Super); null:
-    the hidden size."""
-    wide_latent: bool = False
-    """Those projections multiply in 16 bits, whatever the experts do."""
-
-    @field_validator("num_experts_per_tok", mode="before")
-    @classmethod
-    def _whole(cls, value: object) -> object:
-        if isinstance(value, float) and value != int(value):
-            raise ValueError(
-                f"{value:g} is a mean and the router chooses a whole number: write that here, and "
-                f"mean_experts_per_tok: {value:g} beside it"
-            )
-        return value
-
-    @model_validator(mode="after")
-    def _top_k_fits(self) -> Self:
-        if self.num_experts_per_tok > self.num_experts:
-            raise ValueError(
-                f"num_experts_per_tok = {self.num_experts_per_tok} exceeds "
-                f"num_experts = {self.num_experts}; lower it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _mean_fits(self) -> Self:
-        mean, top = self.mean_experts_per_tok, self.num_experts_per_tok
-        if mean is not None and mean > top:
-            raise ValueError(
-                f"mean_experts_per_tok = {mean} exceeds num_experts_per_tok = {top}, which the "
-                "router chooses; lower it"
-            )
-        return self
-
-    @property
-    def rows_per_token(self) -> float:
-        """Rows of experts that a token makes, on average."""
-        mean = self.mean_experts_per_tok
-        return self.num_experts_per_tok if mean is None else mean
-
-    @model_validator(mode="after")
-    def _groups_fit(self) -> Self:
-        groups = self.n_group or 1
-        if self.num_experts % groups:
-            raise ValueError(
-                f"num_experts = {self.num_experts} is not a multiple of n_group = {groups}; "
-                "correct one of them"
-            )
-        if (self.topk_group or 1) > groups:
-            raise ValueError(f"topk_group = {self.topk_group} exceeds n_group = {groups}; lower it")
-        return self
-
-    def placed(self, layers: int) -> tuple[FeedForward, ...]:
-        """What feeds forward in each of so many layers."""
-        first, freq = self.first_k_dense_replace, self.moe_layer_freq
-        return tuple(
-            "moe" if i >= first and (i - first) % freq == freq - 1 else "mlp" for i in range(layers)
-        )
-
-    def everywhere(self) -> MoeSpec:
-        """The same in every layer."""
-        return self.model_copy(update={"first_k_dense_replace": 0, "moe_layer_freq": 1})
-
-
-def placed_layers(
-    mixers: Sequence[Mixer],
-    moe: MoeSpec | None,
-    feed_forwards: Sequence[FeedForward] | None = None,
-    changes: Sequence[Mapping[str, object]] | None = None,
-) -> dict[str, object]:
-    """Fields of a model whose layers have these parts, in order; experts where `moe` says."""
-    usual: tuple[FeedForward, ...] = tuple("mlp" for _ in mixers)
-    usual = moe.placed(len(mixers)) if moe else usual
-    plain = feed_forwards is None or tuple(feed_forwards) == usual
-    if len(set(mixers)) == 1 and plain and not any(changes or ()):
-        return {"mixer": mixers[0], "moe": moe}
-    listed = listed_kinds(mixers, feed_forwards or usual, changes)
-    return {"moe": moe.everywhere() if moe else None, **listed}
 
 
 class RopeScaling(Spec):
@@ -199,6 +86,8 @@ class ModelSpec(Spec):
     position_embedding: Literal["rope", "learned", "alibi", "none"] = "rope"
     position_embedding_offset: Count = 0
     """Unused extra rows of a learned table (OPT: 2)."""
+    unrotated_layers: Count = 0
+    """Layers without positions in a model that rotates the others (SmolLM3, Command A): no cost."""
     rope_theta: PositiveFloat = 10_000.0
     partial_rotary_factor: PositiveFloat = Field(default=1.0, le=1.0)
     rope_scaling: RopeScaling | None = None
@@ -249,7 +138,8 @@ class ModelSpec(Spec):
     scale_embeddings: bool = False
     """Token embeddings are multiplied by sqrt(hidden_size) (Gemma)."""
     scaled_branches: bool = False
-    """Fixed factors on embeddings, branches, scores or logits (Granite): no product, no weight."""
+    """Fixed factors or limits on embeddings, branches, scores or logits (Granite, OLMo's clipped
+    queries): no product, no weight."""
     sliding_window: Size | None = None
     """Tokens that a token of a `sliding_attention` layer sees."""
     attention_chunk_size: Size | None = None
@@ -284,6 +174,8 @@ class ModelSpec(Spec):
     """Layers of each such module, by their kinds; null: one, as the last layer of the model."""
     nextn_shared: bool = False
     """All such modules have the same weights (Nemotron 3)."""
+    tower: TowerSpec | None = None
+    """Encoder of images or sound; null: text alone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -300,6 +192,9 @@ class ModelSpec(Spec):
         raise ValueError(
             "num_sliding_window_layers does not say which layers slide: list every layer in layers"
         )
+
+    trained: Trained | None = None
+    """What is trained where that is not every weight; null: every weight."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -350,6 +245,8 @@ class ModelSpec(Spec):
                 raise ValueError("a layer has feed_forward moe but moe is null")
             if kind.num_attention_heads % kind.num_key_value_heads:
                 raise ValueError("a kind's num_attention_heads is no multiple of its key-value's")
+        if found := complaint(self):
+            raise ValueError(found)
         return self
 
     @property
@@ -401,23 +298,29 @@ class ModelSpec(Spec):
 @lru_cache(maxsize=256)
 def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
     """A model of each kind of layer alone, and the kind of every layer."""
-    plain = {"layers": None, "layer_kinds": (), "nextn_layers": None}
+    plain: dict[str, object] = {"layers": None, "layer_kinds": (), "nextn_layers": None}
+    plain["tower"] = None
     if model.layers is None:
         changes: list[dict[str, object]] = [{"feed_forward": one} for one in _feed_forwards(model)]
     else:
         known = {kind.name: kind.changes() for kind in model.layer_kinds}
         usual = {"feed_forward": model.feed_forward or ("moe" if model.moe else "mlp")}
         changes = [usual | known[name] for name in model.layers]
-    found: dict[ModelSpec, int] = {}
-    places = {}
-    order = []
+    views: dict[tuple[tuple[str, object], ...], ModelSpec] = {}
+    layers = []
     for change in changes:
         text = tuple(change.items())
-        if text not in places:
-            kind = model.model_copy(update=plain | change)
-            places[text] = found.setdefault(_without_placement(kind), len(found))
-        order.append(places[text])
-    return tuple(found), tuple(order)
+        if text not in views:
+            views[text] = _without_placement(model.model_copy(update=plain | change))
+        layers.append(views[text])
+    found: dict[ModelSpec, int] = {}
+    if model.trained is None:
+        order = tuple(found.setdefault(kind, len(found)) for kind in layers)
+        return tuple(found), order
+    pairs = list(zip(layers, of_layers(model, layers), strict=True))
+    own = {pair: pair[0].model_copy(update={"trained": pair[1]}) for pair in dict.fromkeys(pairs)}
+    order = tuple(found.setdefault(own[pair], len(found)) for pair in pairs)
+    return tuple(found), order
 
 
 def _without_placement(kind: ModelSpec) -> ModelSpec:

@@ -16,13 +16,11 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
 from trainplan.costmodel.memory.rank import rank_memory
 from trainplan.costmodel.memory.states import (
     RankParams,
-    expert_shard_ranks,
-    optimizer_bytes_per_param,
     rank_params,
-    shard_ranks,
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.pipeline.stages import ENDS
@@ -33,6 +31,7 @@ from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,
     updated_params,
 )
+from trainplan.costmodel.traffic.update import rank_update_seconds
 
 EMBEDDING, HEAD, MTP = -3, -2, -1
 """Kinds of block that are no layers stand behind those that are: 0, 1, ... as `ModelSpec.kinds`."""
@@ -86,6 +85,7 @@ class BlockCosts:
     input_bytes: FloatColumn
     """Of one layer, what full recomputation keeps; of each row."""
     params: RankParams
+    """Those that are trained."""
     optimizer: FloatColumn
     """Seconds of the optimizer step on the device."""
     offload: FloatColumn
@@ -150,24 +150,24 @@ def block_costs(priced: Priced) -> BlockCosts:
         weight=np.stack([one.weight for one in seconds]) * priced.seconds.splits_backward,
         recompute_forward=np.stack([one.recompute_forward for one in seconds]),
         state_bytes=memory.weights + memory.gradients + memory.optimizer,
-        optimizer_bytes=_optimizer_bytes(priced, held),
+        optimizer_bytes=_optimizer_bytes(priced, units, held),
         saved_bytes=memory.activations,
         input_bytes=blocks.kinds.layer_input_bytes[blocks.key],
-        params=held,
-        optimizer=rank_optimizer_seconds(priced.machine, table, held, updated),
+        params=held.with_gradients,
+        optimizer=rank_optimizer_seconds(priced.machine, table, held, updated)
+        + rank_update_seconds(priced, priced.machine, units),
         offload=rank_offload_seconds(priced.machine, table, updated),
     )
 
 
-def _optimizer_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
-    """Bytes of optimizer states of some parameters where nothing is offloaded.
+def _optimizer_bytes(candidates: Candidates, units: Ranks, held: RankParams) -> ClassRows:
+    """Bytes of optimizer states of some blocks where nothing is offloaded.
 
-    Source: `optimizer_bytes_per_param`.
+    Source: `rank_optimizer_bytes`.
     """
     table = candidates.table
     whole = candidates.with_table(table.replaced(offload_optimizer=np.zeros(len(table))))
-    shards = shard_ranks(table), expert_shard_ranks(table)
-    return held.weighted(*(optimizer_bytes_per_param(whole, ranks) for ranks in shards))
+    return rank_optimizer_bytes(whole, units, held.with_gradients)
 
 
 def _one_block_each(kinds: int, rows: int) -> Ranks:
@@ -186,6 +186,7 @@ def _one_block_each(kinds: int, rows: int) -> Ranks:
         recomputed_before=nothing,
         whole_held=layers,
         mtp_held=one[MTP],
+        embedding_held=one[EMBEDDING],
         inputs_held=none,
         layers_at_once=none,
     )

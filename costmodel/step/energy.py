@@ -17,7 +17,8 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks import Block, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.blocks.parts import PassSeconds
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches

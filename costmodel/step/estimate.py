@@ -23,7 +23,8 @@ from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
-from trainplan.costmodel.memory.states import BlockParams, RankParams, block_params, rank_params
+from trainplan.costmodel.memory.states import BlockParams, RankParams, rank_params
+from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.bound import (
     LayerSeconds,
     RowSeconds,
@@ -40,14 +41,16 @@ from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.footprint import OUTSIDE_BYTES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
+from trainplan.costmodel.step.tower import beside_embedding
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     offload_seconds,
-    optimizer_seconds,
+    rank_optimizer_seconds,
     step_traffic_seconds,
     updated_params,
 )
 from trainplan.costmodel.traffic.sharded import Unit, free_window, overlapped_layer, sharded_traffic
+from trainplan.costmodel.traffic.update import rank_update_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     (job, machine, traits), table = candidates.shared, candidates.table
     gathered = row_blocks(candidates)
     ranks = ranks_of(job, table) if merged else _every_rank(candidates)
-    params = block_params(job, table)
+    params = held_params(job, table)
     held = rank_params(ranks, params)
     updated = updated_params(table, held)
     microbatches = num_microbatches(job, table)
@@ -111,7 +114,8 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     one_copy = adds_to_a_copy(ranks.embedding, ranks.head)
     traffic = traffic + one_copy * table_sum_seconds(candidates)
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
-    optimizer = optimizer_seconds(machine, table, held, updated)
+    update = rank_optimizer_seconds(machine, table, held, updated)
+    optimizer = (update + rank_update_seconds(candidates, machine, ranks)).max(axis=0)
     memory = rank_memory(candidates, gathered, ranks=ranks, params=params, held=held)
     usual = traits.footprint.outside_bytes == OUTSIDE_BYTES
     if machine.outside_bytes is not None and usual:
@@ -187,6 +191,7 @@ def row_seconds(
             overlapped_layer(contention, *one) for one in zip(every, traffic, windows, strict=True)
         ]
     *layers, embedding, head, mtp = every
+    embedding = beside_embedding(candidates, embedding, kinds.tower, key=key, params=params.tower)
     if table.offload_modules.any():
         pairs = zip(layers, blocks.layers, strict=True)
         layers = [_copying(machine, layer, block.copies) for layer, block in pairs]
@@ -210,14 +215,23 @@ def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> 
     Source: `Sharding.ends_at_root`, `Fetches.weights`.
     """
     matrices, root = traits.sharding.fetches.weights, traits.sharding.ends_at_root
+    pairs = zip(_sorts(params, nothing), _sorts(params.with_gradients, nothing), strict=True)
+    *layers, embedding, head, mtp = pairs
     return [
-        *(
-            Unit(RankParams(layer, experts), matrices)
-            for layer, experts in zip(params.layers, params.experts, strict=True)
-        ),
-        Unit(RankParams(params.embedding, nothing), root=root),
-        Unit(RankParams(params.head, nothing), root=root),
-        Unit(RankParams(params.mtp, params.mtp_experts), matrices),
+        *(Unit(*layer, matrices) for layer in layers),
+        Unit(*embedding, root=root),
+        Unit(*head, root=root),
+        Unit(*mtp, matrices),
+    ]
+
+
+def _sorts(params: BlockParams, nothing: FloatColumn) -> list[RankParams]:
+    """Parameters of each kind of block, experts apart."""
+    return [
+        *map(RankParams, params.layers, params.experts),
+        RankParams(params.embedding, nothing),
+        RankParams(params.head, nothing),
+        RankParams(params.mtp, params.mtp_experts),
     ]
 
 

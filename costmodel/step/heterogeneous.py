@@ -32,6 +32,7 @@ from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,
     updated_params,
 )
+from trainplan.costmodel.traffic.update import rank_update_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,10 @@ def _update(machine: Machine, priced: Priced, group: IntColumn) -> tuple[FloatCo
     table = priced.table
     held = rank_params(priced.ranks, priced.params)
     updated = updated_params(table, held)
-    own = [rank_optimizer_seconds(one, table, held, updated) for one in machine.groups]
+    own = [
+        rank_optimizer_seconds(one, table, held, updated)
+        + rank_update_seconds(priced, one, priced.ranks)
+        for one in machine.groups
+    ]
     away = [rank_offload_seconds(one, table, updated) for one in machine.groups]
     return picked(own, group).max(axis=0), picked(away, group).max(axis=0)

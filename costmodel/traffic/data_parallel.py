@@ -205,6 +205,7 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     Source: as `step_traffic_seconds`.
     """
     machine, traits, table = candidates.machine, candidates.traits, candidates.table
+    params = params.with_gradients
     reduce, gather = np.zeros((2, 1, 1))
     weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
@@ -257,26 +258,20 @@ def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
     """Parameters each rank updates after sharding. Source: ZeRO, arXiv:1910.02054, section 5.1."""
     sharded = table.zero_stage >= 1
     dense, expert = shard_ranks(table), expert_shard_ranks(table)
-    return params.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
-
-
-def optimizer_seconds(
-    machine: Machine, table: LayoutTable, params: RankParams, updated: FloatColumn
-) -> FloatColumn:
-    """Seconds of zeroing, clipping and Adam on the fullest rank, all on the GPU.
-
-    Source: memory traffic at `optimizer_bytes_per_second`.
-    """
-    return np.asarray(rank_optimizer_seconds(machine, table, params, updated).max(axis=0))
+    own = params.with_gradients
+    return own.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
 
 
 def rank_optimizer_seconds(
     machine: Machine, table: LayoutTable, params: RankParams, updated: FloatColumn
 ) -> FloatColumn:
-    """As `optimizer_seconds`, of each rank class. Source: as there."""
+    """Seconds of zeroing, clipping and Adam on each rank class, all on the GPU.
+
+    Source: memory traffic at `optimizer_bytes_per_second`.
+    """
     whole = np.where(table.zero_stage < 2, float(ZERO_GRADIENT_BYTES), 0.0)
     moved = updated * (ADAM_SHARD_BYTES + ZERO_GRADIENT_BYTES - whole)
-    moved += params.weighted(whole, whole)
+    moved += params.with_gradients.weighted(whole, whole)
     return np.asarray(moved / optimizer_bytes_per_second(machine))
 
 

@@ -41,6 +41,8 @@ class Unit:
 
     params: RankParams
     """On one rank."""
+    trained: RankParams | None = None
+    """Those of them that are trained; null: all."""
     matrices: int = 1
     """That may go one by one."""
     root: bool = False
@@ -70,8 +72,9 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
     gathers = third | traits.sharding.gathers_every_pass
     result = []
     for unit in units:
+        own = unit.trained or unit.params
         held = (unit.params.shared[one], unit.params.expert[one])
-        states = zip(held, rates, strict=True)
+        states = zip(held, (own.shared[one], own.expert[one]), rates, strict=True)
         gathered, recompute_forward, reduced = _wire_seconds(machine, traits, unit.matrices, states)
         alone = unit.root | (second & (not traits.sharding.overlaps_gradients))
         traffic = PassTraffic(
@@ -89,23 +92,24 @@ def _wire_seconds(
     machine: Machine,
     traits: RuntimeTraits,
     matrices: int,
-    states: Iterable[tuple[FloatColumn, tuple[Rate, Rate]]],
+    states: Iterable[tuple[FloatColumn, FloatColumn, tuple[Rate, Rate]]],
 ) -> FloatColumn:
     """Gathering a block once, gathering it again for recomputation, and reducing its gradients.
 
-    `states` are parameters of each sort with the rates of both collectives. Source: `Fetches`.
+    `states` are parameters of each sort, those of them that are trained, and the rates of both
+    collectives. Source: `Fetches`.
     """
     fetches, message_bytes = traits.sharding.fetches, gradient_message_bytes(machine, traits)
     seconds = []
-    for params, (gather, reduction) in states:
+    for params, trained, (gather, reduction) in states:
         freed = fetches.freed(params)
         calls = [fetches.calls(n, fetches.gathered_params, matrices) for n in (params, freed)]
-        reductions = fetches.calls(params, fetches.reduced_params, matrices)
+        reductions = fetches.calls(trained, fetches.reduced_params, matrices)
         seconds.append(
             (
                 gather.in_calls(calls[0]).seconds(machine.storage_bytes * params),
                 gather.in_calls(calls[1]).seconds(machine.storage_bytes * freed),
-                reduction.in_calls(reductions).seconds(message_bytes * params),
+                reduction.in_calls(reductions).seconds(message_bytes * trained),
             )
         )
     return np.asarray(np.sum(seconds, axis=0))

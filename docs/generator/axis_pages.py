@@ -8,6 +8,7 @@ from page_parts import Lines, table
 
 from trainplan.costmodel.axes import AXES, RULED, Apart, Axis, Held, Least
 from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.optimizers.rules import LEVEL_RULES, OPTIMIZER_RULES
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executed
 
@@ -50,6 +51,8 @@ def rules_page() -> Lines:
     yield ""
     for axis in RULED:
         yield from (f"## {axis.name}", "", *_rules(axis.rules))
+    yield from ("## Optimizers other than AdamW", "", *_rules(OPTIMIZER_RULES))
+    yield from ("## States at a level of FP8-LM", "", *_rules(LEVEL_RULES))
     for name, traits in RUNTIMES.items():
         yield from (f"## Runtime {name}", "", f"Checked against {traits.version}.", "")
         yield from _rules((*executed(traits), *traits.rules))

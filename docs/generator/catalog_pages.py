@@ -137,5 +137,5 @@ def _trait_rows(traits: RuntimeTraits) -> Iterator[Sequence[str]]:
 
 def _value(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(f"{x[0]} ({x[1]})" if isinstance(x, tuple) else str(x) for x in value)
     return str(value).lower() if isinstance(value, bool) else str(value)

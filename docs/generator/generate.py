@@ -27,13 +27,13 @@ from trainplan.cli.main import plan
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.machine import uncertainty
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import cluster, job, layout, lengths, links, model
+from trainplan.costmodel.spec import cluster, job, layers, layout, lengths, links, model, tower
 from trainplan.costmodel.spec.evidence import calibration
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
+from trainplan.planner.plan import apart, settings, target
 from trainplan.planner.plan import plan as plans
-from trainplan.planner.plan import settings, target
 
 FOLDER = Path(__file__).parents[1]
 REFERENCE = FOLDER / "reference"
@@ -144,12 +144,19 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         plans.OtherSchedule,
     ),
     ("placement", "Which node holds which ranks.", links.Placement),
+    ("apart", "A tower on GPUs of its own.", apart.Apart),
+    ("apart.splits[]", "One split of the GPUs.", apart.SplitTried),
     ("provenance.sources[]", "Where a number of the machine comes from.", plans.Source),
     ("training", "The job, apart from how it is laid out.", job.TrainingSpec),
     ("training.lengths", "Lengths of sequences, one of both.", lengths.LengthSpec),
     ("training.lengths.lognormal", "A distribution.", lengths.Lognormal),
     ("model", "A decoder-only transformer.", model.ModelSpec),
-    ("model.mla", "Multi-head latent attention.", model.MlaSpec),
+    ("model.layer_kinds[]", "A kind of layer, where it differs.", layers.LayerKind),
+    ("model.mla", "Multi-head latent attention.", layers.MlaSpec),
+    ("model.low_rank", "Queries and output through a low rank.", layers.LowRankSpec),
+    ("model.tower", "What turns images or sound into tokens.", tower.TowerSpec),
+    ("model.tower.projectors[]", "What hands tokens over.", tower.ProjectorSpec),
+    ("model.tower.projectors[].linears[]", "A matrix, as in `embedding`.", tower.LinearSpec),
     ("model.moe", "Mixture of experts.", model.MoeSpec),
     ("model.rope_scaling", "Position scaling, for the exporters.", model.RopeScaling),
     ("cluster", "One or more groups of equal nodes.", cluster.ClusterSpec),

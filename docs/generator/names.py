@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import get_args
 
 from trainplan.cli.options.stated import listed
+from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, LARGEST_SIZE, Precision
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, LARGEST_SIZE, Precision, StatePrecision
 from trainplan.costmodel.spec.lengths import Packing
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.key_tables import OTHERS
@@ -35,6 +36,8 @@ from __future__ import annotations
 NAMES: Mapping[str, Iterable[str]] = {
     "PRECISIONS": get_args(Precision),
     "PACKINGS": get_args(Packing),
+    "OPTIMIZERS": tuple(OPTIMIZERS),
+    "STATE_PRECISIONS": get_args(StatePrecision),
     "RUNTIMES": RUNTIMES,
     "RUNTIME_OPTIONS": listed(),
     "SCHEDULES": SCHEDULES,

@@ -8,7 +8,7 @@ from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.layers import KNOWN
-from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.evidence.published_run import Shape
 
 
@@ -42,7 +42,7 @@ def shape_of(job: Job, layout: Layout) -> Shape:
         recompute=("full",) if full else layout.recompute_modules,
         offload_optimizer=layout.offload.optimizer,
         offload_modules=layout.offload_modules,
-        settings=tuple(_settings(traits_of(job), layout)),
+        settings=(*_settings(traits_of(job), layout), *_states(job.training)),
     )
 
 
@@ -69,6 +69,15 @@ def _settings(traits: RuntimeTraits, layout: Layout) -> Iterator[str]:
     if layout.ep > 1:
         yield f"moe_dispatcher={traits.experts.dispatcher}"
         yield f"overlap_moe_a2a={_word(traits.experts.overlaps)}"
+
+
+def _states(training: TrainingSpec) -> Iterator[str]:
+    """How weights are updated and states stored, where not as in all published runs."""
+    usual = type(training).model_fields
+    if training.optimizer != usual["optimizer"].default:
+        yield f"optimizer={training.optimizer.name}"
+    if training.state_precision != usual["state_precision"].default:
+        yield f"state_precision={training.state_precision}"
 
 
 def _word(value: bool) -> str:  # noqa: FBT001 - one value

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import yaml
 
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
     Argument,
@@ -28,6 +29,7 @@ from trainplan.planner.exporters.config import (
     summary,
     switch,
 )
+from trainplan.planner.exporters.trained import trained_file, trained_notes
 from trainplan.planner.exporters.training_script import (
     CHECKPOINTING,
     ENTRY,
@@ -81,6 +83,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 """Variable of a key. Source: utils/launch.py, prepare_multi_gpu_env."""
+OPTIM = "--optim"
 MICRO, ACCUMULATED = "--per_device_train_batch_size", "--gradient_accumulation_steps"
 LENGTH = "--block_size"
 SWITCHES = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_PARALLELISM_CONFIG")
@@ -93,6 +96,7 @@ def export_accelerate(job: Job, layout: Layout) -> LaunchConfig:
         UnsupportedError: The layout or an option has no key.
     """
     refuse(job, layout, WRITTEN)
+    module = trained_file(job, layout)
     config = _config(job, layout)
     keys = tuple(flat(config))
     return LaunchConfig(
@@ -100,13 +104,14 @@ def export_accelerate(job: Job, layout: Layout) -> LaunchConfig:
         runtime_version=COMMIT,
         checked=CHECKED,
         summary=summary(job, layout),
-        environment=tuple(_environment(keys)),
+        environment=tuple(_environment(keys, sharded=layout.zero_stage > 0)),
         required_environment=(SCRIPT,),
         entry_point=ENTRY,
         arguments=tuple(_arguments(job, layout)),
-        notes=(*notes(job, layout), *_notes(job, layout)),
-        files=(ConfigFile(FILE, _text(job, layout, config)),),
+        notes=(*notes(job, layout), *_notes(job, layout), *trained_notes(job, layout)),
+        files=(ConfigFile(FILE, _text(job, layout, config)), *((module,) if module else ())),
         keys=keys,
+        read_back=module is None,
     )
 
 
@@ -117,6 +122,19 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
         "mixed_precision": {"tf32": "no"}.get(job.training.precision, job.training.precision),
         "num_machines": sum(group.num_nodes for group in job.cluster.groups),
         "num_processes": job.cluster.num_gpus,
+    }
+    if layout.zero_stage == 0:  # adapters alone
+        told["distributed_type"] = "NO" if job.cluster.num_gpus == 1 else "MULTI_GPU"
+    else:
+        told |= _sharded(job, layout)
+    if job.options.compile:
+        told[DYNAMO] = {"dynamo_backend": "INDUCTOR", "dynamo_use_regional_compilation": True}
+    return told
+
+
+def _sharded(job: Job, layout: Layout) -> dict[str, object]:
+    """FSDP2 and its mesh."""
+    return {
         FSDP: {
             "fsdp_version": 2,
             "fsdp_reshard_after_forward": layout.zero_stage == 3,
@@ -128,9 +146,6 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
         },
         PARALLEL: _degrees(job, layout),
     }
-    if job.options.compile:
-        told[DYNAMO] = {"dynamo_backend": "INDUCTOR", "dynamo_use_regional_compilation": True}
-    return told
 
 
 def _degrees(job: Job, layout: Layout) -> dict[str, object]:
@@ -163,8 +178,10 @@ def _command(job: Job) -> Iterator[str]:
         yield "with --machine_rank, --main_process_ip and --main_process_port on every node"
 
 
-def _environment(keys: tuple[tuple[str, str], ...]) -> Iterator[EnvironmentVariable]:
-    for name in SWITCHES:
+def _environment(
+    keys: tuple[tuple[str, str], ...], *, sharded: bool
+) -> Iterator[EnvironmentVariable]:
+    for name in SWITCHES if sharded else ():
         yield EnvironmentVariable(name, "true", f"as `accelerate launch` with {FILE}")
     for key, value in keys:
         if key in VARIABLES:
@@ -175,6 +192,10 @@ def _arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     yield option("layout", MICRO, layout.micro_batch_size)
     yield option("layout", ACCUMULATED, accumulated(job, layout))
     yield option("data", LENGTH, job.training.seq_length)
+    if job.training.optimizer.name != "adamw":
+        yield option(
+            "optimizer", OPTIM, dict(traits_of(job).optimizers)[job.training.optimizer.name]
+        )
     if layout.recompute == "full":
         yield switch("recompute", CHECKPOINTING)
 
@@ -182,12 +203,12 @@ def _arguments(job: Job, layout: Layout) -> Iterator[Argument]:
 def _notes(job: Job, layout: Layout) -> Iterator[str]:
     yield f"{FILE} says to `accelerate launch` what this script exports: change both"
     yield "the arguments are those of run_clm.py of transformers: train.py has to take them"
-    if accumulated(job, layout) > 1:
+    if accumulated(job, layout) > 1 and layout.zero_stage:
         yield (
             "priced with GradientAccumulationPlugin(sync_each_batch=True); without it accumulated "
             "gradients stay whole on every rank"
         )
-    if layout.recompute == "full":
+    if layout.recompute == "full" and layout.zero_stage:
         yield (
             "fsdp_activation_checkpointing stays off: it recomputes the parts of a layer one by "
             "one, and keeps the input of each"
@@ -215,11 +236,13 @@ ACCELERATE = Exporter(
             "recompute_num_layers",
         }
     ),
+    optimizers=frozenset({"adamw", "adamw8bit"}),
+    trains=frozenset({"lora", "qlora", "frozen"}),
     source_patterns=(
         "src/accelerate/commands/config/config_args.py",
         "src/accelerate/commands/launch.py",
     ),
     recorded_flags="accelerate_keys.json",
-    of_others=frozenset({MICRO, ACCUMULATED, LENGTH, CHECKPOINTING}),
+    of_others=frozenset({OPTIM, MICRO, ACCUMULATED, LENGTH, CHECKPOINTING}),
     by_words=True,
 )

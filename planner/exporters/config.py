@@ -10,6 +10,7 @@ from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.trained import Method
 from trainplan.costmodel.step.money import run_steps
 
 PLACEHOLDER_STEPS = 1000
@@ -200,6 +201,10 @@ class Exporter:
     of_others: frozenset[str] = frozenset()
     """Options that it writes for the user's own script, or for a library: no source of the runtime
     defines them."""
+    optimizers: frozenset[str] = frozenset({"adamw"})
+    """Names of the optimizers that `export` writes; a job with another one is refused."""
+    trains: frozenset[Method] = frozenset()
+    """What it writes of `Trained.method`; a job that trains another way is refused."""
     by_words: bool = False
     """Are its options keys of a configuration? Each part of one is a word of the sources."""
     packs: str = ""
@@ -220,12 +225,19 @@ class Exporter:
                 f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
                 f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
             )
+        trained = job.model.trained
+        if trained and trained.method not in self.trains:
+            raise UnsupportedError(
+                f"{self.runtime} has no option for --train {trained.text}: train every weight, or "
+                "export to a runtime that has one"
+            )
         for axis in AXES:
             if axis.name not in self.writes and not axis.is_off(layout):
                 raise UnsupportedError(
                     f"{self.runtime} has no option for {axis.name} = {axis.text(layout)}: set it "
                     f"to {axis.codec.text(axis.off)}, or export to a runtime that has one"
                 )
+        self._refuse_states(job)
         packing = job.training.packing
         if packing == "none":
             return self.export(job, layout)
@@ -236,3 +248,17 @@ class Exporter:
             )
         launch = self.export(job, layout)
         return replace(launch, notes=(*launch.notes, f"rows are packed {packing}: {self.packs}"))
+
+    def _refuse_states(self, job: Job) -> None:
+        """Check that what is written can say how states are updated and stored."""
+        name, level = job.training.optimizer.name, job.training.state_precision
+        if name not in self.optimizers:
+            raise UnsupportedError(
+                f"{self.runtime}: no launch files are written for optimizer {name}, only for "
+                f"{', '.join(sorted(self.optimizers))}: plan for one, or set it up by hand"
+            )
+        if level != "o0":
+            raise UnsupportedError(
+                f"{self.runtime} has no option for --state-precision {level}, which MS-AMP patches "
+                "in (Azure/MS-AMP-Examples gpt3, --msamp): leave it out, or patch by hand"
+            )

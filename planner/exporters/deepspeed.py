@@ -8,9 +8,11 @@ Source of every key and of the rules between them: deepspeedai/DeepSpeed, commit
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
     ConfigFile,
@@ -20,6 +22,7 @@ from trainplan.planner.exporters.config import (
     summary,
     switch,
 )
+from trainplan.planner.exporters.trained import trained_file, trained_notes
 from trainplan.planner.exporters.training_script import (
     CHECKPOINTING,
     ENTRY,
@@ -47,7 +50,16 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "cp_comm_type": ("a2a",),
 }
 """Options and their values that the JSON says, or that it has where it says nothing."""
-OPTIMIZER = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+OPTIMIZER_PARAMS: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {
+        "adamw": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},
+        "lion": {"lr": 1e-4, "betas": [0.9, 0.99], "weight_decay": 0.1},
+        "sgd": {"lr": 1e-1, "momentum": 0.9, "weight_decay": 1e-4},
+        "muon": {"lr": 3e-4, "muon_lr": 2e-2, "momentum": 0.95, "weight_decay": 0.1},
+    }
+)
+"""Common values. Source of the keys: `runtime/engine.py`, _configure_basic_optimizer, and the
+constructors that it calls."""
 
 
 def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
@@ -57,11 +69,12 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
         UnsupportedError: The layout or an option has no key.
     """
     refuse(job, layout, WRITTEN)
+    module = trained_file(job, layout)
     _refuse_types(job, layout)
     config = {
         **_batch(job, layout),
         "gradient_clipping": 1.0,
-        "optimizer": {"type": "AdamW", "params": OPTIMIZER},
+        **_optimizer(job),
         **_precision(job),
         "zero_optimization": _zero(job, layout),
         **_ranks(job, layout),
@@ -77,10 +90,24 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
         required_environment=(SCRIPT,),
         entry_point=ENTRY,
         arguments=(option("layout", "--deepspeed_config", file), *recompute),
-        notes=(*notes(job, layout), *_notes(layout)),
-        files=(file,),
+        notes=(*notes(job, layout), *_notes(layout), *trained_notes(job, layout)),
+        files=(file, *((module,) if module else ())),
+        read_back=module is None,
         keys=tuple(flat(config)),
     )
+
+
+def _optimizer(job: Job) -> dict[str, object]:
+    """Type and values; those of torch.optim shard as others only where the file says so.
+
+    Source: runtime/engine.py, _do_optimizer_sanity_check, zero_allow_untested_optimizer.
+    """
+    name = job.training.optimizer.name
+    word = dict(traits_of(job).optimizers)[name]
+    told: dict[str, object] = {"optimizer": {"type": word, "params": dict(OPTIMIZER_PARAMS[name])}}
+    if name == "sgd":
+        told["zero_allow_untested_optimizer"] = True
+    return told
 
 
 def _refuse_types(job: Job, layout: Layout) -> None:
@@ -178,6 +205,8 @@ DEEPSPEED = Exporter(
             "offload.optimizer",
         }
     ),
+    optimizers=frozenset(OPTIMIZER_PARAMS),
+    trains=frozenset({"lora", "qlora", "frozen"}),
     source_patterns=(
         "deepspeed/runtime/zero/config.py",
         "deepspeed/runtime/zero/offload_config.py",
@@ -188,6 +217,11 @@ DEEPSPEED = Exporter(
         "deepspeed/__init__.py",
     ),
     recorded_flags="deepspeed_keys.json",
-    of_others=frozenset({CHECKPOINTING, *(f"--optimizer.params.{name}" for name in OPTIMIZER)}),
+    of_others=frozenset(
+        {
+            CHECKPOINTING,
+            *(f"--optimizer.params.{name}" for one in OPTIMIZER_PARAMS.values() for name in one),
+        }
+    ),
     by_words=True,
 )

@@ -262,6 +262,7 @@ MEGATRON_ZERO_BUBBLE = Exporter(
             "stages",
         }
     ),
+    optimizers=frozenset({"adamw", "sgd"}),
     source_patterns=("megatron/core/zbpp_utils.py", "megatron/training/arguments.py"),
     recorded_flags=FLAGS,
 )

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.tower import TowerSpec
 from trainplan.planner.exporters.config import (
     EntryPoint,
     RequiredVariable,
@@ -38,7 +39,7 @@ def refuse(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) 
     Raises:
         UnsupportedError: It does not run; the message says what to change.
     """
-    traits = RUNTIMES[job.runtime]
+    traits = traits_of(job)
     refuse_broken((*traits.rules, *executed(traits)), job, layout)
     for reason in _reasons(job, layout, written):
         raise UnsupportedError(f"{job.runtime}: {reason}")
@@ -71,10 +72,26 @@ def notes(job: Job, layout: Layout) -> Iterator[str]:
         f"train.py is yours: it builds {job.model.name}, and reads sequences of "
         f"{job.training.seq_length} tokens"
     )
+    if job.model.tower:
+        yield _tower_note(job.model.tower)
     if job.training.precision == "tf32":
         yield 'train.py calls torch.set_float32_matmul_precision("high"): no file says it'
     if layout.recompute == "full":
         yield f"{CHECKPOINTING} has to reach model.gradient_checkpointing_enable()"
+
+
+def _tower_note(tower: TowerSpec) -> str:
+    """What the script does about the tower, which models of transformers bring along."""
+    sees = (
+        f"the model brings {tower.called}: each sequence has {tower.samples_per_sequence} samples "
+        f"of {tower.patches_per_sample} patches"
+    )
+    frozen = {
+        "none": "all of it is trained",
+        "encoder": "train.py sets requires_grad to False for all of it but the projectors",
+        "all": "train.py sets requires_grad to False for all of it",
+    }
+    return f"{sees}; {frozen[tower.frozen]}"
 
 
 def flat(config: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:

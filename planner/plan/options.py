@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from trainplan.costmodel.layouts import Rule
@@ -39,6 +41,8 @@ class SearchOptions(Spec):
     many, which may not do for a proof; null: even stages alone."""
     search_options: Level = "safe"
     """Settings of the runtime that the search varies where the job states none."""
+    tower: Literal["unified", "apart"] = "unified"
+    """The tower runs on the first stage of the decoder, or on GPUs of its own."""
     near: Layout | None = None
     """The answer of a similar job: then layouts with its degrees are tried too."""
 
@@ -50,7 +54,9 @@ class SearchOptions(Spec):
     @property
     def held(self) -> tuple[str, ...]:
         """What the search is held to, as on the command line."""
-        return (*(choice.rule().name for choice in self.choices), *([OPTION] * self.trusted))
+        apart = ("--fix tower=apart",) if self.tower == "apart" else ()
+        rules = (choice.rule().name for choice in self.choices)
+        return (*rules, *apart, *([OPTION] * self.trusted))
 
     def rules_of_evidence(self, job: Job) -> tuple[Rule, ...]:
         """Rules of `trusted`; none without it.

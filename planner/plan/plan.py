@@ -20,6 +20,8 @@ from trainplan.costmodel.spec.layout import Schedule
 from trainplan.costmodel.spec.links import Placement
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
+from trainplan.planner.plan.apart import Apart
+from trainplan.planner.plan.changes_training import changes_training
 from trainplan.planner.plan.layout_document import ABSENT, Json, layout_from_json, layout_json
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.target import Reserve, Target, Trusted
@@ -133,6 +135,8 @@ class Plan(Spec):
     """What other schedules would make of the best layout, fastest first."""
     placement: Placement | None = None
     """Nodes in rank order, where the links between them were measured."""
+    apart: Apart | None = None
+    """A tower on GPUs of its own, which are not among those of `job`; null: there is none."""
     evidence: Evidence | None = None
     """How far the best layout is from what was measured; null: not asked."""
     notes: tuple[str, ...] = ()
@@ -180,6 +184,7 @@ def job_json(job: Job) -> Json:
     return {
         "model": model_json(job.model),
         "training": job.training.model_dump(mode="json"),
+        "changes_training": [change.says for change in changes_training(job)],
         "cluster": job.cluster.model_dump(mode="json"),
         "runtime": job.runtime,
         "options": job.options.stated(),
@@ -216,6 +221,7 @@ def plan_json(plan: Plan) -> Json:
         "refused": plan.refused,
         "other_schedules": [other.model_dump(mode="json") for other in plan.other_schedules],
         "placement": plan.placement.model_dump(mode="json") if plan.placement else None,
+        "apart": plan.apart.model_dump(mode="json") if plan.apart else None,
         "evidence": evidence_json(plan.evidence),
         "provenance": {
             "runtime_version": plan.runtime_version,

@@ -220,6 +220,12 @@ def check_model(job: Job) -> None:
             f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
         )
     check_routing(job)
+    tower = job.model.tower
+    if tower and tower.tokens_per_sequence > sequence:
+        raise SpecError(
+            f"{tower.samples_per_sequence} samples of {tower.tokens_per_sample} tokens do not fit "
+            f"into seq_length = {sequence}: raise it, or lower samples or patches (--tower)"
+        )
     layers, offloaded = job.model.num_hidden_layers, job.options.offload_activation_layers or 0
     if offloaded >= layers:
         raise SpecError(

@@ -19,10 +19,12 @@ from trainplan.planner.evidence import evidence_of
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.answer import answer
+from trainplan.planner.goals.apart import check_apart, tower_apart
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, too_late
 from trainplan.planner.goals.uneven import looks_for_uneven
 from trainplan.planner.plan import Certificate, Infeasible, Plan, SearchOptions
+from trainplan.planner.plan.apart import NO_EXPORT, Apart
 from trainplan.planner.plan.plan import Source
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.candidates import candidates_of
@@ -70,7 +72,12 @@ def search(
     limit = time_for_answer(options, budget, reserve=bool(job.reserve_bytes))
     context = SearchContext(options, measured, limit, workers)
     asked = job
-    reached = answer(context, job)
+    apart: Apart | None = None
+    if options.tower == "apart":
+        check_apart(job, options.objective)
+        reached, apart = tower_apart(context, job)
+    else:
+        reached = answer(context, job)
     # The deadline: the fastest of all these meets it.
     _check_deadline(context, reached)
     if reached.found.finalists is None or reached.target is None:
@@ -89,7 +96,9 @@ def search(
     texts = [*told, *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
-    return plan.model_copy(update={"notes": tuple(texts)})
+    if apart:
+        texts = [*(text for text in texts if "`plan export`" not in text), NO_EXPORT]
+    return plan.model_copy(update={"notes": tuple(texts), "apart": apart})
 
 
 def _priced(context: SearchContext, asked: Job, certificate: Certificate) -> Certificate:
@@ -212,6 +221,13 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     machine = machine_for(job, measured)
     found = list(measured_notes(job, measured))
     found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
+    tower = job.model.tower
+    if tower and tower.patches_assumed:
+        found.append(
+            f"assumed: a sample has {tower.patches_per_sample:,} patches, "
+            f"{tower.tokens_per_sample:,} tokens, as the model takes any size: "
+            "`--tower samples=N,patches=N` says what yours are"
+        )
     if is_heterogeneous(job.cluster):
         found.append(
             "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "

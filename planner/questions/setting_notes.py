@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
 from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.planner.questions.length_notes import length_notes
@@ -34,6 +35,11 @@ def setting_notes(job: Job, machine: Machine) -> Iterator[str]:
     """One sentence each."""
     yield from length_notes(job, machine)
     options, moe = job.options, job.model.moe
+    if job.training.loss_tokens < 1 and not traits_of(job).kernels.skips_ignored_tokens:
+        yield (
+            f"loss_tokens={job.training.loss_tokens:g} changes no step: {job.runtime} computes the "
+            "logits of all tokens and masks the loss of those that do not count"
+        )
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"
     if moe and options.moe_dispatcher == "deepep" and machine.domain_gpus > DEEPEP_PEERS:

@@ -152,8 +152,8 @@ def _settings(case: Case, layout: Layout) -> Iterator[_Change]:
     for one in off:
         turn_on = partial(with_setting, name=one.name, value=one.text.partition("=")[2])
         changed = turn_on(case).job
-        means = traits_of(changed) != plain and not _idle(one, changed, layout)
-        if means and one.lacks(changed) is None:
+        lacks = one.lacks(changed) is not None
+        if not lacks and traits_of(changed) != plain and not _idle(one, changed, layout):
             yield _Change(one.name, one.text, turn_on)
     if off:
         yield _Change("settings", BEST_SETTINGS, with_all_settings)

@@ -20,6 +20,7 @@ from trainplan.planner.readers.deepspeed_json import (
     check_keys,
     keys_of,
     offloaded,
+    optimizer_of,
 )
 from trainplan.planner.readers.ranks import ranks_of
 from trainplan.planner.readers.reading import Asked, Launch, Reader, Reading, Word
@@ -108,6 +109,7 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
                 "seq_length": length,
                 "global_batch_size": batch.whole,
                 "precision": _precision(keys, script),
+                "optimizer": optimizer_of(keys),
             }
         ),
         cluster=cluster,

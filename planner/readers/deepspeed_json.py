@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.exporters.compare import recorded_flags
 from trainplan.planner.exporters.deepspeed import DEEPSPEED
 from trainplan.planner.readers.ranks import LARGEST_WORLD
@@ -255,3 +256,24 @@ def offloaded(keys: Keys, stage: int) -> float:
         keys.problem("engine_offloads_shards", "illegal", says, key)
         return 1.0
     return ratio
+
+
+OPTIMIZER = "optimizer.type"
+OPTIMIZERS: Mapping[str, str] = {
+    "adam": "adamw",
+    **{word.lower(): name for name, word in RUNTIMES[DEEPSPEED.runtime].optimizers},
+}
+"""Name of an optimizer, by the engine's word for it in small letters."""
+
+
+def optimizer_of(keys: Keys) -> str:
+    """The optimizer of the file, or of the script where the file names none.
+
+    Source: runtime/config.py, get_optimizer_name, which takes names in any case.
+    """
+    word = keys.text(OPTIMIZER, "AdamW")
+    name = OPTIMIZERS.get(word.lower(), "adamw")
+    if word.lower() not in OPTIMIZERS and word != "auto":
+        keys.problem("optimizer", "unmodelled", f"optimizer {word} is priced as AdamW", OPTIMIZER)
+    keys.notes.note("training.optimizer", keys.said(name, OPTIMIZER))
+    return name

@@ -22,17 +22,17 @@ from trainplan.costmodel.layouts import (
 )
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.optimizer_state import block_state_bytes, optimizer_bytes
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
     STAGE_BY_STAGE,
+    BlockParams,
     RankParams,
-    block_params,
     expert_shard_ranks,
     gradient_bytes_per_param,
-    optimizer_bytes_per_param,
     shard_ranks,
-    weight_bytes_per_param,
 )
+from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
@@ -92,7 +92,7 @@ def states_bytes(
     """
     job, traits = space.job, space.traits
     on = Context(job, machine, traits)
-    held = _mean_params(job, table)
+    held = _mean(job, table, held_params(job, table))
     most = fractions_of(traits, ())[-1].most
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
     each = []
@@ -135,7 +135,7 @@ def skeleton_bytes(
     rows = Candidates(job, machine, traits, table)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     moment = layer_backward_bytes(rows, tokens) + workspace_bytes(job, traits)
-    least = _states_bytes(rows, _mean_params(job, table)) + moment
+    least = _states_bytes(rows, _mean(job, table, held_params(job, table))) + moment
     return np.asarray(least * RESERVE_FACTOR + _outside_bytes(traits, machine))
 
 
@@ -154,26 +154,27 @@ def _outside_bytes(traits: RuntimeTraits, machine: Machine) -> float:
     return usual if measured is None else min(usual, measured)
 
 
-def _mean_params(job: Job, table: LayoutTable) -> RankParams:
-    """Parameters of a pipeline rank, mean over the ranks; as rank classes hold them."""
-    params, modules = block_params(job, table), job.model.num_nextn_predict_layers
-    shared = params.embedding + params.head + modules * params.mtp
+def _mean(job: Job, table: LayoutTable, params: BlockParams) -> RankParams:
+    """What a pipeline rank has of its blocks, mean over the ranks; as rank classes hold it."""
+    modules = job.model.num_nextn_predict_layers
+    shared = params.embedding + params.tower.trained + params.head + modules * params.mtp
     expert = modules * params.mtp_experts
     for kind, count in layer_counts(job.model.kind_of_layer):
         shared = shared + count * params.layers[kind]
         expert = expert + count * params.experts[kind]
-    return RankParams(shared / table.pp, expert / table.pp)
+    trained = _mean(job, table, params.trained) if params.trained else None
+    return RankParams(shared / table.pp, expert / table.pp, trained=trained)
 
 
 def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
     """Weights, gradients and optimizer on the GPU, under the ZeRO stage and offload of a table."""
     candidates = as_executed(candidates)
     shards = shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
-    weights, gradients, optimizer = (
-        held.weighted(*(one(candidates, ranks) for ranks in shards))
-        for one in (weight_bytes_per_param, gradient_bytes_per_param, optimizer_bytes_per_param)
-    )
-    return weights + gradients + optimizer
+    weights, own = held_weight_bytes(candidates, held), held.with_gradients
+    gradients = own.weighted(*(gradient_bytes_per_param(candidates, ranks) for ranks in shards))
+    blocks = block_state_bytes(candidates)
+    shaped = None if blocks is None else _mean(candidates.job, candidates.table, blocks)
+    return weights + gradients + optimizer_bytes(candidates, own, shaped)
 
 
 POLICY_CLASSES = ((SELECTIVE, 0), (FULL, UNIFORM), (FULL, BLOCK))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.model.params import model_flop_per_step
+from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.spec import Job, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 

@@ -40,15 +40,19 @@ class StepBytes(NamedTuple):
     """The operation after which most is alive."""
 
 
-def step_bytes(model, micro_batch_size, seq_length, *, fused=True, recompute="none"):
+def step_bytes(
+    model, micro_batch_size, seq_length, *, fused=True, recompute="none", prepare=lambda _: None
+):
     """Bytes alive in a step that is not the first: before it, and at its fullest moment.
 
     Weights and activations in bf16; gradients are added to an fp32 buffer as soon as each exists;
-    a fused Adam updates an fp32 copy of the weights, which is cast back.
+    a fused Adam updates an fp32 copy of the weights, which is cast back. `prepare` is called with
+    the decoder before; weights that it freezes have neither.
     """
     with FakeTensorMode(), LiveBytes() as live:
         decoder = bf16_decoder(model, fused=fused, recompute=recompute)
-        weights = list(decoder.parameters())
+        prepare(decoder)
+        weights = [weight for weight in decoder.parameters() if weight.requires_grad]
         masters = [torch.empty(weight.shape, dtype=torch.float32) for weight in weights]
         for weight, master in zip(weights, masters, strict=True):
             master.grad = torch.zeros_like(master)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.oracles.mixers import MIXERS, built, module_of, spec_of
 from trainplan.costmodel.model.params import feed_forward_params, mixer_params
-from trainplan.costmodel.spec.model import MoeSpec
+from trainplan.costmodel.spec.moe import MoeSpec
 
 pytestmark = pytest.mark.oracle
 

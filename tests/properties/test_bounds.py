@@ -30,6 +30,7 @@ CASES = {
     "deepseek-v2-lite": ("deepseek-v2-lite", "6x8:h100-sxm"),
     "deepseek-v3": ("deepseek-v3", "48x8:h100-sxm"),
     "small-moe": ("small-moe", "3x8:a100-sxm-80gb"),
+    "small-seeing": ("small-seeing", "3x8:a100-sxm-80gb"),
     "gpt3-175b": ("gpt3-175b", "30x8:a100-sxm-80gb"),
 }
 seeds = st.integers(0, 2**32 - 1)

@@ -3,15 +3,18 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.golden.decoder_counts import recorded
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.model import params
-from trainplan.costmodel.model.families import FAMILIES, model_from_config
+from trainplan.costmodel.model.families import READERS, model_from_config
 from trainplan.costmodel.model.families.decoder import DEFAULTS
 from trainplan.costmodel.spec import ModelSpec
 
 PRESETS = {name: dict(preset_config(name)) for name in preset_names()}
-FIELDS = sorted({key for config in PRESETS.values() for key in config} | set(DEFAULTS))
+RECORDED = {one.model_type: one.config for one in recorded()}
+FILES = [*PRESETS.values(), *RECORDED.values()]
+FIELDS = sorted({key for config in FILES for key in config} | set(DEFAULTS))
 
 SCALARS = st.one_of(
     st.none(),
@@ -21,7 +24,7 @@ SCALARS = st.one_of(
     st.sampled_from([0, -1, 10**12, 10**13, 10**400, -(10**400)]),
     st.floats(),
     st.text(max_size=100),
-    st.sampled_from([*FAMILIES, "yarn", "default", "silu", "full_attention", "sliding_attention"]),
+    st.sampled_from([*READERS, "yarn", "default", "silu", "full_attention", "sliding_attention"]),
 )
 VALUES = st.recursive(
     SCALARS,
@@ -56,7 +59,7 @@ def test_any_mapping_gives_a_model_or_a_plan_error(config: dict[str, object]) ->
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.sampled_from(sorted(FAMILIES)),
+    st.sampled_from(sorted(READERS)),
     st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=25),
 )
 def test_any_fields_under_a_known_model_type_give_a_model_or_a_plan_error(
@@ -67,10 +70,10 @@ def test_any_fields_under_a_known_model_type_give_a_model_or_a_plan_error(
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_a_preset_with_fields_deleted_or_replaced_gives_a_model_or_a_plan_error(
+def test_a_file_with_fields_deleted_or_replaced_gives_a_model_or_a_plan_error(
     data: st.DataObject,
 ) -> None:
-    config = dict(data.draw(st.sampled_from(list(PRESETS.values()))))
+    config = dict(data.draw(st.sampled_from(FILES)))
     for field in data.draw(st.lists(st.sampled_from(sorted(config)), max_size=3, unique=True)):
         value, change = (
             config[field],

@@ -33,6 +33,8 @@ JOBS = [
     ("small-dense", "1x8:h100-sxm", 16),
     ("small-moe", "1x8:h100-sxm", 16),
     ("small-moe", "2x4:a100-sxm-40gb", 24),
+    ("small-seeing", "1x4:h100-sxm", 16),
+    ("frozen-eyes", "1x4:h100-sxm", 8),
 ]
 
 
@@ -60,6 +62,8 @@ def every_legal_layout(job):
         ("small-moe", "1x4:h100-sxm", 8, "torchtitan"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-zero-bubble"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-deepspeed"),
+        ("small-dense", "1x8:h100-sxm", 16, "deepspeed"),
+        ("small-seeing", "1x4:h100-sxm", 8, "torchtitan"),
     ],
 )
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
@@ -94,6 +98,24 @@ def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
 def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
     job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"options": options})
     assert_best_of_all(job, memory_gib)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("memory_gib", [80, 2.2])
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"optimizer": "muon"},
+        {"optimizer": "dist-muon"},
+        {"optimizer": "soap"},
+        {"optimizer": "lion"},
+        {"optimizer": "sgd"},
+        {"state_precision": "o2"},
+        {"state_precision": "o3"},
+    ],
+)
+def test_another_optimizer_changes_no_proof(make_job, training, memory_gib):
+    assert_best_of_all(make_job("small-moe", "1x8:h100-sxm", 16, **training), memory_gib)
 
 
 @lru_cache(maxsize=1)

@@ -53,7 +53,9 @@ seeds = st.integers(0, 2**32 - 1)
 exhaustive = settings(max_examples=4)
 
 
-@pytest.fixture(scope="module", params=["small-dense", "small-moe"], name="base")
+@pytest.fixture(
+    scope="module", params=["small-dense", "small-moe", "small-seeing", "frozen-eyes"], name="base"
+)
 def _base(request, make_job):
     return make_job(request.param, "1x8:h100-sxm")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -24,6 +24,7 @@ from trainplan.costmodel.model.params import num_active_parameters, num_paramete
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory
+from trainplan.planner.plan.changes_training import changes_training
 
 
 def headline(
@@ -113,7 +114,20 @@ def job_line(job: Job) -> str:
     with_options = (job.runtime, stated) if stated else (job.runtime,)
     left = f"{gib(job.reserve_bytes)} GiB of every GPU reserved"
     reserve = (left,) if job.reserve_bytes else ()
-    return what + "\n" + DOT.join((batch, training.precision, *with_options, *reserve))
+    trained = (model.trained.text,) if model.trained else ()
+    parts = (batch, training.precision, *trained, *_states(job), *with_options, *reserve)
+    line = DOT.join(parts)
+    changed = (f"changes the training: {change.says}" for change in changes_training(job))
+    return "\n".join((what, line, *changed))
+
+
+def _states(job: Job) -> Iterator[str]:
+    """The optimizer and how states are stored, where they are not the usual ones."""
+    usual, training = type(job.training).model_fields, job.training
+    if training.optimizer != usual["optimizer"].default:
+        yield training.optimizer.text
+    if training.state_precision != usual["state_precision"].default:
+        yield f"states {training.state_precision}"
 
 
 def _count(value: float) -> str:

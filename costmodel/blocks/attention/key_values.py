@@ -124,6 +124,7 @@ def attention_exchange(shapes: Shapes) -> ForwardBackward:
         _seconds(reduce, column, latents),
     )
     again = parallel & (not shapes.traits.footprint.keeps_gathered_inputs)
+    again = again & (shapes.job.model.trained is None)
     repeated = again * machine.constants.regather_exposed * fetched
     exposed = shapes.tp_exposed
     return ForwardBackward(forward * exposed, (backward + repeated) * exposed, zero)

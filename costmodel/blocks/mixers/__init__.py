@@ -65,6 +65,7 @@ MIXER_PARTS: dict[Mixer, Callable[[Shapes], Part]] = {
     "sliding_attention": attention_part,
     "chunked_attention": attention_part,
     "sparse_attention": sparse_attention_part,
+    "bidirectional_attention": attention_part,
     "linear_attention": linear_attention_part,
     "mamba": mamba_part,
     "attention_and_mamba": side_by_side_part,

@@ -21,7 +21,7 @@ from trainplan.costmodel.model.families.deepseek_v3 import deepseek_v3
 from trainplan.costmodel.model.families.gemma2 import gemma2
 from trainplan.costmodel.model.families.gemma3 import gemma3, gemma3_text
 from trainplan.costmodel.model.families.generic import by_fields, not_understood
-from trainplan.costmodel.model.families.glm4 import glm4
+from trainplan.costmodel.model.families.glm4 import glm4, glm4v, glm_ocr
 from trainplan.costmodel.model.families.gpt2 import gpt2
 from trainplan.costmodel.model.families.gpt_neox import gpt_neox
 from trainplan.costmodel.model.families.gpt_oss import gpt_oss
@@ -37,6 +37,7 @@ from trainplan.costmodel.model.families.qwen2_moe import qwen2_moe
 from trainplan.costmodel.model.families.qwen3 import qwen3
 from trainplan.costmodel.model.families.qwen3_moe import qwen3_moe
 from trainplan.costmodel.model.families.reader import NOT_MODELLED, HfConfig, refusal
+from trainplan.costmodel.model.families.towers import has_tower, with_tower
 from trainplan.costmodel.spec import ModelSpec
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
@@ -47,6 +48,9 @@ FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
     "gemma3": gemma3,
     "gemma3_text": gemma3_text,
     "glm4": glm4,
+    "glm4v_text": glm4v,
+    "glm_image_text": glm4v,
+    "glm_ocr_text": glm_ocr,
     "gpt2": gpt2,
     "gpt_neox": gpt_neox,
     "gpt_oss": gpt_oss,
@@ -64,7 +68,11 @@ FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
 }
 """Hugging Face `model_type` -> reader, of families with a file of their own."""
 SAME: Final[Mapping[str, str]] = {
+    "emu3_text_model": "llama",
+    "glm4v_moe_text": "glm4_moe",
     "gpt-sw3": "gpt2",
+    "hunyuan_vl_text": "hunyuan_v1_dense",
+    "hy_v4_vl_text": "hy_v4",
     "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2",
     "qwen2_vl": "qwen2",
@@ -73,10 +81,19 @@ SAME: Final[Mapping[str, str]] = {
     "qwen3_vl_text": "qwen3",
 }
 """`model_type` -> the one whose decoder it has."""
+
+
+def _same(config: HfConfig) -> ModelSpec:
+    """Read a decoder that has another name, as the one it is."""
+    other = replace(config, model_type=SAME[config.model_type])
+    reader = FAMILIES.get(other.model_type, from_table)
+    return reader(other).model_copy(update={"model_type": config.model_type})
+
+
 READERS: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
     **dict.fromkeys(TABLE, from_table),
     **FAMILIES,
-    **{name: FAMILIES[other] for name, other in SAME.items()},
+    **dict.fromkeys(SAME, _same),
 }
 """All that are read by name: those, and the lines of the tables."""
 
@@ -122,7 +139,8 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     if file.model_type in NOT_MODELLED:
         raise refusal(file.model_type)
     notes: list[str] = []
-    section = None if file.model_type in WHOLE else _text_section(file)
+    seeing = has_tower(file)
+    section = None if seeing or file.model_type in WHOLE else _text_section(file)
     if section:
         left = ", ".join(f"'{key}'" for key in config if key.endswith("_config"))
         notes.append(f"the language model alone: of {left} only '{section.path[:-1]}' is read")
@@ -130,7 +148,7 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     if file.has("is_encoder_decoder") and file.boolean("is_encoder_decoder"):
         raise UnsupportedError(f"{file.where}: encoder-decoder models are not modelled")
     try:
-        model = _read(file)
+        model = with_tower(file, _read, READERS.__contains__) if seeing else _read(file)
     except ValidationError as error:
         raise file.refused(error) from error
     _layer_types_fit(file, model)

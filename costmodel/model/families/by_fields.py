@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import ACTIVATIONS, DEFAULTS, head_dim
 from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.latent import latent_attention
-from trainplan.costmodel.model.families.placement import layers, of_length
+from trainplan.costmodel.model.families.placement import FULL, layers, of_length
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.rope import rotary
 from trainplan.costmodel.model.families.routing import experts
@@ -24,6 +24,7 @@ ABSENT = {
     "num_nextn_predict_layers": 0,
     "attn_logit_softcapping": None,
     "final_logit_softcapping": None,
+    "swiglu_limit": None,
 }
 """Fields of few families, absent from the others."""
 SIZES = (
@@ -33,9 +34,11 @@ SIZES = (
 """Sizes that every file has to give."""
 FACTORS = (
     *("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"),
-    *("scale_emb", "scale_depth", "dim_model_base", "logit_scale"),
+    *("scale_emb", "scale_depth", "dim_model_base", "logit_scale", "attention_value_scale"),
+    *("lm_head_multiplier", "key_multiplier", "attention_out_multiplier", "clip_qkv"),
+    *("attention_in_multiplier", "ssm_in_multiplier", "ssm_out_multiplier"),
 )
-"""Fixed numbers that scale branches and logits: no size, no product."""
+"""Fixed numbers that scale or limit branches and logits: no size, no product."""
 
 
 def read(config: HfConfig, family: Family) -> ModelSpec:
@@ -55,7 +58,10 @@ def read(config: HfConfig, family: Family) -> ModelSpec:
     if "layers" not in parts:
         parts |= layers(config, family, moe)
     config.ignore(*FACTORS, *family.ignores)
-    return ModelSpec.model_validate(parts)
+    model = ModelSpec.model_validate(parts)
+    if family.full_unrotated and model.num_sliding_window_layers:
+        return model.model_copy(update={"unrotated_layers": model.mixers.count(FULL)})
+    return model
 
 
 def _of_all(config: HfConfig, family: Family) -> HfConfig:
@@ -178,15 +184,11 @@ def _constants(config: HfConfig, family: Family, fixed: Fields) -> Fields:
         "norm_eps": config.number(spelled(config, "rms_norm_eps")),
         "attn_logit_softcapping": config.optional_number("attn_logit_softcapping"),
         "final_logit_softcapping": config.optional_number("final_logit_softcapping"),
+        "swiglu_limit": config.optional_number("swiglu_limit"),
         "scaled_branches": any(_differs(config, name) for name in FACTORS),
     }
 
 
 def _differs(config: HfConfig, name: str) -> bool:
     """Is a factor there that is not one?"""
-    value = config.values.get(name)
-    if value is None:
-        return False
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SpecError(f"{config.where}: '{config.path}{name}' must be a number")
-    return value != 1
+    return config.values.get(name) not in (None, 1)

@@ -170,7 +170,7 @@ DEEPSEEK_V4: Final = Family(
     each=_each,
     ignores=(
         *("num_key_value_heads", "hc_sinkhorn_iters", "hc_eps", "compress_rope_theta"),
-        *("swiglu_limit", "num_hash_layers", "qk_rope_head_dim", "sliding_window"),
+        *("num_hash_layers", "qk_rope_head_dim", "sliding_window"),
         *("compress_ratios", "compress_rates"),
     ),
 )

@@ -54,6 +54,8 @@ class Family:
     """Field with the tokens of a sliding window; null: none slides whatever the file says."""
     slides: Callable[[HfConfig], Sequence[bool]] | None = None
     """Which layers slide where the file lists no kinds; null: all."""
+    full_unrotated: bool = False
+    """Full-attention layers beside sliding ones have no positions."""
     mixers: Callable[[HfConfig], Sequence[Mixer]] | None = None
     """What mixes the tokens of every layer, where it is no plain attention."""
     dense: Callable[[HfConfig], Sequence[bool]] | None = None

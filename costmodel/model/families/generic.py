@@ -9,6 +9,7 @@ from trainplan.costmodel.base.validation_errors import shown
 from trainplan.costmodel.model.families.by_fields import OPTIONAL, read
 from trainplan.costmodel.model.families.decoder import ACTIVATIONS
 from trainplan.costmodel.model.families.family import LINEAR, QKV, Family
+from trainplan.costmodel.model.families.plain_parts import unrotated
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.spellings import is_harmless, spelled
 from trainplan.costmodel.spec import ModelSpec
@@ -16,6 +17,7 @@ from trainplan.costmodel.spec import ModelSpec
 GENERIC: Final = Family(
     "LlamaConfig",
     model={"read_by_fields": True},
+    more=lambda config: unrotated(config) if config.has("no_rope_layers") else {},
     flags={
         "add_bias_linear": LINEAR,
         "attention_out_bias": {"attention_output_bias": True},

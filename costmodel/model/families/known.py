@@ -24,7 +24,7 @@ DEFAULTS: Final = "class_defaults.json"
 """What each configuration class says of a field its file leaves out, sizes apart.
 
 Source: transformers 5.24, `configuration_*.py` of each `model_type`; held by
-tests/oracles/test_decoder_counts.py.
+tests/oracles/test_decoder_counts.py, written by tests/oracles/record_class_defaults.py.
 """
 
 

@@ -149,17 +149,10 @@ def _longcat_full(config: HfConfig) -> Mixers:
 
 
 def _longcat_experts(config: HfConfig) -> Fields:
-    """The first MLP stands beside the experts; experts that return their input have no weights.
-
-    A token that picks all alike meets so many with weights as their share is (8 of 12, as
-    arXiv:2509.01322, section 2.1, has them on average).
-    """
-    experts, zero = config.integer("n_routed_experts"), config.count("zero_expert_num")
-    mean = config.integer("moe_topk") * experts / (experts + zero)
+    """The first MLP stands beside the experts; experts that return their input have no weights."""
     return {
         "shared_expert_intermediate_size": config.integer("ffn_hidden_size"),
-        "num_zero_experts": zero,
-        "mean_experts_per_tok": mean if zero else None,
+        "num_zero_experts": config.count("zero_expert_num"),
     }
 
 
@@ -184,6 +177,7 @@ LAYERED: Final[Mapping[str, Family]] = {
         "modeling_cohere2_moe.py",
         model={"parallel_residual": True, "shared_norm": True},
         slides=_cohere2_slides,
+        full_unrotated=True,
         more=_cohere2_moe,
         names={"scoring_func": "expert_selection_fn"},
         ignores=(
@@ -250,7 +244,6 @@ LAYERED: Final[Mapping[str, Family]] = {
         dense=_mimo_dense,
         more=_mimo,
         each=_mimo_each,
-        ignores=("attention_value_scale",),
     ),
     "minimax_m3_vl_text": Family(
         "modeling_minimax_m3_vl.py",
@@ -262,7 +255,7 @@ LAYERED: Final[Mapping[str, Family]] = {
             "shared_expert_intermediate_size": config.count("shared_intermediate_size"),
         },
         ignores=(
-            *("rotary_dim", "swiglu_alpha", "swiglu_limit", "index_n_heads", "index_head_dim"),
+            *("rotary_dim", "swiglu_alpha", "index_n_heads", "index_head_dim"),
             *("index_block_size", "index_topk_blocks", "index_local_blocks"),
         ),
     ),

@@ -11,6 +11,7 @@ from typing import Final
 
 from trainplan.costmodel.model.families.family import QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, named, of_length
+from trainplan.costmodel.model.families.plain_parts import unrotated
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec.layers import LowRankSpec, Mixer
 
@@ -71,11 +72,11 @@ def _llama4_mixers(config: HfConfig) -> Sequence[Mixer]:
 
 
 def _llama4(config: HfConfig) -> Fields:
-    """Tokens of a chunk, where layers have some."""
+    """Tokens of a chunk, where layers have some, and layers without positions."""
     if "chunked_attention" not in _llama4_mixers(config):
-        return {}
+        return unrotated(config)
     chunk = config.with_defaults({"attention_chunk_size": 8192}).integer("attention_chunk_size")
-    return {"attention_chunk_size": chunk}
+    return {"attention_chunk_size": chunk, **unrotated(config)}
 
 
 def _listed(config: HfConfig, name: str) -> frozenset[int]:
@@ -129,7 +130,11 @@ MIXTURES: Final[Mapping[str, Family]] = {
         ignores=("moe_norm_min",),
     ),
     "exaone_moe": Family(
-        "modeling_exaone_moe.py", model=HEAD, experts=BALANCED, flags={"attention_bias": {}}
+        "modeling_exaone_moe.py",
+        model=HEAD,
+        experts=BALANCED,
+        flags={"attention_bias": {}},
+        full_unrotated=True,
     ),
     "flex_olmo": Family(
         "arXiv:2507.07024, section 3", model={"norm_position": "post", "qk_norm": "full"}

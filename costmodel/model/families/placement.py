@@ -12,7 +12,7 @@ from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.spellings import spelled
 from trainplan.costmodel.spec import MoeSpec
 from trainplan.costmodel.spec.layers import FeedForward, Mixer
-from trainplan.costmodel.spec.model import placed_layers
+from trainplan.costmodel.spec.moe import placed_layers
 
 SLIDING: Final = "sliding_attention"
 FULL: Final = "full_attention"

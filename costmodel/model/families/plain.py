@@ -28,6 +28,7 @@ from trainplan.costmodel.model.families.plain_parts import (
     rotated_part,
     square_output,
     sub_norms,
+    unrotated,
 )
 
 LAYER_NORM: Final[Fields] = {"norm": "layernorm"}
@@ -77,7 +78,9 @@ PLAIN: Final[Mapping[str, Family]] = {
     "cohere": Family(
         "modeling_cohere.py", model=COHERE, flags={"use_qk_norm": {"qk_norm": "each"}}
     ),
-    "cohere2": Family("modeling_cohere2.py; arXiv:2504.00698, section 2.1", model=COHERE),
+    "cohere2": Family(
+        "modeling_cohere2.py; arXiv:2504.00698, section 2.1", model=COHERE, full_unrotated=True
+    ),
     "cohere_compass_text": Family("modeling_cohere_compass.py", model=COHERE),
     "cpmant": Family(
         "arXiv:2203.06904; modeling_cpmant.py",
@@ -112,6 +115,7 @@ PLAIN: Final[Mapping[str, Family]] = {
         model={"norm_position": "post", **EACH_HEAD},
         flags={"attention_bias": {}},
         slides=pattern,
+        full_unrotated=True,
     ),
     "falcon": Family(
         "arXiv:2311.16867, section 4; modeling_falcon.py",
@@ -234,7 +238,7 @@ PLAIN: Final[Mapping[str, Family]] = {
         "modeling_seed_oss.py",
         flags={"attention_bias": QKV, "attention_out_bias": {"attention_output_bias": True}},
     ),
-    "smollm3": Family("modeling_smollm3.py"),
+    "smollm3": Family("modeling_smollm3.py", more=unrotated),
     "stablelm": Family(
         "modeling_stablelm.py",
         model=LAYER_NORM,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.family import Fields
-from trainplan.costmodel.model.families.placement import count_of_layers, listed
+from trainplan.costmodel.model.families.placement import count_of_layers, listed, of_length
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.spellings import spelled
 
@@ -133,3 +133,14 @@ def local(config: HfConfig) -> tuple[bool, ...]:
     if words:
         return tuple(word == "local" for word in words)
     return tuple(i % 2 == 1 for i in range(count_of_layers(config)))
+
+
+def unrotated(config: HfConfig) -> Fields:
+    """Layers that `no_rope_layers` (1: rotated) leaves without positions, or every n-th."""
+    defaults = {"no_rope_layers": None, "no_rope_layer_interval": 4}
+    config = config.with_defaults(defaults)
+    rotated, count = config.indices("no_rope_layers"), count_of_layers(config)
+    if not rotated:
+        return {"unrotated_layers": count // config.integer("no_rope_layer_interval")}
+    of_length(config, "no_rope_layers", len(rotated))
+    return {"unrotated_layers": rotated.count(0)}

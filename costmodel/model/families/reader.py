@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.base.validation_errors import first_complaint, shown
 from trainplan.costmodel.spec.layers import Mixer
-from trainplan.costmodel.spec.model import MoeSpec, placed_layers
+from trainplan.costmodel.spec.moe import MoeSpec, placed_layers
 
 LARGEST_NUMBER = 10**12
 """No dimension, count or constant of a published model comes near it; larger is a typing slip."""

@@ -33,7 +33,9 @@ def experts(config: HfConfig, family: Family) -> MoeSpec | None:
     config = config.with_defaults(OPTIONAL)
     width = _width(config, family)
     per_token = spelled(config, "num_experts_per_tok", family.names.get("num_experts_per_tok"))
-    scores = config.text(spelled(config, "scoring_func", family.names.get("scoring_func")))
+    fixed = family.experts.get("router_score_function")
+    name = spelled(config, "scoring_func", family.names.get("scoring_func"))
+    scores = str(fixed) if fixed else config.text(name)
     if scores not in SCORES:
         known = ", ".join(SCORES)
         raise UnsupportedError(

@@ -62,12 +62,12 @@ MAY_DIFFER: Final = frozenset({"max_position_embeddings", "rms_norm_eps"})
 _HARMLESS_NAMES: Final = """
     _attn_implementation _attn_implementation_internal _commit_hash _name_or_path _source
     architectures attention_softmax_in_fp32 attn_implementation auto_map backbone bad_words_ids
-    begin_suppress_tokens chunk_size_feed_forward clip_qkv cross_attention_hidden_size
+    begin_suppress_tokens chunk_size_feed_forward cross_attention_hidden_size
     custom_pipelines diversity_penalty do_sample dtype early_stopping eos_id
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
     id2label is_decoder is_encoder_decoder label2id length_penalty logits_to_keep max_length
     max_window_layers min_length model_type mtp_loss_scaling_factor mup_enabled name
-    no_repeat_ngram_size no_rope_layer_interval no_rope_layers num_beam_groups num_beams
+    no_repeat_ngram_size num_beam_groups num_beams
     num_key_value_groups num_labels num_logits_to_keep num_return_sequences output_attentions
     output_hidden_states output_router_logits output_scores pad_id prefix pretraining_tp
     problem_type quantization_config query_pre_attn_scalar remove_invalid_values

@@ -202,6 +202,17 @@ MEGATRON_CORE = RuntimeTraits(
         workspaces=2,  # PyTorch and Transformer Engine
     ),
     layers=LAYERS,
+    optimizers=(  # training/arguments.py:2913, --optimizer
+        ("adamw", "adam"),
+        ("sgd", "sgd"),
+        ("lion", "lion"),
+        ("muon", "muon"),
+        ("dist-muon", "muon"),  # :1727, with --use-distributed-optimizer; dist_muon is deprecated
+        ("soap", "soap"),
+    ),
+    # patched by Azure/MS-AMP-Examples gpt3/Megatron-LM.patch, --msamp; its own flags store no
+    # gradient in 8 bits
+    state_precisions=("o0", "o1", "o2", "o3"),
     settings=CORE_SETTINGS,
     rules=(
         *STATE_RULES,

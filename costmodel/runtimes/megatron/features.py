@@ -65,6 +65,8 @@ def _mlps_biased(model: ModelSpec) -> set[bool]:
 
 
 def _blocks(model: ModelSpec) -> Iterator[str]:
+    if model.tower:
+        yield f"{model.tower.called} (pretrain_gpt.py and the recipe for it have text alone)"
     if model.norm_position != "pre":
         yield f"norms in position {model.norm_position!r}"
     if not model.final_norm:

@@ -9,6 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.layouts.table import FULL, NONE, recomputes
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job
 
 
@@ -46,6 +47,21 @@ def graph_of_step_recomputes_without_masks(job: Job, table: LayoutTable) -> Bool
     """As above, of modules that a graph of some does not hold."""
     whole = job.options.dropout is True and job.options.cuda_graph == "full_iteration"
     return np.asarray((recomputes(table, "mlp") | recomputes(table, "moe")) & whole)
+
+
+HYBRIDS_INTERLEAVE_NOTHING = "hybrid models interleave no passes of two micro batches"
+
+
+@rule(
+    "hybrids_exchange_alone",
+    "ep",
+    f"{HYBRIDS_INTERLEAVE_NOTHING}: leave overlap_moe_a2a out",
+    "megatron/core/models/gpt/gpt_model.py:843, build_schedule_plan, which HybridModel lacks",
+)
+def hybrids_exchange_alone(job: Job, table: LayoutTable) -> BoolColumn:
+    """Only GPT models have a plan of both passes, layer by layer."""
+    asked = job.options.overlap_moe_a2a is True and job.model.moe is not None
+    return np.full(len(table), asked and is_hybrid(job.model))
 
 
 @rule(
@@ -105,23 +121,53 @@ def layers_on_the_host(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "moments_need_sharding",
     "zero_stage",
-    "moment_dtype=bf16 needs the distributed optimizer: use zero_stage=1 or more",
+    "moment_dtype below fp32 needs the distributed optimizer: use zero_stage=1 or more",
     "core/optimizer/__init__.py:1057 (precision-aware optimizer)",
 )
 def moments_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
     """Only sharded states have a type of their own."""
-    return np.asarray((table.zero_stage == 0) & (job.options.moment_dtype == "bf16"))
+    return np.asarray((table.zero_stage == 0) & _narrow_moments(job))
 
 
 @rule(
     "offloaded_moments_are_whole",
     "offload_optimizer",
-    "moment_dtype=bf16 means nothing beside optimizer offload, whose moments stay fp32: choose one",
+    "moment_dtype below fp32 means nothing beside optimizer offload, whose moments stay fp32: "
+    "choose one",
     "core/optimizer/__init__.py:517-545, HybridDeviceOptimizer is not told of exp_avg_dtype",
 )
 def offloaded_moments_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
     """The optimizer of both devices makes its own moments, whatever its arguments say."""
-    return np.asarray((table.offload_optimizer > 0) & (job.options.moment_dtype == "bf16"))
+    return np.asarray((table.offload_optimizer > 0) & _narrow_moments(job))
+
+
+def _narrow_moments(job: Job) -> bool:
+    return job.options.moment_dtype not in (None, "fp32")
+
+
+@rule(
+    "sgd_is_whole",
+    "zero_stage",
+    "sgd has no distributed optimizer: use zero_stage=0, or another optimizer",
+    "core/optimizer/distrib_optimizer.py:688, and __init__.py:617, init_state_fn = None",
+)
+def sgd_is_whole(job: Job, table: LayoutTable) -> BoolColumn:
+    """Its checkpoints cannot be sharded."""
+    return np.asarray((table.zero_stage > 0) & (job.training.optimizer.name == "sgd"))
+
+
+@rule(
+    "emerging_optimizers_are_bf16",
+    "zero_stage",
+    "lion, muon and soap do not run under fp16 or over Megatron-FSDP: use bf16 and zero_stage 0 or "
+    "1, or adamw",
+    "core/optimizer/__init__.py:777 (fp16) and training/arguments.py:1738 (FSDP)",
+)
+def emerging_optimizers_are_bf16(job: Job, table: LayoutTable) -> BoolColumn:
+    """Those of the package emerging_optimizers."""
+    emerging = job.training.optimizer.name not in ("adamw", "sgd")
+    half = job.training.precision == "fp16"
+    return np.asarray(((table.zero_stage >= 2) | half) & emerging)
 
 
 @rule(
@@ -185,6 +231,7 @@ def graphed_routers_keep_their_norm(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 OPTION_RULES = (
+    hybrids_exchange_alone,
     graphs_recompute_modules_only,
     graphs_recompute_without_masks,
     graph_of_step_recomputes_without_masks,
@@ -194,6 +241,8 @@ OPTION_RULES = (
     layers_on_the_host,
     moments_need_sharding,
     offloaded_moments_are_whole,
+    sgd_is_whole,
+    emerging_optimizers_are_bf16,
     tp_overlap_needs_sequence_parallel,
     gathers_overlap_with_reductions,
     fsdp_overlaps_always,

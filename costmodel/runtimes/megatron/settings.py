@@ -22,6 +22,7 @@ from trainplan.costmodel.runtimes.megatron.dispatchers import (
 )
 from trainplan.costmodel.runtimes.megatron.offload import offloads_without_graphs
 from trainplan.costmodel.runtimes.megatron.options import (
+    HYBRIDS_INTERLEAVE_NOTHING,
     deepep_needs_ranks,
     exchange_beside_compute,
     exchange_beside_compute_in_fsdp,
@@ -34,6 +35,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
     tp_overlap_needs_sequence_parallel,
 )
 from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job
 
 
@@ -69,8 +71,27 @@ def _of_dense_step(job: Job) -> str | None:
     return "its dispatch asks the host for sizes" if job.model.moe else None
 
 
+def _interleaving_experts(job: Job) -> str | None:
+    return _with_experts(job) or (HYBRIDS_INTERLEAVE_NOTHING if is_hybrid(job.model) else None)
+
+
 def _with_user_buffers(job: Job) -> str | None:
     return "latent attention has no user buffers" if job.model.mla else None
+
+
+def _of_adamw(job: Job) -> str | None:
+    """Moments have a type of their own with the one optimizer, and no level settles it."""
+    usual = job.training.optimizer.name == "adamw"
+    return _by_level(job) if usual else "they are AdamW's"
+
+
+def _by_level(job: Job) -> str | None:
+    level = job.training.state_precision
+    return None if level == "o0" else f"--state-precision {level} says it"
+
+
+def _gradients_in_bf16(job: Job) -> str | None:
+    return _by_level(job) or _beside_fp16(job)
 
 
 def _beside_fp16(job: Job) -> str | None:
@@ -143,7 +164,7 @@ BESIDE_COMPUTE = Setting(
     name="overlap_moe_a2a",
     value=True,
     source="--overlap-moe-expert-parallel-comm",
-    lacks=_with_experts,
+    lacks=_interleaving_experts,
     rules=_rules_of_exchange,
 )
 BESIDE_PRODUCTS = Setting(
@@ -170,10 +191,13 @@ MOMENTS = Setting(
     "moment_dtype",
     "bf16",
     "--exp-avg-dtype and --exp-avg-sq-dtype",
+    lacks=_of_adamw,
     rules=_rules_of_moments,
     level="all",
 )
-GRADIENTS = Setting("gradient_dtype", "bf16", "--grad-reduce-in-bf16", _beside_fp16, level="all")
+GRADIENTS = Setting(
+    "gradient_dtype", "bf16", "--grad-reduce-in-bf16", _gradients_in_bf16, level="all"
+)
 
 NEMO_SETTINGS = (DISPATCHERS[1], *EXCHANGES, MOMENTS)
 """Of the release of 2025, before HybridEP, paged stashes and the exchange beside compute."""

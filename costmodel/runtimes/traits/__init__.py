@@ -16,8 +16,10 @@ from trainplan.costmodel.runtimes.traits.recipe import Recipe
 from trainplan.costmodel.runtimes.traits.recompute import Offload, Offloading, Recompute
 from trainplan.costmodel.runtimes.traits.settings import Setting
 from trainplan.costmodel.runtimes.traits.sharding import Gradients, Sharding
+from trainplan.costmodel.runtimes.traits.training import Adapting
 
 __all__ = [
+    "Adapting",
     "AttentionKernel",
     "Communication",
     "Experts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32, GB
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 from trainplan.costmodel.spec import RuntimeOptions
 
@@ -36,6 +36,10 @@ the allocator, so their bytes add up.
 """
 
 
+MOMENT_BYTES = {"fp32": BYTES_FP32, "bf16": BYTES_BF16, "fp16": BYTES_BF16, "fp8": BYTES_FP8}
+"""Of one moment, by its type."""
+
+
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """Bytes beyond those that every runtime keeps."""
@@ -44,8 +48,12 @@ class Footprint:
     """Below 16 bits: weights in 16 bits with low-precision copies kept between micro batches,
     low-precision weights alone, or a cast before each product that keeps nothing. In the first two
     products keep their inputs in low precision too."""
-    moment_bytes: int = BYTES_FP32
-    """One Adam moment of one parameter."""
+    moment_bytes: float = BYTES_FP32
+    """One Adam moment of one parameter, mean of both."""
+    master_bytes: int = BYTES_FP32
+    """The copy that is updated of a weight in fewer than 4 bytes."""
+    weight_bytes: int | None = None
+    """A weight that products read, whatever their precision; null: as they need it."""
     sharded_weights_are_master: bool = False
     """A fully sharded weight is kept in fp32 only: there is no second copy in 16 bits."""
     keeps_gathered_inputs: bool = False
@@ -70,10 +78,10 @@ class Footprint:
 
     def with_options(self, options: RuntimeOptions) -> Footprint:
         """That of a run that may state the type of its moments and what it offloads."""
-        moment = {None: self.moment_bytes, "bf16": BYTES_BF16, "fp32": BYTES_FP32}
+        stated = MOMENT_BYTES.get(options.moment_dtype or "")
         return replace(
             self,
-            moment_bytes=moment[options.moment_dtype],
+            moment_bytes=stated_or(stated, self.moment_bytes),
             offloaded_layers=stated_or(options.offload_activation_layers, self.offloaded_layers),
         )
 

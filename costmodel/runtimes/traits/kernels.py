@@ -24,6 +24,9 @@ class Kernels:
     """Peak bytes of logits, their fp32 copy and gradient, for each logit of the last stage."""
     dropout: bool = False
     """Masks of attention (unfused) and residual dropout are kept."""
+    skips_ignored_tokens: bool = False
+    """The output projection and the loss run on the tokens that count in the loss alone; else on
+    all, and what the others add is masked."""
     separate_operations: bool = False
     """Biases of experts, clamped units and rotations with scaled cosines are torch operations of
     their own, each a pass over memory (costmodel/blocks/operations.py)."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel.spec.job import StateType
+from trainplan.costmodel.spec.trained import Trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +31,7 @@ class Recipe:
     graphs_hybridep: bool = False
     """Where a run names HybridEP and no CUDA graph, its whole step is one, with the exchange of
     tokens beside compute, as in siblings that name both."""
+    lora: Trained | None = None
+    """Adapters of a run that says no more than that it trains some; null: it is not priced."""
     splits_by_cost: bool = False
     """Pipeline ranks get equal shares of the weights in products, not of the layers."""

@@ -54,6 +54,8 @@ class Gradients:
     """Bytes of one accumulated gradient."""
     message_bytes: int
     """Bytes of one gradient on the wire."""
+    narrow: bool = False
+    """Gradients may take fewer bytes than weights; else never."""
     added_apart: bool = False
     """Every weight gradient of a micro batch is a tensor of its own, whole on the rank, which is
     then added to the accumulated one; else its product adds it, or it is sharded first."""

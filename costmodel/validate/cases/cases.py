@@ -60,6 +60,8 @@ def case_of(run: MeasuredRun) -> Case | Skipped:
     try:
         model = model_of(run)
         layout = _layout(run, model)
+        if run.training.task == "lora":
+            model = model.model_copy(update={"trained": recipe_of(run).lora})
         counts = split_of(run, model, layout)
         if counts is not None:
             layout = split_into(layout, counts, model.num_hidden_layers)

@@ -6,7 +6,7 @@ from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunModel
 from trainplan.costmodel.spec.layers import MlaSpec
-from trainplan.costmodel.spec.model import placed_layers
+from trainplan.costmodel.spec.moe import placed_layers
 from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.needed import needed
 from trainplan.costmodel.validate.cases.unstated import (

@@ -98,8 +98,8 @@ def layers_by_cost(model: ModelSpec, pp: int) -> tuple[int, ...]:
 
 
 def other_task(run: MeasuredRun) -> str | None:
-    """A task that is not training of all weights on given tokens; null: it is."""
-    if run.training.task == "lora":
+    """A task that is not training of weights on given tokens; null: it is."""
+    if run.training.task == "lora" and recipe_of(run).lora is None:
         return "adapters: the base weights have no gradients and no optimizer state"
     if "--rl-" in str(run.layout.offload or ""):
         return "reinforcement learning: inference takes memory of its own"

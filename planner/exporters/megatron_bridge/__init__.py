@@ -23,7 +23,7 @@ from trainplan.planner.exporters.config import (
     switch,
 )
 from trainplan.planner.exporters.key_tables import key_table, translated
-from trainplan.planner.exporters.megatron_bridge.recipe import MODULE, recipe_file
+from trainplan.planner.exporters.megatron_bridge.recipe import MODULE, PRETRAINED, recipe_file
 from trainplan.planner.exporters.megatron_lm import MEGATRON_LM, REQUIRED, export_megatron_lm
 
 COMMIT = "067f987d"
@@ -44,22 +44,24 @@ def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
     _refuse(job, layout)
     base = export_megatron_lm(_without_own_defaults(job, layout), layout)
     flags = (
-        *(_spelled_out(argument, job) for argument in base.arguments),
+        *(_spelled_out(argument, job) for argument in _by_layer(base.arguments, job, layout)),
         *_virtual_stages(layout),
         *_own_defaults(job),
     )
     recipe = recipe_file(job.model, COMMIT, CHECKED)
+    adapters = job.model.trained is not None
     return LaunchConfig(
         runtime="megatron-bridge",
         runtime_version=COMMIT,
         checked=CHECKED,
         summary=base.summary,
         environment=base.environment,
-        required_environment=REQUIRED[1:],
+        required_environment=(*REQUIRED[1:], *((PRETRAINED,) if adapters else ())),
         entry_point=ModuleEntry(MODULE),
         arguments=tuple(translated(key_table("megatron_bridge"), flags)),
         notes=(*base.notes, *_notes(job)),
         files=(recipe,),
+        read_back=not adapters,
     )
 
 
@@ -178,6 +180,29 @@ def _spelled_out(argument: Argument, job: Job) -> Argument:
     return option(argument.group, LAYER_FREQUENCY, *kinds)
 
 
+def _by_layer(arguments: tuple[Argument, ...], job: Job, layout: Layout) -> Iterator[Argument]:
+    """Sharding by whole matrices is a name of its own here, and not beside the usual sharding.
+
+    Source: `training/optim.py`, layer_wise_distributed_optimizer, and
+    `recipes/kimi/h100/kimi_k2.py`, _apply_kimi_k2_optimizer.
+    """
+    name = job.training.optimizer.name
+    if name in USUAL or layout.zero_stage == 0:
+        yield from arguments
+        return
+    word = dict(traits_of(job).optimizers)[name]
+    for argument in arguments:
+        if argument.flag == "--optimizer":
+            yield option("optimizer", argument.flag, f"dist_{word.removeprefix('dist_')}")
+        elif argument.flag not in SHARDED:
+            yield argument
+
+
+USUAL = ("adamw", "sgd")
+"""Optimizers that the usual sharding cuts anywhere, or none does."""
+SHARDED = ("--use-distributed-optimizer", "--overlap-param-gather")
+
+
 def _virtual_stages(layout: Layout) -> Iterator[Argument]:
     """Megatron-LM takes their number from the stages; here both are keys.
 
@@ -196,6 +221,8 @@ MEGATRON_BRIDGE = Exporter(
         "fine-tuning, GPTSFTDatasetConfig.offline_packing_specs packs by first fit and needs "
         "micro_batch_size 1; rows that are alike in work come from a dataset of yours"
     ),
+    optimizers=MEGATRON_LM.optimizers,
+    trains=frozenset({"lora"}),
     source_patterns=(
         "src/megatron/bridge/training/config.py",
         "src/megatron/bridge/training/*.py",

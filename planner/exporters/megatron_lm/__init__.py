@@ -6,6 +6,7 @@ Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit
 
 from __future__ import annotations
 
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
     EntryPoint,
@@ -17,7 +18,6 @@ from trainplan.planner.exporters.config import (
 )
 from trainplan.planner.exporters.megatron_lm.attention import attention_arguments
 from trainplan.planner.exporters.megatron_lm.environment import environment
-from trainplan.planner.exporters.megatron_lm.hybrid import is_hybrid
 from trainplan.planner.exporters.megatron_lm.layout import layout_arguments, recompute_arguments
 from trainplan.planner.exporters.megatron_lm.model import model_arguments
 from trainplan.planner.exporters.megatron_lm.moe import moe_arguments
@@ -109,6 +109,7 @@ MEGATRON_LM = Exporter(
             "stages",
         }
     ),
+    optimizers=frozenset({"adamw", "sgd", "lion", "muon", "dist-muon", "soap"}),
     source_patterns=(
         "megatron/training/arguments.py",
         "megatron/training/config/*.py",

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job, MoeSpec, RuntimeOptions
 from trainplan.costmodel.spec.job import Dispatcher
 from trainplan.planner.exporters.config import Argument, option, switch
-from trainplan.planner.exporters.megatron_lm.hybrid import is_hybrid
 
 
 def moe_arguments(job: Job) -> Iterator[Argument]:

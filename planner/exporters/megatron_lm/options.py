@@ -56,10 +56,10 @@ def _graph(job: Job) -> Iterator[Argument]:
 def _formats(options: RuntimeOptions) -> Iterator[Argument]:
     if options.gradient_dtype == "bf16":
         yield switch("precision", "--grad-reduce-in-bf16")
-    if options.moment_dtype == "bf16":
+    if options.moment_dtype not in (None, "fp32"):
         yield switch("precision", "--use-precision-aware-optimizer")
-        yield option("precision", "--exp-avg-dtype", "bf16")
-        yield option("precision", "--exp-avg-sq-dtype", "bf16")
+        yield option("precision", "--exp-avg-dtype", options.moment_dtype)
+        yield option("precision", "--exp-avg-sq-dtype", options.moment_dtype)
 
 
 def _unsupported(job: Job) -> str | None:

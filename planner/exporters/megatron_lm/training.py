@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.job import Precision
 from trainplan.planner.exporters.config import Argument, UserVariable, option, steps_of, switch
@@ -16,11 +17,12 @@ from trainplan.planner.exporters.megatron_lm.optimizer import FSDP_STRATEGY
 
 
 def training_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
-    """Batch size, steps, learning rate and Adam."""
+    """Batch size, steps, learning rate and optimizer."""
     steps = steps_of(job)
     yield option("optimizer", "--global-batch-size", job.training.global_batch_size)
     yield option("optimizer", "--train-iters", steps)
-    yield option("optimizer", "--optimizer", "adam")
+    word = dict(traits_of(job).optimizers)[job.training.optimizer.name]
+    yield option("optimizer", "--optimizer", word)
     yield option("optimizer", "--lr", 0.0003)
     yield option("optimizer", "--min-lr", 0.00003)
     yield option("optimizer", "--lr-decay-style", "cosine")

@@ -70,7 +70,7 @@ def _settings(job: Job, layout: Layout) -> Iterator[str]:
         "overlap_param_gather": options.overlap_param_gather is False,
         "overlap_moe_a2a": options.overlap_moe_a2a is True,
         "gradient_dtype": options.gradient_dtype == "bf16",
-        "moment_dtype": options.moment_dtype == "bf16",
+        "moment_dtype": options.moment_dtype not in (None, "fp32"),
         "offload_activation_layers": bool(options.offload_activation_layers),
         **{name: name in options.told() for name in CAPACITY},
         "cp_comm_type": options.cp_comm_type not in (None, "all_gather"),

@@ -58,6 +58,7 @@ TRAINING = {
     "global_batch_size": "global_batch_size step_batch_size_schedule",
     "precision": "bf16 fp16 fp8 fp8_recipe fp4",
     "tokens": "train_iters train_samples",
+    "optimizer": "optimizer",
 }
 MODEL = {
     "num_hidden_layers": "num_layers encoder_num_layers",

@@ -81,7 +81,8 @@ def zero_stage(arguments: Arguments) -> int:
         return 3 if arguments.on("torch_fsdp2_reshard_after_forward") else 2
     if arguments.on("use_megatron_fsdp"):
         return FSDP_STAGE[arguments.text("data_parallel_sharding_strategy")]
-    return int(arguments.on("use_distributed_optimizer"))
+    by_layer = arguments.text("optimizer") == "dist_muon"
+    return int(arguments.on("use_distributed_optimizer") or by_layer)
 
 
 def replicas(arguments: Arguments, dp: int) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 from trainplan.costmodel.spec.layers import FeedForward, Mixer, MlaSpec
-from trainplan.costmodel.spec.model import RopeScaling, placed_layers
+from trainplan.costmodel.spec.model import RopeScaling
+from trainplan.costmodel.spec.moe import placed_layers
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
 from trainplan.planner.readers.megatron_lm.moe import expert_layers, mlp_width, read_experts
 

@@ -5,8 +5,18 @@ A setting that is what the runtime does as we write it for is null, as in a job 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions
-from trainplan.costmodel.spec.job import ContextExchange, Dispatcher, Precision, StateType
+from trainplan.costmodel.spec.job import (
+    ContextExchange,
+    Dispatcher,
+    GradientType,
+    Precision,
+    StateType,
+)
+from trainplan.costmodel.spec.optimizer import OptimizerSpec
 from trainplan.planner.exporters.megatron_lm.layout import context_exchange
 from trainplan.planner.readers.megatron_lm.arguments import Arguments
 from trainplan.planner.readers.megatron_lm.layout import degree, zero_stage
@@ -48,7 +58,7 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         overlap_moe_a2a=True if arguments.on("overlap_moe_expert_parallel_comm") else None,
         moe_dispatcher=dispatcher(arguments) if model.moe else None,
         gradient_dtype=gradient_dtype(arguments),
-        moment_dtype="bf16" if _narrow_moments(arguments) else None,
+        moment_dtype=moment_dtype(arguments),
         offload_activation_layers=layers or None,
         **(capacity(arguments) if model.moe else {}),
     )
@@ -110,7 +120,7 @@ def dispatcher(arguments: Arguments) -> Dispatcher | None:
     return DISPATCHERS.get(arguments.text("moe_flex_dispatcher_backend")) if flexible else None
 
 
-def gradient_dtype(arguments: Arguments) -> StateType | None:
+def gradient_dtype(arguments: Arguments) -> GradientType | None:
     """Gradients are summed in fp32 under bf16, under fp16 only where told.
 
     Source: `megatron/training/arguments.py:1213`; Megatron-FSDP has a type of its own, that of the
@@ -125,10 +135,26 @@ def gradient_dtype(arguments: Arguments) -> StateType | None:
     return "bf16" if arguments.on("bf16") and narrow else None
 
 
-def _narrow_moments(arguments: Arguments) -> bool:
-    """Both moments in 16 bits or fewer; 8 are priced as 16."""
+def moment_dtype(arguments: Arguments) -> StateType | None:
+    """Of both moments, the wider where they differ; null: fp32."""
     types = {arguments.text(f"{name}_dtype") for name in ("exp_avg", "exp_avg_sq")}
-    return arguments.on("use_precision_aware_optimizer") and "fp32" not in types
+    if not arguments.on("use_precision_aware_optimizer") or "fp32" in types:
+        return None
+    return next((one for one in NARROW if one in types), None)
+
+
+NARROW: tuple[StateType, ...] = ("bf16", "fp16", "fp8")
+"""The wider first."""
+OPTIMIZERS: Mapping[str, str] = {
+    "dist_muon": "dist-muon",
+    **{word: name for name, word in MEGATRON_LM.optimizers if name != "dist-muon"},
+}
+"""Name of an optimizer, by the runtime's word for it."""
+
+
+def read_optimizer(arguments: Arguments) -> OptimizerSpec:
+    """The optimizer; AdamW stands in for one that the cost model does not know."""
+    return OptimizerSpec(name=OPTIMIZERS.get(arguments.text("optimizer"), "adamw"))
 
 
 def stated_exchange(arguments: Arguments) -> ContextExchange:

@@ -19,6 +19,7 @@ from trainplan.planner.readers.megatron_lm.layout import inner_ranks, read_layou
 from trainplan.planner.readers.megatron_lm.model import num_layers, read_model
 from trainplan.planner.readers.megatron_lm.options import (
     precision,
+    read_optimizer,
     read_options,
     with_exchange,
 )
@@ -187,6 +188,7 @@ def _training(arguments: Arguments, cluster: ClusterSpec, asked: Asked) -> Train
         global_batch_size=batch,
         precision=precision(arguments),
         tokens=sequences * length or None,
+        optimizer=read_optimizer(arguments),
     )
 
 

@@ -14,7 +14,12 @@ from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from trainplan.planner.readers.megatron_lm.facts import Facts, holds, words
 from trainplan.planner.readers.megatron_lm.layout import offload_modules, recompute_modules
-from trainplan.planner.readers.megatron_lm.options import EXCHANGES, graph_kind, graph_modules
+from trainplan.planner.readers.megatron_lm.options import (
+    EXCHANGES,
+    OPTIMIZERS,
+    graph_kind,
+    graph_modules,
+)
 from trainplan.planner.readers.reading import Problem
 
 IGNORED: tuple[tuple[str, str], ...] = (
@@ -140,7 +145,7 @@ def _kinds(facts: Facts) -> Iterator[Problem]:
         yield _other(
             facts, "fp8_recipe", f"--fp8-recipe {facts.text('fp8_recipe')}: priced as tensorwise"
         )
-    if facts.text("optimizer") != "adam":
+    if facts.text("optimizer") not in OPTIMIZERS:
         yield _other(facts, "optimizer", f"--optimizer {facts.text('optimizer')}: priced as adam")
     if graph_kind(facts.arguments) in ("local", "transformer_engine"):
         wanted = {"attn"} | ({"moe_router"} if facts.count("num_experts") else set())

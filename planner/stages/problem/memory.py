@@ -15,7 +15,7 @@ from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import held_moments
 from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, IntMatrix
 from trainplan.costmodel.schedules.timeline.cycles import named_program
-from trainplan.costmodel.step.block_costs import MTP, BlockCosts
+from trainplan.costmodel.step.block_costs import EMBEDDING, MTP, BlockCosts
 from trainplan.planner.stages.problem.moments import fairest_moments, fullest_moment
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def needs_at_most(problem: StageProblem) -> Sums:
         fixed -= _regrown(problem, rank)
         modules = passes[-1] if len(passes) == 1 else 0
         predicting = float(ends[MTP] * modules * one.saved_bytes[MTP, 0])
+        predicting += float(ends[EMBEDDING] * modules * one.saved_bytes[EMBEDDING, 0])
         in_flight = np.zeros((len(moments), problem.num_stages))
         in_flight[:, problem.stage_of[rank]] = [some[rank] for some in moments]
         empty = problem.may_be_empty[rank] == len(passes)
@@ -117,11 +118,12 @@ def needs_at_every_moment(problem: StageProblem) -> Sums:
         ends, here = problem.ends_of(rank), problem.of_rank(rank)[:, None]
         fixed = float(ends @ state + part.transients[rank]) - free_bytes
         modules = float(ends[MTP] * one.saved_bytes[MTP, 0])
+        first = float(ends[EMBEDDING] * one.saved_bytes[EMBEDDING, 0])
         for passes in moments:
             in_flight = np.zeros(problem.num_stages)
             in_flight[problem.stage_of[rank]] = passes
             needs.append(here * np.tile(state[kinds], 2) + in_flight[:, None] * kept)
-            over.append(fixed + modules * float(passes[-1]))
+            over.append(fixed + modules * float(passes[-1]) + first * float(passes[0]))
     return Sums(np.array(needs), np.array(over))
 
 

@@ -7,7 +7,7 @@ from trainplan.costmodel.blocks.attention.packed import packed_rows, waiting_col
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.model.params import model_flop_per_step
+from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.spec import Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.lengths import LengthSpec, Lognormal
 

@@ -46,3 +46,24 @@ def test_weights_in_no_product_take_memory_and_no_time_of_products() -> None:
     assert more.terms.gemm == plain.terms.gemm
     states = [one.memory.pipeline_ranks[0].optimizer_bytes for one in (plain, more)]
     assert states[1] - states[0] == pytest.approx(32 * 10**6 * 12 / 8)
+
+
+@pytest.mark.parametrize(
+    ("fields", "weights"),
+    [
+        ({"low_rank": {"query_rank": 1024}}, 1024 * (4096 + 4096) - 4096**2),
+        (
+            {"low_rank": {"query_rank": 1024, "output_rank": 4096, "output_groups": 4}},
+            1024 * (4096 + 4096) - 4096**2 + 4096 * (1024 + 4096) - 4096**2,
+        ),
+        ({"key_value_projections": "none"}, -2 * 1024 * 4096),
+        ({"value_head_dim": 64}, -(512 * 4096 + 2048 * 4096)),
+    ],
+)
+def test_other_projections_take_the_time_of_their_weights(
+    fields: dict[str, object], weights: int
+) -> None:
+    plain = estimated(LLAMA)
+    other = estimated(ModelSpec.model_validate(LLAMA.model_dump() | fields))
+    share = 32 * weights / (8.03e9 - 128256 * 4096)
+    assert other.terms.gemm / plain.terms.gemm - 1 == pytest.approx(share, rel=0.45, abs=0.004)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from trainplan.costmodel.model.params import (
+from trainplan.costmodel.model.flops import (
     matrix_params_per_token,
     mixer_flop_per_token,
     model_flop_per_step,
-    num_parameters,
 )
+from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.spec import MoeSpec
 
 

@@ -5,7 +5,8 @@ from typing import get_args
 import pytest
 
 from tests.conftest import SMALL_DENSE
-from trainplan.costmodel.model.params import MIXER_COUNTS, mixer_flop_per_token, mixer_params
+from trainplan.costmodel.model.flops import mixer_flop_per_token
+from trainplan.costmodel.model.params import MIXER_COUNTS, mixer_params
 from trainplan.costmodel.model.spans import attention_span, chunk_span
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layers import Mixer

@@ -41,6 +41,7 @@ RARE: dict[str, object] = {
     "layer_weights": 8,
     "key_value_projections": "keys",
     "scaled_branches": True,
+    "unrotated_layers": 8,
     "low_rank": {"query_rank": 64, "output_rank": 64},
     "qk_norm": "each",
     "position_embedding": "alibi",
@@ -56,7 +57,7 @@ WRITTEN = """
     embedding_size norm norm_eps norm_position final_norm parallel_residual activation gated_mlp
     swiglu_limit qkv_bias attention_output_bias mlp_bias qk_norm attention_sinks
     attn_logit_softcapping final_logit_softcapping scale_embeddings sliding_window feed_forward
-    layers tie_word_embeddings mla moe num_nextn_predict_layers
+    layers tie_word_embeddings mla moe num_nextn_predict_layers tower trained
 """
 """Fields that exporters write or refuse themselves."""
 SIZES_OF_MIXERS = {"attention_chunk_size", "indexer", "linear_attention", "ssm", "convolution"}

@@ -84,6 +84,13 @@ def test_training_of_something_else_is_skipped_with_the_reason(changed):
     assert found.reason == "other_task"
 
 
+def test_adapters_of_a_run_are_those_of_its_recipe():
+    task = {"training": {"task": "lora"}}
+    assert case("megatron-bridge", **task).job.model.trained.text == "lora:rank=16,modules=q,k,v"
+    assert case("nemo", **task).job.model.trained.rank == 32
+    assert case("nemo").job.model.trained is None
+
+
 def test_a_share_of_single_operations_is_the_attention_core():
     shares = {"recompute": "partial", "recompute_fraction_per_stage": (0.3,)}
     assert case(layout=shares).layout.recompute_modules == ("core_attn",)

@@ -7,7 +7,8 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.model import RopeScaling, placed_layers
+from trainplan.costmodel.spec.model import RopeScaling
+from trainplan.costmodel.spec.moe import placed_layers
 from trainplan.planner.exporters import EXPORTERS, UserVariable
 from trainplan.planner.questions.search import notes
 

@@ -283,8 +283,11 @@ def test_every_field_of_a_layout_and_of_a_run_says_where_it_comes_from():
     names = {one.name for one in read().fields}
     specs = {"layout": Layout, "options": RuntimeOptions, "training": TrainingSpec}
     wanted = {f"{part}.{name}" for part, spec in specs.items() for name in spec.model_fields}
-    # kernels are fused by no compiler, and no runtime is told which experts tokens choose
-    assert wanted - names == {"options.compile", "options.routing"}
+    # no compiler fuses kernels, no runtime is told which experts tokens choose or how long its
+    # sequences are, no option stores gradients in 8 bits
+    untold = {"options.compile", "options.routing", "training.state_precision"}
+    untold |= {"training.lengths", "training.packing"}
+    assert wanted - names == untold
     assert {f"cluster.{name}" for name in ("num_nodes", "gpus_per_node", "gpu")} <= names
 
 

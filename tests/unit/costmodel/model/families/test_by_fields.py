@@ -5,6 +5,7 @@ from itertools import chain
 import pytest
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.catalog.models import preset_config
 from trainplan.costmodel.model.families import model_from_config, read_config
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.spec import ModelSpec
@@ -141,3 +142,10 @@ def test_a_reading_says_what_was_read_assumed_and_left() -> None:
     assert reading.assumed["rope_theta"] == 10_000.0
     assert reading.ignored == ("extra",)
     assert not set(chain(reading.read, reading.ignored)) & set(reading.assumed)
+
+
+def test_a_reading_of_a_model_with_a_tower_says_what_was_read_of_its_decoder() -> None:
+    reading = read_config(preset_config("gemma3-27b"), "gemma3-27b")
+    assert reading.model.hidden_size == 5376
+    assert reading.read["text_config.hidden_size"] == 5376
+    assert reading.assumed["text_config.vocab_size"] == 262_208

@@ -5,6 +5,7 @@ import pytest
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.model.families import FAMILIES, model_from_config
+from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.spec import ModelSpec
 
 LLAMA = {
@@ -38,7 +39,13 @@ def test_the_model_carries_the_given_name_and_its_model_type() -> None:
 @pytest.mark.parametrize("model_type", sorted(FAMILIES))
 def test_every_family_has_a_preset_or_is_tested_by_name(model_type: str) -> None:
     covered = {preset_config(name)["model_type"] for name in preset_names()}
-    assert model_type in covered | {"qwen2_moe", "dbrx"}
+    assert model_type in covered | {
+        "qwen2_moe",
+        "dbrx",
+        "glm4v_text",
+        "glm_image_text",
+        "glm_ocr_text",
+    }
 
 
 def test_missing_key_value_heads_mean_one_per_query_head() -> None:
@@ -213,3 +220,11 @@ def test_every_preset_says_where_its_numbers_come_from(name: str) -> None:
 def test_an_unknown_preset_is_refused_with_the_nearest_names() -> None:
     with pytest.raises(CatalogError, match=r"unknown model 'llama3-8': did you mean 'llama3-8b'"):
         preset("llama3-8")
+
+
+def test_the_language_model_of_a_glm_4v_is_a_glm_4_of_the_same_sizes() -> None:
+    config = {**preset_config("glm4-9b"), "model_type": "glm4v_text"}
+    whole = changed("glm4-9b")
+    assert num_parameters(model_from_config(config, "mine")) == num_parameters(whole)
+    left = {key: value for key, value in config.items() if key != "head_dim"}
+    assert model_from_config(left, "mine").head_dim == whole.hidden_size // 32

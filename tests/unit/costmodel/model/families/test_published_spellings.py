@@ -103,6 +103,23 @@ def test_deepseek_v4_gives_a_ratio_of_compression_for_each_layer() -> None:
         written("deepseek_v4", "layer_types", compress_ratios=[8] * 6)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "changes", "layers"),
+    [
+        ("smollm3", {"no_rope_layers": [1, 0, 1, 0, 0, 1]}, 3),
+        ("smollm3", {"no_rope_layers": None, "no_rope_layer_interval": 3}, 2),
+        ("llama4_text", {"no_rope_layers": [1, 1, 0] * 2}, 2),
+        ("cohere2", {"layer_types": ["sliding_attention", "full_attention"] * 3}, 3),
+        ("cohere2", {"layer_types": ["full_attention"] * 6}, 0),
+    ],
+)
+def test_layers_without_positions_are_counted(
+    model_type: str, changes: dict[str, object], layers: int
+) -> None:
+    model = written(model_type, *(["layer_types"] * (model_type == "llama4_text")), **changes)
+    assert model.unrotated_layers == layers
+
+
 def test_hunyuan_lists_the_same_number_for_every_layer() -> None:
     config = {"moe_topk": [2] * 6, "num_shared_expert": [1] * 6, "moe_intermediate_size": [176] * 6}
     assert written("hunyuan_v1_moe", **config).moe == small("hunyuan_v1_moe").moe

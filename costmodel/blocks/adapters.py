@@ -1,0 +1,222 @@
+"""Adapters: two thin products beside a matrix, with what they keep and send.
+
+Source: Hu et al., LoRA, arXiv:2106.09685, section 4.1; huggingface/peft @5d602fdb
+`tuners/lora/layer.py`, Linear.forward: result + B(A(x)) * scaling; NVIDIA-NeMo/Megatron-Bridge
+@067f987d `peft/utils.py`, ParallelLinearAdapter, which does the same over tensor ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.blocks.attention.kept import reorders_output
+from trainplan.costmodel.blocks.feed_forward.routing import loads
+from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
+from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.machine.compute import (
+    ForwardBackward,
+    Product,
+    elementwise_seconds,
+    linear_seconds,
+)
+from trainplan.costmodel.model.adapters import Matrix, adapted_matrices, adapter_params
+from trainplan.costmodel.spec.trained import MLP_PROJECTIONS
+
+OUTPUT_PASSES, OUTPUT_PASSES_BACKWARD, INPUT_PASSES_BACKWARD = 5, 2, 3
+"""Elements moved per output of the matrix: the adapter's is scaled (read, written) and added (two
+read, one written); backward its gradient is scaled, and per input both gradients are added.
+
+Source: derived; the operations of peft and of Megatron-Bridge as in this module.
+"""
+KERNELS = 2
+"""Of scaling and adding, in either pass. Source: as above."""
+READ_BY: tuple[frozenset[str], ...] = (
+    frozenset({"q", "k", "v", "q_down", "kv_down"}),
+    frozenset({"gate", "up"}),
+)
+"""Matrices that read one tensor, which is kept once for the adapters of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Of one adapter on one rank."""
+
+    rows: FloatColumn
+    """Tokens that it sees."""
+    inputs: FloatColumn
+    outputs: FloatColumn
+    """Columns that it adds to, of those rows."""
+    first: Product
+    second: Product
+
+
+def adapters_part(shapes: Shapes, *, mlp: bool) -> Part:
+    """The adapters of one half of a layer."""
+    kind = shapes.job.model
+    whole = adapted_matrices(kind, joined=shapes.traits.adapting.joins)
+    chosen = [one for one in whole if (one.projections[0] in MLP_PROJECTIONS) == mlp]
+    nothing = np.zeros(shapes.size)
+    part = Part(
+        pass_seconds(shapes.size),
+        pass_seconds(shapes.size),
+        nothing,
+        _kept_inputs(shapes, chosen),
+        (),
+        pass_seconds(shapes.size),
+    )
+    for matrix in chosen:
+        part = part + _adapter(shapes, matrix)
+    return part
+
+
+def _adapter(shapes: Shapes, matrix: Matrix) -> Part:
+    """One adapter: its products in 16 bits, its traffic, and the output of its first half."""
+    rank, machine = _rank(shapes), shapes.machine
+    sizes = _sizes(shapes, matrix)
+    products = linear_seconds(
+        machine, machine.half, [sizes.first, sizes.second], shapes.gradient_bytes
+    )
+    fixed = KERNELS * machine.constants.launch_seconds
+    outputs = shapes.storage * sizes.rows * sizes.outputs
+    inputs = shapes.storage * sizes.rows * sizes.inputs
+    added = shapes.accumulation_seconds(
+        adapter_params(matrix, rank) / (shapes.table.etp if matrix.experts else shapes.table.tp)
+    )
+    moved = OUTPUT_PASSES_BACKWARD * outputs + INPUT_PASSES_BACKWARD * inputs
+    sent = adapter_exchange(shapes, matrix)
+    forward = pass_seconds(
+        shapes.size,
+        gemm=products.forward,
+        elementwise=elementwise_seconds(machine, OUTPUT_PASSES * outputs) + fixed,
+        tp_comm=sent.forward,
+    )
+    backward = pass_seconds(
+        shapes.size,
+        gemm=products.backward,
+        elementwise=elementwise_seconds(machine, moved) + fixed + added,
+        tp_comm=sent.backward,
+    )
+    kept = shapes.storage * sizes.rows * rank
+    return Part(forward, backward, products.weight + added, kept, (), pass_seconds(shapes.size))
+
+
+def _rank(shapes: Shapes) -> int:
+    trained = shapes.job.model.trained
+    assert trained is not None
+    return trained.rank or 0
+
+
+def _sizes(shapes: Shapes, matrix: Matrix) -> _Sizes:
+    """Products of one rank.
+
+    Beside columns the first half is cut along its rank, beside rows along its inputs; the second
+    along its outputs either way.
+    Source: Megatron-Bridge as above: linear_in and linear_out.
+    """
+    zero, rank = np.zeros(shapes.size), _rank(shapes)
+    cut = shapes.table.etp if matrix.experts else shapes.table.tp
+    rows = _rows(shapes, matrix)
+    by_rows = matrix.cut == "rows"
+    inner = zero + rank if by_rows else rank / cut
+    inputs = matrix.inputs / cut if by_rows else zero + matrix.inputs
+    outputs = matrix.outputs / cut
+    added = outputs
+    if by_rows and not matrix.experts:
+        added = matrix.outputs / shapes.residual_shards
+    return _Sizes(
+        rows,
+        inputs,
+        added,
+        Product(rows, inner, inputs),
+        Product(rows, outputs, zero + rank),
+    )
+
+
+def _rows(shapes: Shapes, matrix: Matrix) -> FloatColumn:
+    """Tokens that an adapter multiplies: gathered ones, a rank's own, or those of its experts.
+
+    Source: Megatron-Bridge as above: an adapter sees the tokens of its matrix.
+    """
+    moe = shapes.job.model.moe
+    own = shapes.tokens / shapes.residual_shards
+    if matrix.experts and moe is not None:
+        return own * moe.rows_per_token * shapes.table.etp * loads(shapes.job, shapes.table).fullest
+    return own if matrix.cut == "whole" else shapes.tokens
+
+
+def _kept_inputs(shapes: Shapes, chosen: list[Matrix]) -> FloatColumn:
+    """Inputs of adapters, kept for the gradients of their first halves; of one tensor once.
+
+    What sequence parallelism gathered is kept whole. The output of the attention core is there
+    anyway, unless it is kept in two orders.
+    Source: as this module; Megatron-Bridge `peft/lora.py`, sequence_parallel_input_regather=False;
+    oracle: tests/oracles/test_trained.py.
+    """
+    kept = np.zeros(shapes.size)
+    seen: set[tuple[frozenset[str] | str, bool]] = set()
+    for matrix in chosen:
+        name = (_read(shapes, matrix), matrix.experts)
+        if name in seen:
+            continue
+        seen.add(name)
+        sizes = _sizes(shapes, matrix)
+        kept = kept + _alone(shapes, matrix) * shapes.storage * sizes.rows * sizes.inputs
+    return kept
+
+
+def _read(shapes: Shapes, matrix: Matrix) -> frozenset[str] | str:
+    """Which tensor a matrix reads; queries that are not compressed read the layer's input."""
+    first, mla = matrix.projections[0], shapes.job.model.mla
+    if first == "q_up" and mla and not mla.q_lora_rank:
+        return READ_BY[0]
+    return next((one for one in READ_BY if first in one), first)
+
+
+def _alone(shapes: Shapes, matrix: Matrix) -> FloatColumn:
+    """Is the input of a matrix kept for its adapter alone? Else the operation before it keeps it.
+
+    Source: `attention.core.reorders_output`; `saved.activation_tensors`, one tensor: of a ReLU the
+    output.
+    """
+    if matrix.projections[0] == "o":
+        return reorders_output(shapes).astype(np.float64)
+    one = activation_tensors(shapes.job.model, shapes.traits.autograd) == 1
+    return np.full(shapes.size, 0.0 if matrix.projections[0] == "down" and one else 1.0)
+
+
+def adapter_exchange(shapes: Shapes, matrix: Matrix) -> ForwardBackward:
+    """Traffic of one adapter over tensor ranks, beside which nothing runs.
+
+    Beside columns: the first half's output is gathered, and the gradient of that summed; the
+    gradient of the input is summed where the sequence is whole. Beside rows: the first half's
+    output is summed, the second's gathered; under sequence parallelism its gradient is gathered,
+    too. Where the traffic of the matrix runs beside products, its gathered input is not handed on,
+    so the adapter gathers its own.
+    Source: Megatron-Bridge as above, and get_adapter_attributes_from_linear.
+    """
+    if not (shapes.table.tp > 1).any() or matrix.experts:
+        none = np.zeros(shapes.size)
+        return ForwardBackward(none, none, none)
+    links = group(shapes.machine, shapes.table.tp, np.ones_like(shapes.table.tp))
+    column, parallel = shapes.storage * _rows(shapes, matrix), shapes.table.sequence_parallel == 1
+
+    def seconds(operation: str, width: float) -> FloatColumn:
+        return collective_seconds(shapes.machine, operation, column * width, links)
+
+    rank, inputs, outputs = float(_rank(shapes)), float(matrix.inputs), float(matrix.outputs)
+    if matrix.cut == "rows":
+        forward = seconds("all_reduce", rank) + seconds("all_gather", outputs)
+        backward = seconds("all_reduce", rank) + parallel * seconds("all_gather", outputs)
+        return ForwardBackward(forward, backward, np.zeros(shapes.size))
+    again = parallel & shapes.traits.communication.overlaps_tensor_parallel
+    again = again & (matrix.cut == "columns")
+    forward = seconds("all_gather", rank) + again * seconds("all_gather", inputs)
+    summed = np.where(parallel, 0.0, seconds("all_reduce", inputs))
+    backward = seconds("all_reduce", rank) + summed + again * seconds("reduce_scatter", inputs)
+    if matrix.cut == "whole":
+        forward = forward + seconds("all_gather", outputs)
+    return ForwardBackward(forward, backward, np.zeros(shapes.size))

@@ -1,0 +1,154 @@
+"""Layers with frozen weights, and layers that no gradient reaches.
+
+A frozen weight needs no product for its own gradient and no input of its product: what is left
+backward is the gradient of the input. What norms, activations and the attention core read backward
+is kept all the same.
+Source: PyTorch `derivatives.yaml`, `mm` (an input is kept for the gradient of the other alone),
+`_fused_rms_norm`, `silu`; Megatron-LM `core/tensor_parallel/layers.py`, wgrad_compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8
+from trainplan.costmodel.blocks.adapters import adapters_part
+from trainplan.costmodel.blocks.attention.kept import reorders_output
+from trainplan.costmodel.blocks.feed_forward.routing import loads
+from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.blocks.residual import gathered_rows
+from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.machine.compute import elementwise_seconds
+from trainplan.costmodel.model.adapters import quantised_bytes, quantised_params
+from trainplan.costmodel.model.params import expert_hidden, value_columns
+
+WHOLE_HALVES = ("mlp", "moe")
+"""Modules of recomputation that drop all that the second half of a layer keeps."""
+
+
+def with_frozen_weights(shapes: Shapes) -> Shapes:
+    """Columns of a layer with frozen weights: nothing is gathered again, nothing accumulated."""
+    nothing = np.zeros(shapes.size)
+    return replace(shapes, tp_regather=nothing, added_bytes=nothing, table_added_bytes=0)
+
+
+def frozen_passes(backward: PassSeconds, weight: FloatColumn) -> PassSeconds:
+    """A backward pass without its products of weight gradients."""
+    return backward - pass_seconds(len(weight), gemm=weight)
+
+
+def frozen_layer(shapes: Shapes, attention: Part, second: Part | None) -> Part:
+    """The halves of a layer with frozen weights, and the adapters beside them; null: one half."""
+    part = _frozen(attention, unread_attention_bytes(shapes)) + adapters_part(shapes, mlp=False)
+    if second is not None:
+        part += _frozen_second(shapes, second)
+    seconds = dequantising_seconds(shapes)
+    both = pass_seconds(shapes.size, elementwise=seconds)
+    return replace(part, forward=part.forward + both, backward=part.backward + both)
+
+
+def _frozen(part: Part, unread: FloatColumn) -> Part:
+    return replace(
+        part,
+        backward=frozen_passes(part.backward, part.weight),
+        weight=np.zeros_like(part.weight),
+        saved_bytes=part.saved_bytes - unread,
+    )
+
+
+def _frozen_second(shapes: Shapes, second: Part) -> Part:
+    """The feed-forward half, whose adapters are repeated and dropped with it."""
+    products = product_bytes(shapes)
+    frozen = _frozen(second, unread_mlp_bytes(shapes))
+    part = frozen + adapters_part(shapes, mlp=True)
+    own = part.forward - frozen.forward
+
+    def adapted(module: Module) -> Module:
+        if module.name in WHOLE_HALVES:
+            seconds = module.seconds + own.total
+            return replace(module, seconds=seconds, dropped_bytes=part.saved_bytes)
+        dropped = module.dropped_bytes - products.get(module.name, np.zeros(shapes.size))
+        return replace(module, dropped_bytes=np.maximum(0.0, dropped))
+
+    return replace(part, modules=tuple(map(adapted, part.modules)))
+
+
+def unread_attention_bytes(shapes: Shapes) -> FloatColumn:
+    """What the attention half keeps for gradients of weights alone.
+
+    The outputs of both norms of the layer, the copy of the core's output in another order, and the
+    outputs of the norms of latents. Source: as this module; `attention.core.saved_bytes`.
+    """
+    model = shapes.job.model
+    rows = 1 if shapes.keeps_cast_inputs else 2
+    latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank if model.mla else 0
+    sharded = rows * model.hidden_size + latent
+    copies = value_columns(model) * reorders_output(shapes) / shapes.table.tp
+    columns = sharded / shapes.residual_shards + model.hidden_size * gathered_rows(shapes) + copies
+    return shapes.tokens * shapes.storage * columns
+
+
+def unread_mlp_bytes(shapes: Shapes) -> FloatColumn:
+    """As above of the second half: inputs of its last product, and of experts' first one.
+
+    Source: as this module; `feed_forward.mlp.inner_bytes` and `feed_forward.moe._saved`.
+    """
+    model, moe = shapes.job.model, shapes.job.model.moe
+    if model.feed_forward == "none":
+        return np.zeros(shapes.size)
+    unread = sum(product_bytes(shapes).values(), start=np.zeros(shapes.size))
+    if model.feed_forward != "moe" or moe is None:
+        return unread
+    low = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
+    return unread + low * expert_rows(shapes) * expert_hidden(model)
+
+
+def product_bytes(shapes: Shapes) -> dict[str, FloatColumn]:
+    """Bytes kept of the inputs of last products, by the module that holds them.
+
+    In low precision what is kept around an activation is three quarters of it in 16 bits, of which
+    the inputs are all but one tensor. Source: as `unread_mlp_bytes`.
+    """
+    model, moe = shapes.job.model, shapes.job.model.moe
+    tensors = activation_tensors(model, shapes.traits.autograd)
+    if model.feed_forward != "moe" or moe is None:
+        width = model.intermediate_size / shapes.table.tp
+        return {"mlp": shapes.tokens * width * _product_share(shapes, tensors)}
+    weighted = shapes.traits.footprint.weighted_experts and not model.gated_mlp
+    cut = moe.moe_intermediate_size / shapes.table.etp
+    shared = moe.shared_expert_intermediate_size / shapes.table.tp
+    routed = _product_share(shapes, tensors + weighted)
+    return {
+        "moe_act": expert_rows(shapes) * cut * routed,
+        "shared_experts": shapes.tokens * shared * _product_share(shapes, tensors),
+    }
+
+
+def _product_share(shapes: Shapes, tensors: int) -> float:
+    """Bytes per element of what is kept around an activation for the weight behind it."""
+    share = 0.75 if shapes.keeps_cast_inputs else 1.0
+    inputs = max(1, tensors - 1)
+    return shapes.storage * max(0.0, share * tensors - inputs)
+
+
+def expert_rows(shapes: Shapes) -> FloatColumn:
+    """Rows that the experts of one rank see. Source: as `feed_forward.moe._routing`."""
+    moe = shapes.job.model.moe
+    assert moe is not None
+    balanced = shapes.tokens / shapes.residual_shards * moe.rows_per_token * shapes.table.etp
+    return np.asarray(balanced * loads(shapes.job, shapes.table).fullest)
+
+
+def dequantising_seconds(shapes: Shapes) -> FloatColumn:
+    """Making 16 bits of the 4-bit matrices of a layer, in either pass: read, and written.
+
+    Source: bitsandbytes `autograd/_functions.py`, MatMul4Bit, forward and backward.
+    """
+    kind = shapes.job.model
+    if kind.trained is None or not kind.trained.quantised:
+        return np.zeros(shapes.size)
+    moved = quantised_bytes(kind) + BYTES_BF16 * quantised_params(kind)
+    return elementwise_seconds(shapes.machine, np.full(shapes.size, float(moved)))

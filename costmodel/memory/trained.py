@@ -1,0 +1,167 @@
+"""What a rank holds of adapters and of frozen weights, in 16 bits or fewer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.machine.compute import sum_columns
+from trainplan.costmodel.memory.states import (
+    BlockParams,
+    RankParams,
+    block_params,
+    expert_shard_ranks,
+    shard_ranks,
+    weight_bytes_per_param,
+)
+from trainplan.costmodel.model.adapters import (
+    adapted_matrices,
+    adapter_params,
+    largest_quantised,
+    quantised_bytes,
+    quantised_params,
+)
+from trainplan.costmodel.model.params import norm_params
+from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.spec import Job, ModelSpec
+
+
+def held_params(job: Job, table: LayoutTable) -> BlockParams:
+    """Parameters of every kind of block on one rank, and those of them that are trained.
+
+    Matrices in 4 bits count as so many parameters of 16 bits as have their bytes.
+    Source: `block_params`; `adapter_rank_params`; `quantised_bytes`.
+    """
+    base, model = block_params(job, table), job.model
+    if model.trained is None:
+        return base
+    adapters = [adapter_rank_params(job, kind, table) for kind in model.kinds]
+    kinds = list(zip(model.kinds, base.layers, base.experts, adapters, strict=True))
+    packed = sum(_packed(model.kinds[kind]) for kind in model.kinds_of_module)
+    own_mtp, own_mtp_experts = _in_modules(model, adapters)
+    held = replace(
+        base,
+        layers=tuple(layer + own[0] - _packed(kind) for kind, layer, _, own in kinds),
+        experts=tuple(experts + own[1] for _, _, experts, own in kinds),
+        mtp=base.mtp + own_mtp - packed / _alike(model),
+        mtp_experts=base.mtp_experts + own_mtp_experts,
+    )
+    return replace(held, trained=_trained(model, held, adapters))
+
+
+def _alike(model: ModelSpec) -> int:
+    """Prediction modules that have the same weights."""
+    return max(1, model.num_nextn_predict_layers) if model.nextn_shared else 1
+
+
+def _in_modules(
+    model: ModelSpec, adapters: list[tuple[FloatColumn, FloatColumn]]
+) -> tuple[FloatColumn, FloatColumn]:
+    """Adapters of a prediction module, and of its experts.
+
+    Source: as `block_params`: those of its layers; modules of shared weights have them once.
+    """
+    own = [adapters[kind] for kind in model.kinds_of_module]
+    shared, experts = (sum_columns(part) / _alike(model) for part in zip(*own, strict=True))
+    return shared, experts
+
+
+def _trained(
+    model: ModelSpec, held: BlockParams, adapters: list[tuple[FloatColumn, FloatColumn]]
+) -> BlockParams:
+    """Those that are trained: adapters, or all of the layers that are not frozen."""
+    trained = model.trained
+    assert trained is not None
+    nothing, norm = np.zeros_like(held.head), norm_params(model)
+    if trained.adapts:
+        mtp, mtp_experts = _in_modules(model, adapters)
+        return BlockParams(
+            layers=tuple(own for own, _ in adapters),
+            experts=tuple(own for _, own in adapters),
+            embedding=nothing,
+            head=nothing,
+            mtp=mtp,
+            mtp_experts=mtp_experts,
+            tower=held.tower,
+        )
+    free = [float(kind.trained is None) for kind in model.kinds]
+    tied = trained.freezes_embedding and model.tie_word_embeddings
+    return replace(
+        held,
+        layers=tuple(one * is_free for one, is_free in zip(held.layers, free, strict=True)),
+        experts=tuple(one * is_free for one, is_free in zip(held.experts, free, strict=True)),
+        embedding=nothing if trained.freezes_embedding else held.embedding,
+        head=nothing + norm if tied else held.head,
+    )
+
+
+def adapter_rank_params(
+    job: Job, kind: ModelSpec, table: LayoutTable
+) -> tuple[FloatColumn, FloatColumn]:
+    """Parameters of the adapters of a layer on one rank, those beside routed experts apart.
+
+    Source: `adapter_params`; Megatron-Bridge @067f987d `peft/utils.py`, ParallelLinearAdapter:
+    either half is cut over the tensor ranks, whichever way the matrix is, and the local experts of
+    a rank share one.
+    """
+    shared, experts = np.zeros((2, len(table)))
+    rank = (kind.trained.rank if kind.trained else None) or 0
+    for matrix in adapted_matrices(kind, joined=runtime(job.runtime).adapting.joins):
+        size = adapter_params(matrix, rank)
+        if matrix.experts:
+            experts = experts + size / table.etp
+        else:
+            shared = shared + size / table.tp
+    return shared, experts
+
+
+def _packed(kind: ModelSpec) -> float:
+    """Parameters of 16 bits whose bytes a layer saves where its matrices are in 4."""
+    if kind.trained is None or not kind.trained.quantised:
+        return 0.0
+    return quantised_params(kind) - quantised_bytes(kind) / BYTES_BF16
+
+
+def dequantised_bytes(model: ModelSpec) -> int:
+    """Bytes of the 4-bit matrix that multiplies, in 16 bits.
+
+    Source: bitsandbytes `autograd/_functions.py`, MatMul4Bit: dequantize_4bit in either pass.
+    """
+    if model.trained is None or not model.trained.quantised:
+        return 0
+    return BYTES_BF16 * max(largest_quantised(kind) for kind in model.kinds)
+
+
+def held_weight_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
+    """Bytes of all weights of each rank class.
+
+    Source: `weight_bytes_per_param`, `frozen_bytes_per_param`.
+    """
+    shards = shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
+    own = held.with_gradients
+    trained = own.weighted(*(weight_bytes_per_param(candidates, ranks) for ranks in shards))
+    if held.trained is None:
+        return trained
+    frozen = held.frozen.weighted(*(frozen_bytes_per_param(candidates, one) for one in shards))
+    return trained + frozen
+
+
+def frozen_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Rows:
+    """Bytes of a frozen weight: as a trained one, but no shard in fp32 stands in for it.
+
+    FSDP that keeps weights gathered holds the shard beside them.
+    Source: as `weight_bytes_per_param`; PyTorch `fsdp/_fully_shard/_fsdp_param.py`, sharded_param
+    and unsharded_param; accelerate `utils/fsdp_utils.py`, fsdp2_prepare_model, which casts trained
+    parameters alone to fp32.
+    """
+    job, traits, table = candidates.job, candidates.traits, candidates.table
+    usual = weight_bytes_per_param(candidates, shards)
+    if not traits.footprint.sharded_weights_are_master:
+        return usual
+    shard = job.training.storage_bytes / shards
+    return np.where(table.zero_stage == 3, shard, usual + (table.zero_stage == 2) * shard)

@@ -1,0 +1,121 @@
+"""What runtimes refuse of adapters and frozen weights, and rules on their layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec.trained import MLP_PROJECTIONS, adapted
+
+
+def refuse_training(job: Job, traits: RuntimeTraits, methods: dict[str, tuple[str, ...]]) -> None:
+    """Check that a runtime trains what is asked; `methods` are those of every runtime.
+
+    Raises:
+        UnsupportedError: It does not; the message says what to change.
+    """
+    for reason in _reasons(job, traits, methods):
+        raise UnsupportedError(reason)
+
+
+def _reasons(job: Job, traits: RuntimeTraits, methods: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    model, name = job.model, traits.name
+    if (trained := model.trained) is None:
+        return
+    if trained.method not in traits.adapting.methods:
+        some = ", ".join(one for one, known in methods.items() if trained.method in known)
+        yield f"--train {trained.method} is not priced for {name}: use --runtime with one of {some}"
+    experts = [kind for kind in model.kinds if kind.feed_forward == "moe"]
+    on_experts = any(set(adapted(kind)) & set(MLP_PROJECTIONS) for kind in experts)
+    if on_experts and not traits.adapting.experts:
+        yield (
+            f"--train {trained.text}: the experts of {name} are no linear layers, which alone get "
+            "adapters: use modules=attention"
+        )
+    if trained.quantised and experts:
+        yield (
+            f"--train qlora: bitsandbytes keeps linear layers in 4 bits, and the experts of {name} "
+            "are none: use lora"
+        )
+    if job.training.precision in ("fp32", "tf32") and trained.adapts:
+        yield f"--train {trained.method} is priced for 16 bits or fewer: use precision bf16"
+    if job.may_offload_activations:
+        yield "offloaded activations are priced with every weight trained: leave one of both out"
+
+
+def plain_replicas(job: Job, traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+    """Are adapters and their gradients in 16 bits, without a master weight?
+
+    Source: `Adapting.plain_replicas`.
+    """
+    adapts = job.model.trained is not None and job.model.trained.adapts
+    return np.asarray((table.zero_stage == 0) & adapts & traits.adapting.plain_replicas)
+
+
+@rule(
+    "adapters_are_cut_evenly",
+    "tp etp",
+    "the rank of adapters must be a multiple of tp, and of etp beside experts: lower either",
+    "Megatron-Bridge peft/utils.py, ParallelLinearAdapter: linear_in cuts the rank, or the input",
+)
+def adapters_are_cut_evenly(job: Job, table: LayoutTable) -> BoolColumn:
+    """The first half of an adapter beside cut columns is cut along its rank."""
+    trained = job.model.trained
+    rank = (trained.rank if trained else None) or 0
+    uneven = rank % table.tp != 0
+    if job.model.moe is not None:
+        uneven = uneven | (rank % table.etp != 0)
+    return np.asarray(uneven)
+
+
+@rule(
+    "adapters_leave_fsdp_out",
+    "zero_stage",
+    "adapters are priced with Megatron's own replicas: use zero_stage 0 or 1",
+    "Megatron-Bridge training/setup.py: PEFT wraps the model before Megatron-FSDP, not checked",
+)
+def adapters_leave_fsdp_out(job: Job, table: LayoutTable) -> BoolColumn:
+    """Megatron-FSDP shards weights, most of which are frozen here."""
+    return np.asarray((table.zero_stage >= 2) & (job.model.trained is not None))
+
+
+@rule(
+    "adapters_are_whole",
+    "tp",
+    "adapters and frozen weights of models of transformers are not cut over tensor ranks: use tp=1",
+    "huggingface/peft tuners/lora/layer.py: lora_A and lora_B are linear layers of their own",
+)
+def adapters_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
+    """A plan of tensor parallelism names the modules of the base model."""
+    return np.asarray((table.tp > 1) & (job.model.trained is not None))
+
+
+def quantised_stages(name: str, stages: tuple[int, ...]) -> Rule:
+    """The rule that 4-bit weights are not sharded.
+
+    Source: huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: FSDP2 leaves out 4-bit
+    weights that are stored as bytes.
+    """
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """Every rank has all of them."""
+        quantised = job.model.trained is not None and job.model.trained.quantised
+        return np.asarray(~np.isin(table.zero_stage, stages) & quantised)
+
+    return Rule(
+        name="quantised_weights_are_whole",
+        columns=frozenset({"zero_stage"}),
+        broken=broken,
+        says=f"4-bit weights are not sharded by {name}: use zero_stage "
+        + " or ".join(map(str, stages)),
+        source="huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: "
+        "incompatible_params4bit",
+    )
+
+
+BRIDGE_RULES = (adapters_are_cut_evenly, adapters_leave_fsdp_out)

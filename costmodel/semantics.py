@@ -1,0 +1,62 @@
+"""What changes a training beyond how fast it runs: chosen only where asked for, and always said.
+
+Two runs that differ in one of these do not compute the same weights from the same data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that a run may do to its training."""
+
+    name: str
+    says: str
+    """What changes, to stand behind "changes the training:"."""
+    source: str
+
+
+CHANGES: Mapping[str, Change] = MappingProxyType(
+    {
+        one.name: one
+        for one in (
+            Change(
+                "low-rank gradients",
+                "weights move along low-rank projections of their gradients, chosen anew every "
+                "200 steps, and have no copy in fp32",
+                "Zhao et al., GaLore, arXiv:2403.03507, sections 3 and 4",
+            ),
+            Change(
+                "low-rank scaling",
+                "gradients are scaled by norms in a random low-rank space instead of element by "
+                "element, and weights have no copy in fp32",
+                "Zhu et al., APOLLO, arXiv:2412.05270, section 4",
+            ),
+            Change(
+                "fp8 states",
+                "gradients, moments or weights are stored in 8 bits between steps",
+                "Peng et al., FP8-LM, arXiv:2310.18313, section 2",
+            ),
+            Change(
+                "adapters",
+                "low-rank adapters are trained, every weight of the model is frozen",
+                "Hu et al., LoRA, arXiv:2106.09685, section 4.1",
+            ),
+            Change(
+                "4-bit weights",
+                "low-rank adapters are trained, frozen matrices are rounded to 4 bits",
+                "Dettmers et al., QLoRA, arXiv:2305.14314, section 3",
+            ),
+            Change(
+                "frozen layers",
+                "frozen layers, with layer 0 the embedding too, keep the weights they have",
+                "derived: what has no gradient does not move",
+            ),
+        )
+    }
+)
+"""By name. To add one: one entry here, and its name where the choice is declared."""

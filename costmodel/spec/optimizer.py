@@ -1,0 +1,80 @@
+"""Which optimizer updates the weights: a name with its settings, as `--optimizer` takes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import (
+    BeforeValidator,
+    PlainSerializer,
+    PositiveInt,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.costmodel.spec.base import Spec
+
+UpdateMoment = Literal["layer", "step"]
+SETTINGS = ("rank", "update")
+"""What may stand behind the name, in this order."""
+
+
+class OptimizerSpec(Spec):
+    """An optimizer of `costmodel.optimizers`, with what the user set of it."""
+
+    name: str = "adamw"
+    rank: PositiveInt | None = None
+    """Of the space that gradients are projected to; for the low-rank ones alone."""
+    update: UpdateMoment | None = None
+    """Weights are updated as soon as their gradient is there, layer by layer, or once a step; null:
+    by layer on one GPU where the optimizer can, else once a step."""
+
+    @property
+    def text(self) -> str:
+        """As `--optimizer` takes it: `galore:rank=1024`."""
+        stated = {name: getattr(self, name) for name in SETTINGS}
+        settings = ",".join(f"{name}={one}" for name, one in stated.items() if one is not None)
+        return f"{self.name}:{settings}" if settings else self.name
+
+
+def parse_optimizer(text: str) -> OptimizerSpec:
+    """Read a name with its settings.
+
+    Raises:
+        SpecError: A setting is unknown, given twice, or its value is none.
+    """
+    name, colon, rest = text.partition(":")
+    values: dict[str, str] = {}
+    for part in rest.split(",") if colon else ():
+        key, equals, value = part.partition("=")
+        if not equals or key not in SETTINGS or key in values:
+            raise SpecError(
+                f"optimizer {text!r}: after {name}: stand {' and '.join(SETTINGS)}, each once, "
+                f"such as {name}:rank=256; {part!r} is none"
+            )
+        values[key] = value
+    try:
+        return OptimizerSpec.model_validate({"name": name, **values})
+    except ValidationError as error:
+        first = first_complaint(error)
+        raise SpecError(f"optimizer {text!r}: {first.place[0]}: {first.reason}") from None
+
+
+def _read(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_optimizer(value)
+    except SpecError as error:
+        raise ValueError(str(error)) from None
+
+
+OptimizerText = Annotated[
+    OptimizerSpec,
+    BeforeValidator(_read),
+    PlainSerializer(lambda value: value.text, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["adamw", "galore:rank=1024"]}),
+]
+"""In a document it is one word."""

@@ -1,0 +1,98 @@
+"""Seconds by which an update takes longer, or shorter, than AdamW's: bytes, products, exchanges.
+
+Of each kind of block, so that a rank's are the sum over its blocks, and shared out over the
+replicas as its states are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.machine.compute import (
+    ADAM_SHARD_BYTES,
+    Product,
+    optimizer_bytes_per_second,
+    product_seconds,
+)
+from trainplan.costmodel.memory.matrices import of_blocks
+from trainplan.costmodel.memory.states import expert_shard_ranks, rank_params, shard_ranks
+from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
+from trainplan.costmodel.pipeline.ranks import Ranks
+
+FACTOR_FLOP_PER_SECOND = 0.8e12
+"""FLOPs a second of factorizations, which run mostly one after the other.
+
+Source: assumed; about ten minutes for the singular vectors of all layers of LLaMA-7B, which Zhu et
+al., APOLLO, arXiv:2412.05270, give of GaLore, and 4.9e14 FLOPs by `Galore.decomposition_flop`.
+"""
+BESIDE_STATES, BESIDE_STATES_BARE = 26, 12
+"""Bytes moved per parameter beside the optimizer's own states: the fp32 gradient is read for its
+norm, clipped and read again (16), the fp32 weight read and written, the 16-bit one written (10).
+Without an fp32 copy the gradient takes half (8), and the one weight is read and written (4).
+
+Source: ADAM_SHARD_BYTES, whose other 16 bytes are both moments, read and written.
+"""
+
+
+def rank_update_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) -> ClassRows:
+    """Seconds to add to those of AdamW, of each rank class; AdamW itself adds nothing.
+
+    Source: derived; a rank updates whole blocks, and of what is sharded one part of as many as
+    there are ranks, whole matrices of it or pieces.
+    """
+    if optimizer_of(candidates.job.training.optimizer).on_host:
+        return np.zeros((1, 1))
+    blocks = of_blocks(
+        candidates.job,
+        candidates.table,
+        lambda one: tensor_seconds(candidates, machine, one),
+    )
+    table = candidates.table
+    shards = (shard_ranks(table), expert_shard_ranks(table))
+    shares = (np.where(table.zero_stage >= 1, 1 / number, 1.0) for number in shards)
+    return rank_params(ranks, blocks).weighted(*shares)
+
+
+def tensor_seconds(candidates: Candidates, machine: Machine, one: Matrix) -> FloatColumn:
+    """Seconds of the update of one tensor beyond those of AdamW.
+
+    Source: derived; states are read and written once at the speed of AdamW's, what is multiplied,
+    factorized and gathered is done one after the other.
+    """
+    asked = candidates.job.training.optimizer
+    found, width = optimizer_of(asked), candidates.traits.footprint.moment_bytes
+    beside = BESIDE_STATES_BARE if found.bare else BESIDE_STATES
+    moved = (beside - ADAM_SHARD_BYTES) * one.elements + 2 * found.state_bytes(one, asked, width)
+    seconds = moved / optimizer_bytes_per_second(machine)
+    for product in found.products(one, asked):
+        seconds = seconds + _product_seconds(machine, product)
+    seconds = seconds + found.decomposition_flop(one, asked) / FACTOR_FLOP_PER_SECOND
+    if found.gathers_tensor_ranks and one.role == "hidden":
+        seconds = seconds + gather_seconds(machine, candidates.table, one)
+    return np.asarray(seconds)
+
+
+def _product_seconds(machine: Machine, one: Multiplied) -> FloatColumn:
+    """Of one product of an update, in 16 bits; 0 of an empty one. Source: `product_seconds`."""
+    sizes = (np.asarray(side, dtype=np.float64) for side in (one.m, one.n, one.k))
+    m, n, k = np.broadcast_arrays(*sizes)
+    seconds = product_seconds(machine, machine.half, Product(m, n, k), BYTES_BF16)
+    return np.asarray(one.times * seconds * (m * n * k > 0))
+
+
+def gather_seconds(machine: Machine, table: LayoutTable, one: Matrix) -> FloatColumn:
+    """All tensor ranks get the whole matrix that they hold parts of, in fp32.
+
+    Source: Megatron-LM `training/arguments.py`, --muon-tp-mode duplicated, its default, and
+    `core/optimizer/emerging_optimizers.py`, newton_schulz_tp.
+    """
+    parts = np.broadcast_to(one.gathered_from, (len(table),)).astype(np.int64)
+    links = group(machine, parts, np.ones_like(parts))
+    whole = BYTES_FP32 * one.elements * parts
+    return np.where(parts > 1, collective_seconds(machine, "all_gather", whole, links), 0.0)

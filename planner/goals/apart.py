@@ -1,0 +1,220 @@
+"""A tower on GPUs of its own: the split of the GPUs whose slower part is least slow.
+
+Splits are whole nodes, or whole GPUs of a single node. Every split has a bound: the tower is no
+faster than if it held one pass at a time, and no layout of the decoder is faster than the least
+bound of its nodes. Splits are searched from the least bound on until none left can be shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.step.tower_apart import (
+    TowerStep,
+    decoder_alone,
+    exposed_by_handing_over,
+    joined,
+    least_exposed,
+    tower_on_gpus,
+    waiting_samples,
+)
+from trainplan.planner.goals.answer import answer
+from trainplan.planner.goals.best_first import best_first
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.reach import Reached
+from trainplan.planner.goals.settings import least_bound
+from trainplan.planner.plan.apart import Apart, SplitTried
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """GPUs of the tower, and the decoder on the rest."""
+
+    tower_job: Job
+    """The job on the GPUs of the tower."""
+    tower: TowerStep
+    """As if it held one pass at a time: none is faster."""
+    job: Job
+    """Of the decoder."""
+    bound_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The best layout that was found of a split."""
+
+    split: _Split
+    reached: Reached
+    tower: TowerStep
+    decoder_s: float
+    exposed: tuple[float, float]
+    value: float
+
+
+def check_apart(job: Job, objective: str) -> None:
+    """What no split helps.
+
+    Raises:
+        SpecError: There is no tower, or no such split; the message says why.
+    """
+    option = "--fix tower=apart"
+    if job.model.tower is None:
+        raise SpecError(f"{option}: {job.model.name} has no tower: leave the option out")
+    if objective != "time":
+        raise SpecError(f"{option} is planned for the step time: leave --objective out")
+    if len(job.cluster.groups) > 1:
+        raise SpecError(f"{option} splits equal nodes: give a cluster of one kind of node")
+    if job.cluster.num_gpus == 1:
+        raise SpecError(f"{option} needs two GPUs or more: there is 1")
+    sharded = LayoutTable.of([Layout(dp=job.cluster.num_gpus, zero_stage=1)])
+    rules = (rule for rule in traits_of(job).rules if rule.columns == {"zero_stage"})
+    if any(rule.broken(job, sharded)[0] for rule in rules):
+        raise SpecError(
+            f"{option}: a tower apart shards its optimizer alone (ZeRO-1), which {job.runtime} "
+            "does not: choose another --runtime"
+        )
+
+
+def tower_apart(context: SearchContext, job: Job) -> tuple[Reached, Apart | None]:
+    """The decoder's answer on its part of the GPUs, and the split; null: nothing fits.
+
+    Raises:
+        SpecError: No split fits, but the tower fits on the first stage.
+        PlanError: A number of the machine is unknown.
+    """
+    every = sorted(_splits(context, job), key=lambda split: split.bound_s)
+    best: _Answer | None = None
+
+    def search(split: _Split, beats: float) -> tuple[float, float]:
+        nonlocal best
+        reached = answer(context, split.job)
+        found = _answer(context, job, split, reached)
+        if found and found.value < beats:
+            best = found
+        return found.value if found else np.inf, _bound(context, job, split, reached)
+
+    waiting = [(split, split.bound_s) for split in every]
+    tried = [
+        SplitTried(
+            tower_gpus=split.tower.num_gpus,
+            lower_bound_s=bound if np.isfinite(bound) else None,
+            step_time_s=value if np.isfinite(value) else None,
+        )
+        for split, value, bound in best_first(waiting, search, context.budget.spent)
+    ]
+    unified = answer(context, job)
+    unified_s = None if unified.target is None else unified.target.value
+    if best is None and unified_s is None:
+        return unified, None
+    if best is None:
+        raise SpecError(
+            f"--fix tower=apart: no split of {job.cluster.num_gpus} GPUs fits; on the first stage "
+            f"the tower fits, with {unified_s:.3g} s a step: leave the option out"
+        )
+    return best.reached, _apart(best, tried, unified_s)
+
+
+def _apart(best: _Answer, tried: list[SplitTried], unified_s: float | None) -> Apart:
+    """What the plan says."""
+    tower = best.tower
+    bounds = [one.lower_bound_s for one in tried if one.lower_bound_s is not None]
+    return Apart(
+        tower_gpus=tower.num_gpus,
+        decoder_gpus=best.split.job.cluster.num_gpus,
+        tower_tp=tower.tp,
+        tower_dp=tower.dp,
+        samples_at_once=tower.samples_at_once,
+        keeps=tower.keeps,
+        tower_used_bytes=tower.used_bytes,
+        tower_step_s=tower.step_s,
+        decoder_step_s=best.decoder_s,
+        exposed_s=best.exposed[0],
+        step_time_s=best.value,
+        lower_bound_s=min(best.value, *bounds),
+        unified_step_s=unified_s,
+        splits=tuple(sorted(tried, key=lambda one: one.tower_gpus)),
+    )
+
+
+def _answer(context: SearchContext, job: Job, split: _Split, reached: Reached) -> _Answer | None:
+    """The best step of a split with one of the layouts found for its decoder; null: none fits.
+
+    The fastest decoder may hold more samples than the tower can keep, so all of them are asked.
+    """
+    finalists = reached.found.finalists
+    if finalists is None or reached.target is None:
+        return None
+    machine, best = machine_for(split.job, context.measured), None
+    seconds = step_seconds(context_of(split.job, machine).with_table(finalists))
+    for row, step_s in enumerate(seconds.tolist()):
+        layout = finalists.row(row)
+        tower = _tower(context, split.tower_job, waiting_samples(job, layout))
+        if tower is None:
+            continue
+        sequences = layout.micro_batch_size
+        exposed = exposed_by_handing_over(job, machine, tower, sequences, layout.dp)
+        value = joined(step_s, tower.step_s, exposed)
+        if best is None or value < best.value:
+            best = _Answer(split, _led_by(reached, row), tower, step_s, exposed, value)
+    return best
+
+
+def _led_by(reached: Reached, row: int) -> Reached:
+    """The same with another of its layouts first."""
+    finalists = reached.found.finalists
+    assert finalists is not None
+    others = [place for place in range(len(finalists)) if place != row]
+    ordered = finalists.take(np.array([row, *others]))
+    return replace(reached, found=replace(reached.found, finalists=ordered))
+
+
+def _bound(context: SearchContext, job: Job, split: _Split, reached: Reached) -> float:
+    """What no step of a split that was searched goes below; infinite: nothing fits."""
+    if reached.found.finalists is None and reached.found.complete:
+        return np.inf
+    machine = machine_for(split.job, context.measured)
+    least = least_exposed(job, machine, split.tower)
+    decoder = reached.lower_bound_s if reached.target else 0.0
+    return max(split.bound_s, joined(decoder, split.tower.step_s, least))
+
+
+def _tower(context: SearchContext, part: Job, waiting: int) -> TowerStep | None:
+    """The tower on all GPUs of a job."""
+    machine = machine_for(part, context.measured)
+    return tower_on_gpus(part, machine, context.usable_bytes(part), waiting)
+
+
+def _splits(context: SearchContext, job: Job) -> Iterator[_Split]:
+    """Every split whose tower fits, with its bound."""
+    for own, rest in _parts(job.cluster):
+        part = job.model_copy(update={"cluster": own})
+        tower = _tower(context, part, 0)
+        if tower is None:
+            continue
+        decoder = decoder_alone(job).model_copy(update={"cluster": rest})
+        least = least_bound(context, decoder)
+        exposed = least_exposed(job, machine_for(decoder, context.measured), tower)
+        yield _Split(part, tower, decoder, joined(least, tower.step_s, exposed))
+
+
+def _parts(cluster: ClusterSpec) -> Iterator[tuple[ClusterSpec, ClusterSpec]]:
+    """Both parts of every split: whole nodes, or whole GPUs of a single node."""
+    group = cluster.groups[0]
+    name = "num_nodes" if group.num_nodes > 1 else "gpus_per_node"
+    whole = getattr(group, name)
+    for some in range(1, whole):
+        first, rest = (group.model_copy(update={name: count}) for count in (some, whole - some))
+        yield (
+            cluster.model_copy(update={"groups": (first,)}),
+            cluster.model_copy(update={"groups": (rest,)}),
+        )

@@ -1,0 +1,27 @@
+"""What of a job changes its training: each line is said with every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.optimizers import optimizer_of
+from trainplan.costmodel.semantics import CHANGES, Change
+from trainplan.costmodel.spec import Job
+
+
+def changes_training(job: Job) -> tuple[Change, ...]:
+    """What was asked for that trains other weights from the same data; usually nothing."""
+    return tuple(CHANGES[name] for name in _names(job))
+
+
+def _names(job: Job) -> Iterator[str]:
+    """Of `CHANGES`, in the order of the options that ask for them."""
+    if name := optimizer_of(job.training.optimizer).changes:
+        yield name
+    if job.training.state_precision != "o0":
+        yield "fp8 states"
+    trained = job.model.trained
+    if trained and trained.quantised:
+        yield "4-bit weights"
+    elif trained:
+        yield "adapters" if trained.adapts else "frozen layers"
