@@ -12,6 +12,7 @@ from rich.text import Text
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import NEVER, percent, plural, seconds, seconds_like
 from trainplan.cli.render.validate_json import validate_document
+from trainplan.costmodel.validate.cases.model import preset_of
 from trainplan.costmodel.validate.memory_scores import Verdicts
 from trainplan.costmodel.validate.one_step import OneStep
 from trainplan.costmodel.validate.predict import Prediction
@@ -87,6 +88,7 @@ def validate_page(
     yield from _memory_parts(scores)
     if shown.calibrated:
         yield calibrated_part(scores.one_step)
+    yield from _by_name(predictions)
     if scores.skipped:
         yield skipped_table(scores)
         yield from _odd_records(predictions)
@@ -223,6 +225,16 @@ def skipped_table(scores: Scores) -> Table:
     return grid(
         columns, ((str(count), reason, SKIPPED[reason]) for reason, count in scores.skipped.items())
     )
+
+
+def _by_name(predictions: Iterable[Prediction]) -> Iterator[str]:
+    """Whose sizes are those of a preset, because the record has none."""
+    priced = [preset_of(one.run.model) for one in predictions if one.estimate]
+    found = [name for name in priced if name]
+    if found:
+        names = ", ".join(sorted(set(found)))
+        runs = plural(len(found), "run")
+        yield f"Assumed: sizes of presets, for {runs} whose record has none: {names}"
 
 
 def _odd_records(predictions: Iterable[Prediction]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.machine.compute import sum_columns
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -41,32 +42,51 @@ def held_params(job: Job, table: LayoutTable) -> BlockParams:
         return base
     adapters = [adapter_rank_params(job, kind, table) for kind in model.kinds]
     kinds = list(zip(model.kinds, base.layers, base.experts, adapters, strict=True))
-    last = model.kind_of_layer[-1]
+    packed = sum(_packed(model.kinds[kind]) for kind in model.kinds_of_module)
+    own_mtp, own_mtp_experts = _in_modules(model, adapters)
     held = replace(
         base,
         layers=tuple(layer + own[0] - _packed(kind) for kind, layer, _, own in kinds),
         experts=tuple(experts + own[1] for _, _, experts, own in kinds),
-        mtp=base.mtp + adapters[last][0] - _packed(model.kinds[last]),
-        mtp_experts=base.mtp_experts + adapters[last][1],
+        mtp=base.mtp + own_mtp - packed / _alike(model),
+        mtp_experts=base.mtp_experts + own_mtp_experts,
     )
     return replace(held, trained=_trained(model, held, adapters))
+
+
+def _alike(model: ModelSpec) -> int:
+    """Prediction modules that have the same weights."""
+    return max(1, model.num_nextn_predict_layers) if model.nextn_shared else 1
+
+
+def _in_modules(
+    model: ModelSpec, adapters: list[tuple[FloatColumn, FloatColumn]]
+) -> tuple[FloatColumn, FloatColumn]:
+    """Adapters of a prediction module, and of its experts.
+
+    Source: as `block_params`: those of its layers; modules of shared weights have them once.
+    """
+    own = [adapters[kind] for kind in model.kinds_of_module]
+    shared, experts = (sum_columns(part) / _alike(model) for part in zip(*own, strict=True))
+    return shared, experts
 
 
 def _trained(
     model: ModelSpec, held: BlockParams, adapters: list[tuple[FloatColumn, FloatColumn]]
 ) -> BlockParams:
     """Those that are trained: adapters, or all of the layers that are not frozen."""
-    trained, last = model.trained, model.kind_of_layer[-1]
+    trained = model.trained
     assert trained is not None
     nothing, norm = np.zeros_like(held.head), norm_params(model)
     if trained.adapts:
+        mtp, mtp_experts = _in_modules(model, adapters)
         return BlockParams(
             layers=tuple(own for own, _ in adapters),
             experts=tuple(own for _, own in adapters),
             embedding=nothing,
             head=nothing,
-            mtp=adapters[last][0],
-            mtp_experts=adapters[last][1],
+            mtp=mtp,
+            mtp_experts=mtp_experts,
             tower=held.tower,
         )
     free = [float(kind.trained is None) for kind in model.kinds]

@@ -106,10 +106,7 @@ def trained_flop_per_token(
         each.append(products + core * (1 + 2 * (passes - 1)))
     h = model.hidden_size
     head = 2.0 * (2 + trains_head(model)) * h * model.vocab_size
-    module = (
-        sum(each[kind] for kind in model.kinds_of_module)
-        + 4.0 * (2 + trains_head(model)) * h * h
-        + head
-    )
+    module = sum(each[kind] for kind in model.kinds_of_module)
+    module += 4.0 * (2 + trains_head(model)) * h * h + head
     layers = sum(each[kind] for kind in model.kind_of_layer)
     return layers + head + model.num_nextn_predict_layers * module

@@ -298,8 +298,8 @@ class ModelSpec(Spec):
 @lru_cache(maxsize=256)
 def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
     """A model of each kind of layer alone, and the kind of every layer."""
-    plain: dict[str, object] = {"layers": None, "layer_kinds": (), "tower": None}
-    plain |= {"nextn_layers": None}
+    plain: dict[str, object] = {"layers": None, "layer_kinds": (), "nextn_layers": None}
+    plain["tower"] = None
     if model.layers is None:
         changes: list[dict[str, object]] = [{"feed_forward": one} for one in _feed_forwards(model)]
     else:

@@ -105,6 +105,18 @@ def test_a_run_that_is_not_priced_says_why_in_its_own_numbers(tmp_path):
     assert "tp 3 * pp 1 * cp 1 * dp 2 is not 8 GPUs" in page
 
 
+def test_sizes_that_are_those_of_a_preset_are_called_assumed(tmp_path):
+    named = write_runs(tmp_path / "named.jsonl", [own_run(model={"name": "llama3-8b"})])
+    assert "Assumed: sizes of presets, for 1 run whose record has none: llama3-8b" in words(named)
+    sized = write_runs(tmp_path / "sized.jsonl", [own_run()])
+    assert "Assumed" not in words(sized)
+
+
+def words(path):
+    """The page of a file of runs, on one line."""
+    return " ".join(plan("validate", path).out.split())
+
+
 def test_rows_that_are_not_strict_count_only_on_request(tmp_path):
     path = write_runs(tmp_path / "runs.jsonl", [own_run(strict=False)])
     assert "no run could be compared" in plan("validate", path).out

@@ -153,7 +153,11 @@ def core_seconds(
 
 
 def chunk_rate(machine: Machine) -> float:
-    """FLOPs a second of products inside chunks. Source: the two constants."""
+    """FLOPs a second of products inside chunks.
+
+    Source: measured, `CHUNK_PRODUCTS_SPEED` and `CHUNK_PRODUCTS_RATE`: a share of the speed of
+    long attention, up to a rate that no newer GPU exceeds.
+    """
     speed = CHUNK_PRODUCTS_SPEED * machine.attention_max_efficiency
     return min(speed * machine.half.peak_flop_per_second, CHUNK_PRODUCTS_RATE)
 
