@@ -16,6 +16,11 @@ PRECISIONS = (
     "mxfp8",
     "nvfp4",
 )
+PACKINGS = (
+    "none",
+    "greedy",
+    "balanced",
+)
 RUNTIMES = (
     "megatron-lm",
     "megatron-bridge",
@@ -47,6 +52,11 @@ RUNTIME_OPTIONS = (
     "moment_dtype=fp32|bf16",
     "offload_activation_layers=N",
     "cp_comm_type=p2p|a2a|all_gather",
+    "routing=balanced|random|zipf:ALPHA|FILE",
+    "moe_capacity_factor=N",
+    "moe_pad_to_capacity=true|false",
+    "moe_token_drop_policy=probs|position",
+    "moe_router_padding=true|false",
 )
 SCHEDULES = (
     "1f1b",

@@ -13,6 +13,9 @@ _TOKENS = re.compile(r"(?P<number>\d{1,18}(\.\d{1,18})?)(?P<power>e\+?\d{1,2})?(
 MOST_TOKENS = 10**18
 _HOURS = {"h": 1, "d": 24, "w": 24 * 7}
 _DURATION = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[hdw])")
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_SIZE = re.compile(r"(?P<number>\d{1,12}(\.\d{1,9})?) ?(?P<unit>[KMG]i?B)")
+MOST_BYTES = 2**50
 _PERCENT = re.compile(r"(?P<number>\d{1,6}(\.\d{1,9})?) ?%")
 
 
@@ -49,6 +52,21 @@ def day_count(
     if match is None or float(match["number"]) == 0:
         raise click.BadParameter(f"{value[:40]!r} is no duration: write 30d, 36h or 2w")
     return float(match["number"]) * _HOURS[match["unit"]] / 24
+
+
+def byte_count(context: click.Context, parameter: click.Parameter, value: str | None) -> int:
+    """Callback of a size of memory in bytes: `30GiB`, `30GB`, `500MiB`."""
+    if value is None:
+        return 0
+    match = _SIZE.fullmatch(value)
+    if match is None:
+        raise click.BadParameter(
+            f"{value[:40]!r} is no size of memory: write 30GiB, 30GB or 500MiB"
+        )
+    size = int(Decimal(match["number"]) * _UNITS[match["unit"]])
+    if size > MOST_BYTES:
+        raise click.BadParameter(f"{value} is more than any GPU has: write 30GiB, 30GB or 500MiB")
+    return size
 
 
 def percentage(

@@ -10,11 +10,12 @@ from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
+    PACKINGS,
     PRECISIONS,
     RUNTIME_OPTIONS,
     RUNTIMES,
 )
-from trainplan.cli.options.parameters import finite, token_count
+from trainplan.cli.options.parameters import byte_count, finite, token_count
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.text import WIDTH
 
@@ -69,6 +70,18 @@ PRECISION = click.option(
     show_default=True,
     help="Number format of the matrix products.",
 )
+LENGTHS = click.option(
+    "--lengths",
+    metavar="FILE|lognormal:MEAN,SIGMA",
+    help="How long sequences are, where not all are --seq-length: a CSV of length,count or its "
+    "JSON, or a distribution; --seq-length is then a row.",
+)
+PACKING = click.option(
+    "--packing",
+    type=click.Choice(PACKINGS),
+    help="How sequences of --lengths fill rows: each padded to one, first fit, or alike in "
+    "attention work.  [default: none]",
+)
 TOKENS = click.option(
     "--tokens",
     callback=token_count,
@@ -95,6 +108,13 @@ RUNTIME_OPTION = click.option(
     metavar="NAME=VALUE",
     callback=lambda _, __, texts: call("trainplan.cli.options.stated:parse_options", texts=texts),
     help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
+)
+RESERVE = click.option(
+    "--reserve",
+    "reserve_bytes",
+    callback=byte_count,
+    metavar="SIZE",
+    help="Memory of every GPU left to another tenant, such as a rollout engine (30GiB, 500MiB).",
 )
 PROFILE = click.option(
     "--profile",
@@ -155,11 +175,14 @@ job_options = gathered(
         CLUSTER,
         global_batch_size(required=True),
         seq_length(required=True),
+        LENGTHS,
+        PACKING,
         PRECISION,
         TOKENS,
         RUNTIME,
         RUNTIME_VERSION,
         RUNTIME_OPTION,
+        RESERVE,
         PROFILE,
     ),
 )

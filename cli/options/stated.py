@@ -11,7 +11,9 @@ from pydantic.fields import FieldInfo
 
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.lengths import with_lengths
 from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.files.routing import load_routing
 from trainplan.cli.options.tower import with_tower
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
@@ -20,6 +22,8 @@ from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import Precision
+from trainplan.costmodel.spec.lengths import Packing
+from trainplan.costmodel.spec.routing import FORMS, RoutingSpec, is_routing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,14 @@ def question(
     cluster: str,
     global_batch_size: int,
     seq_length: int,
+    lengths: str | None,
+    packing: Packing | None,
     precision: Precision,
     tokens: int | None,
     runtime: str,
     runtime_version: str | None,
     runtime_options: RuntimeOptions,
+    reserve_bytes: int,
     profiles: tuple[Path, ...],
 ) -> Question:
     """The job of `--model` to `--profile`.
@@ -57,12 +64,14 @@ def question(
         precision=precision,
         tokens=tokens,
     )
+    training = with_lengths(training, lengths, packing)
     job = Job(
         model=with_tower(load_model(model), tower),
         training=training,
         cluster=machines,
         runtime=runtime,
         options=runtime_options,
+        reserve_bytes=reserve_bytes,
     )
     return Question(job, _version_notes(runtime, runtime_version), whole)
 
@@ -114,6 +123,8 @@ def listed() -> tuple[str, ...]:
 
 def _values(field: FieldInfo) -> str:
     kinds = get_args(field.annotation)  # X | None
+    if RoutingSpec in kinds:
+        return FORMS
     if bool in kinds:
         return "true|false"
     words = [word for kind in kinds for word in get_args(kind) if isinstance(word, str)]
@@ -129,8 +140,9 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
     Raises:
         SpecError: A text is not NAME=VALUE, is given twice, or the value is none of the allowed.
         CatalogError: No such setting; the message names the nearest.
+        FileError: The file of a routing holds no counts.
     """
-    values: dict[str, str] = {}
+    values: dict[str, str | RoutingSpec] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
@@ -140,9 +152,16 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
         if name in values:
             raise SpecError(f"--option {name} is given twice: give it once")
         values[name] = value
+    chosen = values.get("routing")
+    if isinstance(chosen, str) and not is_routing(chosen):
+        if not Path(chosen).exists():
+            raise SpecError(f"--option routing={chosen[:60]}: no such file; or write {FORMS}")
+        values["routing"] = load_routing(Path(chosen))
     try:
         return RuntimeOptions.model_validate(values)
     except ValidationError as error:
         first = first_complaint(error)
+        if not first.place:
+            raise SpecError(f"--option {first.reason}") from None
         name = str(first.place[0])
         raise SpecError(f"--option {name}={values[name]}: {first.reason}") from None

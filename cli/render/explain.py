@@ -12,6 +12,7 @@ from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, ter
 from trainplan.cli.render.parts.differences import change_text, gain
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
+from trainplan.cli.render.parts.sequence_lengths import lengths_json, lengths_part
 from trainplan.cli.render.parts.text import (
     NEVER,
     gib,
@@ -19,11 +20,13 @@ from trainplan.cli.render.parts.text import (
     no_plan_text,
     percent,
     plural,
+    seconds,
     seconds_like,
 )
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.explain import Explanation, Resource
+from trainplan.planner.questions.imbalance import Imbalance
 from trainplan.planner.questions.relaxed_recompute import RelaxedRule
 from trainplan.planner.questions.robustness import Robustness
 from trainplan.planner.questions.shadow_prices import Effect, ShadowPrice
@@ -53,6 +56,10 @@ def explain_page(found: Explanation) -> Iterator[RenderableType]:
     yield Group(terms_table(found.estimate), cost)
     yield Group("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
     yield memory_line(found)
+    if found.imbalance:
+        yield imbalance_line(found.imbalance)
+    if found.lengths:
+        yield lengths_part(found.lengths, found.estimate.step_time_s)
     yield from _prices(found)
     yield from _rules(found)
     yield from _rivals(found)
@@ -81,6 +88,18 @@ def memory_line(found: Explanation) -> str:
     if price is None or found.memory_binds is None:
         return line + "."
     return f"{line}; {price.text} {'would buy time' if found.memory_binds else 'buy no time'}."
+
+
+def imbalance_line(found: Imbalance) -> str:
+    """What unequal experts cost."""
+    full = (
+        f"the fullest of {found.ranks} expert ranks computes {found.fullest_rank:.3f} times the "
+        "rows of balanced experts"
+    )
+    if found.cost_fraction == 0:
+        return f"Imbalance of experts (routing={found.routing}) costs nothing: {full}."
+    cost = f"{seconds(found.seconds)}, {percent(found.cost_fraction)} of a balanced step"
+    return f"Imbalance of experts (routing={found.routing}) costs {cost}: {full}."
 
 
 def _prices(found: Explanation) -> Iterator[RenderableType]:
@@ -216,6 +235,8 @@ def explain_document(found: Explanation) -> Mapping[str, object]:
             "headroom_bytes": memory.headroom_bytes,
             "binds": found.memory_binds,
         },
+        "imbalance": found.imbalance.json() if found.imbalance else None,
+        "lengths": lengths_json(found.lengths),
         "recompute_rule": _rule_json(found),
         "shadow_prices": [_price_json(price) for price in found.shadow_prices],
         "robustness": {

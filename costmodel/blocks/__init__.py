@@ -17,6 +17,7 @@ from trainplan.costmodel.blocks.accumulation import (
     layer_weights,
 )
 from trainplan.costmodel.blocks.attention.core import all_but_projections
+from trainplan.costmodel.blocks.attention.packed import waiting_columns
 from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.blocks.embedding_and_head import (
@@ -54,7 +55,8 @@ from trainplan.costmodel.spec.layers import ATTENTIONS
 
 KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
 """Columns a block depends on, with the micro batches of a step where their number changes it, and
-with whether the pipeline makes gradients tensors of their own."""
+with whether the pipeline makes gradients tensors of their own; packed rows also on who waits for
+whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,11 @@ class Blocks:
         return *self.layers, with_tower(self.embedding, self.tower), self.head, self.mtp
 
 
-def _beside(candidates: Candidates) -> tuple[IntColumn, IntColumn]:
-    """The two parts of a key that are no columns."""
+def _beside(candidates: Candidates) -> tuple[IntColumn, ...]:
+    """The parts of a key that are no columns of every block."""
     whole = adds_whole(candidates.traits, candidates.table)
-    return counted_microbatches(candidates), whole.astype(np.int64)
+    added = counted_microbatches(candidates), whole.astype(np.int64)
+    return (*added, *waiting_columns(candidates))
 
 
 def distinct_keys(

@@ -48,14 +48,18 @@ def dense_launches(shapes: Shapes) -> Launches:
 
 
 def moe_launches(shapes: Shapes) -> Launches:
-    """Host time of a mixture-of-experts layer; dropless dispatch also waits for its split sizes."""
+    """Host time of a mixture-of-experts layer; dropless dispatch also waits for its split sizes.
+
+    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, `no_sync` where all sizes are known.
+    """
     constants, traits = shapes.machine.constants, shapes.traits
     if traits.host.cuda_graph == "full_iteration":
         return _none(shapes)
     partial = traits.host.cuda_graph == "partial"
     layer = constants.host_moe_graph if partial else constants.host_moe
     forward = np.full(shapes.size, shapes.machine.host_factor * layer)
-    return Launches(forward, forward * constants.host_backward_moe, constants.dispatch_sync_seconds)
+    waits = 0.0 if shapes.job.options.moe_pad_to_capacity else constants.dispatch_sync_seconds
+    return Launches(forward, forward * constants.host_backward_moe, waits)
 
 
 def layer_launches(shapes: Shapes) -> Launches:

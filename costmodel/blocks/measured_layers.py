@@ -145,7 +145,8 @@ def layer_sizes(
 
 def _keys(context: Context, model: ModelSpec, seq_length: int, keys: LayoutTable) -> Candidates:
     job = context.job
-    training = job.training.model_copy(update={"seq_length": seq_length})
+    alike: dict[str, object] = {"seq_length": seq_length, "lengths": None, "packing": "none"}
+    training = job.training.model_copy(update=alike)
     job = Job(model=model, training=training, cluster=job.cluster, runtime=job.runtime)
     return replace(context.with_table(keys), job=job)
 

@@ -13,6 +13,7 @@ from trainplan.costmodel.blocks.attention.kept import core_bytes, reorders_outpu
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
+from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, offloads, recomputes
@@ -106,7 +107,8 @@ def _experts(columns: Shapes) -> tuple[Offloadable, ...]:
     assert moe is not None
     residual = columns.storage * columns.tokens * model.hidden_size / columns.residual_shards
     local = columns.tokens / columns.residual_shards
-    rows = local * moe.num_experts_per_tok * columns.table.etp
+    fullest = loads(columns.job, columns.table).fullest
+    rows = local * moe.rows_per_token * columns.table.etp * fullest
     cut = moe.moe_intermediate_size / columns.table.etp
     inputs = rows * expert_hidden(model)
     branches = columns.storage * rows * cut * (2 if model.gated_mlp else 1)

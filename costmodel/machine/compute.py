@@ -141,7 +141,7 @@ def linear_seconds(
 def fused_attention_seconds(
     machine: Machine,
     flop: FloatColumn,
-    length: int,
+    length: float | FloatColumn,
     dims: tuple[int, int],
     *,
     rows: FloatColumn,
@@ -164,7 +164,7 @@ def fused_attention_seconds(
     seconds = flop / (machine.half.peak_flop_per_second * efficiency * shape * speed)
     backward = seconds * ATTENTION_BACKWARD_FLOP / constants.attention_backward_efficiency
     fixed = calls * constants.attention_fixed_seconds
-    sizes = (np.asarray(float(length)), rows, np.asarray(float(sum(dims))))
+    sizes = (np.asarray(length, dtype=np.float64), rows, np.asarray(float(sum(dims))))
     return ForwardBackward(
         (seconds + fixed) * _factor(machine.attention_residuals, *sizes),
         (backward + fixed) * _factor(machine.attention_backward_residuals, *sizes),

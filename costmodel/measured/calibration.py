@@ -13,6 +13,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.hardware import Provenance
+from trainplan.costmodel.machine.reserve import with_reserve
 from trainplan.costmodel.measured.profile import measured_machine, profile_notes
 from trainplan.costmodel.pipeline.node_groups import group_jobs
 from trainplan.costmodel.spec import Job
@@ -89,7 +90,7 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
 
     Raises:
         SpecError: The profile or the calibration is of another GPU, or the calibration corrects
-            something else than what is beside it.
+            something else than what is beside it, or the reserve leaves no memory.
         PlanError: As `machine_of`.
     """
     _check_both_or_none(measured)
@@ -102,6 +103,7 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
         )
     machine = measured_machine(job.cluster, job.training.precision, measured.profile)
     machine = calibrated(machine, measured.calibration, job) if measured.calibration else machine
+    machine = with_reserve(machine, job.reserve_bytes)
     if len(job.cluster.groups) == 1:
         return machine
     alone = (machine_for(one, measured) for one in group_jobs(job))

@@ -9,6 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.states import (
@@ -94,7 +95,7 @@ def expert_gradient_bytes(job: Job, table: LayoutTable, tokens: FloatColumn) -> 
     """
     moe, storage = job.model.moe, job.training.storage_bytes
     assert moe is not None
-    rows, hidden = tokens * moe.num_experts_per_tok, job.model.hidden_size
+    rows, hidden = tokens * moe.rows_per_token * loads(job, table).fullest, job.model.hidden_size
     inner = rows * moe.moe_intermediate_size / table.etp
     outer = rows * hidden
     weight = moe.num_experts / table.ep * hidden * moe.moe_intermediate_size / table.etp
@@ -171,7 +172,7 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     widest = ups * widest_mlp(model) / table.tp
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
-        rows = moe.num_experts_per_tok * table.etp / cut
+        rows = moe.rows_per_token * table.etp / cut * loads(job, table).fullest
         expert = rows * (ups * moe.moe_intermediate_size / table.etp + expert_hidden(model))
         widest = np.maximum(widest, expert)
     projected = max(projected_columns(kind) for kind in model.kinds)
@@ -213,7 +214,7 @@ def mlp_columns(job: Job, table: LayoutTable) -> FloatColumn:
     ]
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
-        routed = moe.num_experts_per_tok * moe.moe_intermediate_size / cut
+        routed = moe.rows_per_token * moe.moe_intermediate_size / cut
         widths.append(routed + moe.shared_expert_intermediate_size / table.tp)
     if any(kind.feed_forward == "none" for kind in model.kinds):
         widths.append(np.zeros(len(table)))

@@ -6,12 +6,16 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+from trainplan.costmodel.lengths import real_tokens_per_step, span_share
 from trainplan.costmodel.model import mixer_params as counts
 from trainplan.costmodel.model.mixer_params import MixerCounts
 from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.model.tower import tower_flop_per_step, tower_params
-from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec
-from trainplan.costmodel.spec.layers import Mixer
+from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
+from trainplan.costmodel.spec.layers import ATTENTIONS, Mixer
 
 
 def norm_params(model: ModelSpec) -> int:
@@ -166,8 +170,8 @@ def feed_forward_params(model: ModelSpec, *, active: bool = False) -> int:
         return 0
     if moe is None:
         return mlp_params(model, model.intermediate_size, bias=model.mlp_bias)
-    experts = moe.num_experts_per_tok if active else moe.num_experts
-    routed = experts * expert_params(model, moe) + latent_params(model, moe)
+    experts = moe.rows_per_token if active else moe.num_experts
+    routed = round(experts * expert_params(model, moe)) + latent_params(model, moe)
     return router_params(model, moe) + shared_expert_params(model, moe) + routed
 
 
@@ -217,7 +221,7 @@ def layer_matrix_params_per_token(model: ModelSpec) -> float:
         return mixer
     if moe is None:
         return mixer + mlp_params(model, model.intermediate_size, bias=False)
-    active = moe.num_experts_per_tok * expert_params(model, moe) + latent_met_params(model, moe)
+    active = moe.rows_per_token * expert_params(model, moe) + latent_met_params(model, moe)
     h = model.hidden_size
     return mixer + active + shared_expert_params(model, moe) + h * moe.num_experts
 
@@ -226,7 +230,7 @@ def matrix_params_per_token(model: ModelSpec) -> float:
     """Weights one token is multiplied with, all layers, head and MTP modules; no embedding."""
     h, each = model.hidden_size, [layer_matrix_params_per_token(kind) for kind in model.kinds]
     head = h * model.vocab_size
-    module = each[-1] + 2 * h * h + head
+    module = each[model.kind_of_layer[-1]] + 2 * h * h + head
     layers = sum(each[kind] for kind in model.kind_of_layer)
     return layers + head + model.num_nextn_predict_layers * module
 
@@ -275,18 +279,37 @@ MIXER_COUNTS: dict[Mixer, MixerCounts] = {
 """What each mixer counts."""
 
 
-def mixer_flop_per_token(model: ModelSpec, seq_length: int) -> float:
-    """Forward FLOPs for one token of what compares or carries tokens, all layers, causal."""
-    each = [MIXER_COUNTS[kind.mixer].core_flop(kind, seq_length) for kind in model.kinds]
-    modules = model.num_nextn_predict_layers * each[-1]
+def mixer_flop_per_token(
+    model: ModelSpec, seq_length: int, share: Callable[[ModelSpec], float] = lambda _: 1.0
+) -> float:
+    """Forward FLOPs for one token of what compares or carries tokens, all layers, causal.
+
+    `share` is that of a kind of layer which is not masked away. Source: `MIXER_COUNTS`.
+    """
+    each = [
+        MIXER_COUNTS[kind.mixer].core_flop(kind, seq_length) * share(kind) for kind in model.kinds
+    ]
+    modules = model.num_nextn_predict_layers * each[model.kind_of_layer[-1]]
     return sum(each[kind] for kind in model.kind_of_layer) + modules
 
 
+def _kept_share(training: TrainingSpec, model: ModelSpec) -> float:
+    """Tokens that a token sees in rows of several sequences, over those in rows of one.
+
+    Source: `span_share`; a state that is carried costs each token the same.
+    """
+    if not training.lengths or model.mixer not in ATTENTIONS:
+        return 1.0
+    windowed = float(model.mixer == "sliding_attention")
+    return span_share(training, windowed, model.sliding_window or 0)
+
+
 def model_flop_per_step(job: Job) -> float:
-    """Forward and backward FLOPs of one optimizer step.
+    """Forward and backward FLOPs of one optimizer step; padding and masked scores count none.
 
     Source: 2 FLOPs a weight and token forward, twice that backward; Narayanan et al. as above.
     """
-    seq = job.training.seq_length
-    forward = 2 * matrix_params_per_token(job.model) + mixer_flop_per_token(job.model, seq)
-    return 3.0 * forward * job.training.tokens_per_step + tower_flop_per_step(job)
+    model, training = job.model, job.training
+    mixers = mixer_flop_per_token(model, training.seq_length, partial(_kept_share, training))
+    forward = 2 * matrix_params_per_token(model) + mixers
+    return 3.0 * forward * real_tokens_per_step(training) + tower_flop_per_step(job)

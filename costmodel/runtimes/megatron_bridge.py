@@ -23,7 +23,11 @@ MEGATRON_BRIDGE = replace(
     kernels=replace(MEGATRON_CORE.kernels, head_bytes_per_logit=HEAD_BYTES["fused"]),
     gradients=replace(MEGATRON_CORE.gradients, accumulated_bytes=2, message_bytes=2),
     # comm_overlap.py:579: overlap_param_gather wherever replicas are, so `gathers_apart` is off
-    communication=replace(MEGATRON_CORE.communication, overlaps_tensor_parallel=True),
+    communication=replace(
+        MEGATRON_CORE.communication,
+        overlaps_tensor_parallel=True,
+        context_by_sequence=True,  # model.hybrid_context_parallel of Megatron Core
+    ),
     experts=Experts(
         dispatcher_across="deepep",
         routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model

@@ -18,6 +18,8 @@ MEGATRON_LM = replace(
     name="megatron-lm",
     # as exported; else distributed_data_parallel.py:517 waits in each rank
     sharding=replace(MEGATRON_CORE.sharding, gathers_apart=True),
+    # A:1444, --hybrid-context-parallel
+    communication=replace(MEGATRON_CORE.communication, context_by_sequence=True),
     rules=tuple(
         gathers_apart_or_with_reductions if one is gathers_overlap_with_reductions else one
         for one in MEGATRON_CORE.rules

@@ -77,6 +77,8 @@ def _experts(model: ModelSpec) -> Iterator[str]:
         yield "experts in every n-th layer"
     if moe.shared_expert_gate:
         yield "a gate on the shared expert"
+    if moe.mean_experts_per_tok is not None:
+        yield "experts that compute nothing (mean_experts_per_tok)"
     yield from (_beside_latent(moe) if model.mla else _beside_heads(moe))
 
 

@@ -8,12 +8,14 @@ source.
 from trainplan.costmodel.spec.cluster import ClusterSpec
 from trainplan.costmodel.spec.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.layout import Layout, StageSpec
+from trainplan.costmodel.spec.lengths import LengthSpec
 from trainplan.costmodel.spec.model import ModelSpec, MoeSpec
 
 __all__ = [
     "ClusterSpec",
     "Job",
     "Layout",
+    "LengthSpec",
     "ModelSpec",
     "MoeSpec",
     "RuntimeOptions",

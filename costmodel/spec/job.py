@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.cluster import ClusterSpec
+from trainplan.costmodel.spec.lengths import LengthSpec, Packing
 from trainplan.costmodel.spec.model import ModelSpec
+from trainplan.costmodel.spec.routing import RoutingSpec
 
 Attention = Literal["flash", "unfused"]
 Graph = Literal["none", "partial", "full_iteration"]
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 CrossEntropy = Literal["unfused", "jit", "fused"]
+DropPolicy = Literal["probs", "position"]
 StateType = Literal["fp32", "bf16"]
 ContextExchange = Literal["p2p", "a2a", "all_gather"]
 
@@ -45,14 +48,36 @@ class RuntimeOptions(Spec):
     """Layers of each rank whose activations wait in host memory for the backward pass."""
     cp_comm_type: ContextExchange | None = None
     """Context parallelism: keys and values round a ring or all gathered, or heads exchanged."""
+    routing: RoutingSpec | None = None
+    """Which experts tokens choose, which no runtime is told; null: all equally often."""
+    moe_capacity_factor: Annotated[PositiveFloat, Field(le=1000)] | None = None
+    """Rows an expert takes of one rank, over those of balanced tokens: more are dropped."""
+    moe_pad_to_capacity: bool | None = None
+    """Every expert gets its capacity, and zeros where fewer tokens chose it."""
+    moe_token_drop_policy: DropPolicy | None = None
+    """Tokens of least probability are dropped, or those at the end."""
+    moe_router_padding: bool | None = None
+    """The router rounds the rows of an expert up to what quantized products take at once."""
+
+    @model_validator(mode="after")
+    def _capacity_is_stated(self) -> Self:
+        without = self.moe_capacity_factor is None
+        if without and (self.moe_pad_to_capacity or self.moe_token_drop_policy):
+            name = "moe_pad_to_capacity" if self.moe_pad_to_capacity else "moe_token_drop_policy"
+            raise ValueError(f"{name} means nothing without moe_capacity_factor: add that")
+        return self
 
     def stated(self) -> dict[str, object]:
         """Those that are set, by name."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def told(self) -> dict[str, object]:
+        """Those that a runtime must be told: all that are set but how tokens choose experts."""
+        return {name: value for name, value in self.stated().items() if name != "routing"}
+
     def arguments(self) -> dict[str, str]:
         """Those that are set, each as `--option` takes it."""
-        stated = self.stated().items()
+        stated = {**self.stated(), **({"routing": self.routing} if self.routing else {})}.items()
         texts = ((n, str(v).lower() if isinstance(v, bool) else str(v)) for n, v in stated)
         return {name: f"{name}={text}" for name, text in texts}
 
@@ -80,12 +105,29 @@ class TrainingSpec(Spec):
     """One training job."""
 
     seq_length: PositiveInt = Field(le=LARGEST_SIZE)
-    """Tokens per sequence."""
+    """Tokens per sequence; with `lengths`, of a row that holds one sequence or, packed, several."""
     global_batch_size: PositiveInt = Field(le=LARGEST_SIZE)
-    """Sequences per optimizer step, over all replicas."""
+    """Sequences per optimizer step, over all replicas; with `packing`, rows."""
     precision: Precision = "bf16"
     tokens: PositiveInt | None = None
     """Length of the whole run; only used to report days, GPU-hours and money."""
+    lengths: LengthSpec | None = None
+    """Null: every sequence has `seq_length` tokens."""
+    packing: Packing = "none"
+    """How sequences fill rows: `none` pads each to one, `greedy` is first fit, `balanced` makes
+    rows alike in attention work."""
+
+    @model_validator(mode="after")
+    def _rows_hold_the_sequences(self) -> Self:
+        if self.lengths is None and self.packing != "none":
+            raise ValueError(f"packing={self.packing} needs lengths: say how long sequences are")
+        longest = self.lengths.longest if self.lengths else 0
+        if longest > self.seq_length:
+            raise ValueError(
+                f"a sequence of {longest} tokens does not fit a row of seq_length = "
+                f"{self.seq_length}: raise seq_length to {longest}, or cut or drop the longer ones"
+            )
+        return self
 
     @property
     def storage_bytes(self) -> int:
@@ -99,7 +141,7 @@ class TrainingSpec(Spec):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens consumed by one optimizer step."""
+        """Tokens consumed by one optimizer step, padding included."""
         return self.seq_length * self.global_batch_size
 
 
@@ -115,6 +157,8 @@ class Job(Spec):
     cluster: ClusterSpec
     runtime: str = DEFAULT_RUNTIME
     options: RuntimeOptions = RuntimeOptions()
+    reserve_bytes: NonNegativeInt = Field(default=0, le=1 << 50)
+    """Memory of every GPU that is left to another tenant, such as a rollout engine."""
     may_offload_activations: bool = False
     """A search tries `offload_modules`, too."""
     may_replicate_shards: bool = False

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.layers import (
@@ -51,6 +57,10 @@ class MoeSpec(Spec):
 
     num_experts: Size
     num_experts_per_tok: Size
+    """Experts the router chooses for a token."""
+    mean_experts_per_tok: PositiveFloat | None = None
+    """Of these, how many compute on average, where some of those chosen pass a token on unchanged
+    (zero-compute experts of LongCat); null: all."""
     moe_intermediate_size: Size
     """Width of one routed expert."""
     shared_expert_intermediate_size: Count = 0
@@ -62,9 +72,10 @@ class MoeSpec(Spec):
     moe_layer_freq: PositiveInt = 1
     """After the leading dense layers, every `moe_layer_freq`-th layer is MoE."""
     router_bias: bool = False
-    """One learned or balancing number per expert in the router."""
+    """One learned or balancing number per expert in the router (`e_score_correction_bias` of
+    DeepSeek-V3 and GLM-4.5)."""
     expert_bias: bool = False
-    """Experts carry biases (gpt-oss)."""
+    """The products of experts have biases (gpt-oss); the router's is `router_bias`."""
     router_score_function: Literal["softmax", "sigmoid"] = "softmax"
     norm_topk_prob: bool = True
     n_group: Size | None = None
@@ -75,6 +86,16 @@ class MoeSpec(Spec):
     """Width that routed experts work in, between projections down and up (Nemotron-3 Super); null:
     the hidden size."""
 
+    @field_validator("num_experts_per_tok", mode="before")
+    @classmethod
+    def _whole(cls, value: object) -> object:
+        if isinstance(value, float) and value != int(value):
+            raise ValueError(
+                f"{value:g} is a mean and the router chooses a whole number: write that here, and "
+                f"mean_experts_per_tok: {value:g} beside it"
+            )
+        return value
+
     @model_validator(mode="after")
     def _top_k_fits(self) -> Self:
         if self.num_experts_per_tok > self.num_experts:
@@ -83,6 +104,22 @@ class MoeSpec(Spec):
                 f"num_experts = {self.num_experts}; lower it"
             )
         return self
+
+    @model_validator(mode="after")
+    def _mean_fits(self) -> Self:
+        mean, top = self.mean_experts_per_tok, self.num_experts_per_tok
+        if mean is not None and mean > top:
+            raise ValueError(
+                f"mean_experts_per_tok = {mean} exceeds num_experts_per_tok = {top}, which the "
+                "router chooses; lower it"
+            )
+        return self
+
+    @property
+    def rows_per_token(self) -> float:
+        """Rows of experts that a token makes, on average."""
+        mean = self.mean_experts_per_tok
+        return self.num_experts_per_tok if mean is None else mean
 
     @model_validator(mode="after")
     def _groups_fit(self) -> Self:
@@ -213,6 +250,22 @@ class ModelSpec(Spec):
     """Multi-token-prediction modules (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
     tower: TowerSpec | None = None
     """Encoder of images or sound; null: text alone."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _counted_windows(cls, values: object) -> object:
+        """Older files count the layers that slide; none or all of them are still read."""
+        if not isinstance(values, dict) or "num_sliding_window_layers" not in values:
+            return values
+        rest = {k: v for k, v in values.items() if k != "num_sliding_window_layers"}
+        count = values["num_sliding_window_layers"]
+        if count == 0:
+            return rest | {"sliding_window": None}
+        if count == values.get("num_hidden_layers"):
+            return rest | {"mixer": "sliding_attention"}
+        raise ValueError(
+            "num_sliding_window_layers does not say which layers slide: list every layer in layers"
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.pipeline.stages import ENDS
-from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import (
     rank_offload_seconds,
@@ -43,20 +43,32 @@ def num_kinds(model: ModelSpec) -> int:
     return len(model.kinds) + ENDS
 
 
-def layer_counts(job: Job) -> tuple[tuple[int, int], ...]:
-    """Kinds of decoder layer that a model has, and how many of each."""
-    return tuple(sorted(Counter(job.model.kind_of_layer).items()))
+Kinds = tuple[int, ...]
+"""The kind of every layer in order."""
 
 
-def usual_layers(job: Job) -> tuple[int, int]:
-    """The kind of decoder layer that a model has most of, and how many."""
-    return max(layer_counts(job), key=lambda pair: pair[1])
+def layer_counts(kinds: Kinds) -> tuple[tuple[int, int], ...]:
+    """Kinds of decoder layer, and how many of each."""
+    return tuple(sorted(Counter(kinds).items()))
+
+
+def usual_layers(kinds: Kinds) -> tuple[int, int]:
+    """The kind of decoder layer that there is most of, and how many."""
+    return max(layer_counts(kinds), key=lambda pair: pair[1])
+
+
+Choice = Callable[..., FloatColumn]
+"""`np.min` or `np.max`."""
+PASSES = ("forward", "backward", "weight", "recompute_forward", "saved_bytes", "freed_bytes")
+STATES = ("state_bytes", "optimizer_bytes", "optimizer", "offload")
+"""Costs of passes, and of states."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCosts:
     """Costs of one block of each kind; matrices have shape (kind, row)."""
 
+    kinds: Kinds
     forward: FloatColumn
     """Seconds of one micro batch, as the other passes."""
     backward: FloatColumn
@@ -69,6 +81,8 @@ class BlockCosts:
     """Optimizer states, on the device or the host."""
     saved_bytes: FloatColumn
     """Activations of one micro batch between its passes, where the layer is not recomputed."""
+    freed_bytes: FloatColumn
+    """Of those that waiting on the host takes off the device."""
     input_bytes: FloatColumn
     """Of one layer, what full recomputation keeps; of each row."""
     params: RankParams
@@ -79,34 +93,39 @@ class BlockCosts:
 
     def take(self, rows: IntColumn) -> BlockCosts:
         """Some of the rows."""
-        plain = (f.name for f in fields(self) if f.name not in ("params", "input_bytes"))
-        columns = {name: getattr(self, name)[:, rows] for name in plain}
-        return BlockCosts(
-            **columns, input_bytes=self.input_bytes[rows], params=self.params.take(rows)
-        )
+        columns = {name: getattr(self, name)[:, rows] for name in (*PASSES, *STATES)}
+        params, inputs = self.params.take(rows), self.input_bytes[rows]
+        return replace(self, params=params, input_bytes=inputs, **columns)
 
-    def with_one_kind(self, *, least: bool) -> BlockCosts:
-        """The same with one kind of layer, with the least states and the longest passes of any.
+    def with_one_kind(self, *, states: Choice, passes: Choice) -> BlockCosts:
+        """The same with as many layers of one kind: of any kind the least, or the most.
 
-        Or the most and the shortest: nothing of a rank's traffic or update is less, or more.
+        With the least of both no split takes longer or more memory than it does with all kinds;
+        with the least states and the longest passes none has more traffic behind its passes.
         """
-        lower, upper = (np.min, np.max) if least else (np.max, np.min)
 
-        def merged(column: FloatColumn, choose: Callable[..., FloatColumn]) -> FloatColumn:
-            kinds = choose(column[:EMBEDDING], axis=0)[None]
-            return np.concatenate([kinds, column[EMBEDDING:]])
+        def merged(column: FloatColumn, choose: Choice) -> FloatColumn:
+            return np.concatenate([choose(column[:EMBEDDING], axis=0)[None], column[EMBEDDING:]])
 
-        passes = ["forward", "backward", "weight", "recompute_forward", "saved_bytes"]
-        states = ["state_bytes", "optimizer_bytes", "optimizer", "offload"]
         experts = self.params.expert
         params = RankParams(
-            merged(self.params.shared, lower),
-            merged(experts, lower) if self.params.has_experts else experts,
+            merged(self.params.shared, states),
+            merged(experts, states) if self.params.has_experts else experts,
             self.params.has_experts,
         )
-        columns = {name: merged(getattr(self, name), upper) for name in passes}
-        columns |= {name: merged(getattr(self, name), lower) for name in states}
-        return replace(self, params=params, **columns)
+        columns = {name: merged(getattr(self, name), passes) for name in PASSES}
+        columns |= {name: merged(getattr(self, name), states) for name in STATES}
+        return replace(self, kinds=(0,) * len(self.kinds), params=params, **columns)
+
+    @property
+    def as_if_alike(self) -> BlockCosts:
+        """Layers that are all as cheap as the cheapest: a lower bound of any split."""
+        return self.with_one_kind(states=np.min, passes=np.min)
+
+    @property
+    def bounding(self) -> tuple[BlockCosts, ...]:
+        """Costs whose bounds hold, each for itself: these, and of several kinds `as_if_alike`."""
+        return (self, self.as_if_alike) if len(set(self.kinds)) > 1 else (self,)
 
     def with_room(self, fraction: FloatColumn | float) -> BlockCosts:
         """The same where so much more of the optimizer is on the host, at no cost of time."""
@@ -122,7 +141,10 @@ def block_costs(priced: Priced) -> BlockCosts:
     memory = rank_memory(priced, blocks, ranks=units, params=params, held=held)
     updated = updated_params(table, held)
     seconds = priced.seconds.by_kind
+    freed = [one.copies.freed_bytes for one in blocks.layers]
     return BlockCosts(
+        kinds=priced.job.model.kind_of_layer,
+        freed_bytes=np.stack([*freed, *np.zeros((ENDS, len(table)))]),
         forward=np.stack([one.forward for one in seconds]),
         backward=np.stack([one.backward for one in seconds]),
         weight=np.stack([one.weight for one in seconds]) * priced.seconds.splits_backward,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.spec import ClusterSpec, Job
 
 
@@ -39,7 +40,7 @@ def run_steps(job: Job) -> int | None:
     whole one, so the quotient is rounded up.
     """
     tokens = job.training.tokens
-    return None if tokens is None else -(-tokens // job.training.tokens_per_step)
+    return None if tokens is None else -(-tokens // real_tokens_per_step(job.training))
 
 
 def longest_step_seconds(job: Job, deadline_days: float) -> float:

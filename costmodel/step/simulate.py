@@ -10,6 +10,7 @@ import numpy as np
 from trainplan.costmodel.base import TERA
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import step_time_interval
 from trainplan.costmodel.model.params import model_flop_per_step
@@ -136,7 +137,7 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
     return Estimate(
         step_time_s=step,
         lower_bound_s=float(priced.step_seconds[row]),
-        tokens_per_s_per_gpu=job.training.tokens_per_step / step / machine.num_gpus,
+        tokens_per_s_per_gpu=real_tokens_per_step(job.training) / step / machine.num_gpus,
         tflops_per_gpu=flop_per_second / TERA,
         mfu=flop_per_second / _mean_peak(machine),
         terms=terms,

@@ -26,13 +26,13 @@ from trainplan.cli.main import plan
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.machine import uncertainty
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import cluster, job, layout, links, model, tower
+from trainplan.costmodel.spec import cluster, job, layout, lengths, links, model, tower
 from trainplan.costmodel.spec.evidence import calibration
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
-from trainplan.planner.plan import plan as plans
 from trainplan.planner.plan import apart, settings, target
+from trainplan.planner.plan import plan as plans
 
 FOLDER = Path(__file__).parents[1]
 REFERENCE = FOLDER / "reference"
@@ -125,6 +125,7 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         plans.UnevenStages,
     ),
     ("certificate.trusted", "What `--trusted` costs.", target.Trusted),
+    ("certificate.reserve", "What `--reserve` costs.", target.Reserve),
     ("certificate.settings", "What was searched of settings.", settings.Settings),
     (
         "certificate.settings.combinations[]",
@@ -145,6 +146,8 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("apart.splits[]", "One split of the GPUs.", apart.SplitTried),
     ("provenance.sources[]", "Where a number of the machine comes from.", plans.Source),
     ("training", "The job, apart from how it is laid out.", job.TrainingSpec),
+    ("training.lengths", "Lengths of sequences, one of both.", lengths.LengthSpec),
+    ("training.lengths.lognormal", "A distribution.", lengths.Lognormal),
     ("model", "A decoder-only transformer.", model.ModelSpec),
     ("model.mla", "Multi-head latent attention.", model.MlaSpec),
     ("model.tower", "What turns images or sound into tokens.", tower.TowerSpec),

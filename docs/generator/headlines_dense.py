@@ -224,7 +224,9 @@ def _layer_times(run: MeasuredRun) -> Iterator[Figure]:
         update={"recompute": "none", "recompute_modules": (), "sequence_parallel": False}
     )
     machine = machine_of(job.cluster, job.training.precision)
-    layer = price(context_of(job, machine).with_table(LayoutTable.of([plain, some]))).seconds.dense
+    layer = price(
+        context_of(job, machine).with_table(LayoutTable.of([plain, some]))
+    ).seconds.layers[0]
     for row, (name, published) in enumerate(LAYER_MS.items()):
         for what, seconds, expected in zip(
             ("forward", "backward"), (layer.forward, layer.backward), published, strict=True

@@ -13,6 +13,7 @@ from trainplan.cli.options.stated import listed
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, LARGEST_SIZE, Precision
+from trainplan.costmodel.spec.lengths import Packing
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.key_tables import OTHERS
 from trainplan.planner.launchers import LAUNCHERS
@@ -33,6 +34,7 @@ from __future__ import annotations
 '''
 NAMES: Mapping[str, Iterable[str]] = {
     "PRECISIONS": get_args(Precision),
+    "PACKINGS": get_args(Packing),
     "RUNTIMES": RUNTIMES,
     "RUNTIME_OPTIONS": listed(),
     "SCHEDULES": SCHEDULES,

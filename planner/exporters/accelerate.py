@@ -31,6 +31,7 @@ from trainplan.planner.exporters.config import (
 from trainplan.planner.exporters.training_script import (
     CHECKPOINTING,
     ENTRY,
+    IN_SCRIPT,
     SCRIPT,
     accumulated,
     flat,
@@ -200,6 +201,7 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
 ACCELERATE = Exporter(
     runtime="accelerate",
     export=export_accelerate,
+    packs=IN_SCRIPT,
     writes=frozenset(
         {
             "tp",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainplan.costmodel.axes import AXES
@@ -202,13 +202,17 @@ class Exporter:
     defines them."""
     by_words: bool = False
     """Are its options keys of a configuration? Each part of one is a word of the sources."""
+    packs: str = ""
+    """What the user's data has to do where rows are packed; empty: what is written cannot keep the
+    sequences of a row apart."""
 
     def __call__(self, job: Job, layout: Layout) -> LaunchConfig:
         """The launch of one layout.
 
         Raises:
             SpecError: The layout does not fill the cluster.
-            UnsupportedError: An axis that is not written is not off.
+            UnsupportedError: An axis that is not written is not off, or rows are packed for a
+                runtime that cannot.
             PlanError: As `export`.
         """
         if layout.world_size != job.cluster.num_gpus:
@@ -222,4 +226,13 @@ class Exporter:
                     f"{self.runtime} has no option for {axis.name} = {axis.text(layout)}: set it "
                     f"to {axis.codec.text(axis.off)}, or export to a runtime that has one"
                 )
-        return self.export(job, layout)
+        packing = job.training.packing
+        if packing == "none":
+            return self.export(job, layout)
+        if not self.packs:
+            raise UnsupportedError(
+                f"{self.runtime}: what is written for it computes a row as one sequence, so rows "
+                f"packed {packing} would mix theirs: use --packing none, or another runtime"
+            )
+        launch = self.export(job, layout)
+        return replace(launch, notes=(*launch.notes, f"rows are packed {packing}: {self.packs}"))

@@ -23,6 +23,7 @@ from trainplan.planner.exporters.config import (
 from trainplan.planner.exporters.training_script import (
     CHECKPOINTING,
     ENTRY,
+    IN_SCRIPT,
     SCRIPT,
     accumulated,
     flat,
@@ -163,6 +164,7 @@ def _notes(layout: Layout) -> Iterator[str]:
 DEEPSPEED = Exporter(
     runtime="deepspeed",
     export=export_deepspeed,
+    packs=IN_SCRIPT,
     writes=frozenset(
         {
             "tp",

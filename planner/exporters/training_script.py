@@ -24,6 +24,11 @@ from trainplan.planner.exporters.config import (
 FOLDER = "TRAIN_FOLDER"
 SCRIPT = RequiredVariable(FOLDER, "the folder that holds your training script, train.py")
 ENTRY = EntryPoint(UserVariable(FOLDER), "train.py")
+IN_SCRIPT = (
+    "train.py packs, and gives position_ids that start anew with each sequence to a model with "
+    "flash attention (DataCollatorWithFlattening of transformers)"
+)
+"""Source: huggingface/transformers `data/data_collator.py`, DataCollatorWithFlattening."""
 PRECISIONS = ("bf16", "fp16", "tf32")
 CHECKPOINTING = "--gradient_checkpointing"
 
@@ -44,7 +49,7 @@ def _reasons(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]
     if job.training.precision not in PRECISIONS:
         names = ", ".join(PRECISIONS)
         yield f"{job.training.precision} is no precision of its configuration: use {names}"
-    for name, value in job.options.stated().items():
+    for name, value in job.options.told().items():
         if value not in written.get(name, ()):
             yield f"{name}={value} has no key; leave the option out"
     if layout.recompute == "selective":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.pipeline.stages import StageLayers, decoder_of, stage_layers
 from trainplan.costmodel.spec import Job, Layout, StageSpec
@@ -28,7 +30,7 @@ def layout_json(job: Job, layout: Layout) -> Json:
         "num_microbatches": job.training.global_batch_size // (layout.dp * layout.micro_batch_size),
         "num_microbatches_per_replica": None,
         "offload": _offload_json(layout),
-        "stages": None if even else [s.model_dump() for s in _written_stages(layout, stages)],
+        "stages": None if even else [s.model_dump() for s in _written_stages(job, layout, stages)],
     }
 
 
@@ -40,6 +42,7 @@ def _offload_json(layout: Layout) -> Json:
 
 class _StageLayers(Spec):
     dense: int
+    """Layers without experts."""
     moe: int
     mtp: int
 
@@ -56,14 +59,17 @@ class _WrittenStage(Spec):
     group: int
 
 
-def _written_stages(layout: Layout, stages: StageLayers) -> Iterator[_WrittenStage]:
+def _written_stages(job: Job, layout: Layout, stages: StageLayers) -> Iterator[_WrittenStage]:
     own = layout.stages or (StageSpec(layers=0),) * len(stages.layers)
-    columns = (column.tolist() for column in stages.by_kind)
-    for stage, (dense, moe, embedding, head, mtp) in zip(
+    experts = np.array([kind.feed_forward == "moe" for kind in job.model.kinds])
+    moe = stages.of_kind @ experts
+    ends = stages.embedding, stages.head, stages.mtp
+    columns = (column.tolist() for column in (stages.layers - moe, moe, *ends))
+    for stage, (dense, sparse, embedding, head, mtp) in zip(
         own, zip(*columns, strict=True), strict=True
     ):
         yield _WrittenStage(
-            layers=_StageLayers(dense=dense, moe=moe, mtp=mtp),
+            layers=_StageLayers(dense=dense, moe=sparse, mtp=mtp),
             embedding=embedding,
             head=head,
             recompute=layout.recompute,

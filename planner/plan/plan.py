@@ -23,7 +23,7 @@ from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.apart import Apart
 from trainplan.planner.plan.layout_document import ABSENT, Json, layout_from_json, layout_json
 from trainplan.planner.plan.settings import Settings
-from trainplan.planner.plan.target import Target, Trusted
+from trainplan.planner.plan.target import Reserve, Target, Trusted
 
 SCHEMA = "trainplan/plan/v1"
 _COUNTS = ("num_parameters", "num_active_parameters")
@@ -89,6 +89,8 @@ class Certificate(Spec):
     memory or energy), where no even ones fit, and on unlike node groups."""
     trusted: Trusted | None = None
     """Null without `--trusted`: layouts nobody measured were searched, too."""
+    reserve: Reserve | None = None
+    """Null without `--reserve`."""
 
 
 class Source(Spec):
@@ -184,6 +186,7 @@ def job_json(job: Job) -> Json:
         "cluster": job.cluster.model_dump(mode="json"),
         "runtime": job.runtime,
         "options": job.options.stated(),
+        "reserve_bytes": job.reserve_bytes,
     }
 
 
@@ -247,6 +250,7 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
                 "cluster": ClusterSpec.model_validate(document["cluster"]),
                 "runtime": document["runtime"],
                 "options": document.get("options", {}),
+                "reserve_bytes": document.get("reserve_bytes", 0),
             }
         )
         layout = layout_from_json(best)

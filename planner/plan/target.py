@@ -69,6 +69,19 @@ class Trusted(Spec):
     """Objective with the rules over that without, minus one."""
 
 
+class Reserve(Spec):
+    """What the memory left to another tenant costs."""
+
+    reserve_bytes: int
+    """Of every GPU."""
+    value_without: float
+    """The objective that a second search without the reserve reached."""
+    lower_bound_without: float | None
+    """No layout has a smaller one without it; null: no time was left to ask."""
+    cost_fraction: float
+    """Objective with the reserve over that without, minus one."""
+
+
 def finite(number: float) -> float | None:
     """The number as JSON has it: infinite as null."""
     return number if math.isfinite(number) else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan.layout_document import Json, layout_json
@@ -69,7 +70,7 @@ def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison
     """
     before, after = _side(first, one, "first"), _side(second, other, "second")
     steps = before.estimate.step_time_s, after.estimate.step_time_s
-    tokens = second.job.training.tokens_per_step / first.job.training.tokens_per_step
+    tokens = real_tokens_per_step(second.job.training) / real_tokens_per_step(first.job.training)
     same = before.job == after.job
     return Comparison(
         first=before,

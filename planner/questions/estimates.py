@@ -12,6 +12,7 @@ import numpy as np
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.candidates import Context, context_of
+from trainplan.costmodel.blocks.feed_forward.routing import check_routing
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
@@ -218,6 +219,7 @@ def check_model(job: Job) -> None:
             f"seq_length = {sequence} exceeds the {longest} learned positions of "
             f"{job.model.name}: lower it, or raise max_position_embeddings in the model file"
         )
+    check_routing(job)
     tower = job.model.tower
     if tower and tower.tokens_per_sequence > sequence:
         raise SpecError(

@@ -11,10 +11,12 @@ from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import RankMemory
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.questions.imbalance import Imbalance, imbalance
 from trainplan.planner.questions.outcome import ANSWERED, Status
 from trainplan.planner.questions.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.questions.robustness import Robustness, robustness
 from trainplan.planner.questions.search import check, estimate
+from trainplan.planner.questions.sequence_lengths import SequenceLengths, sequence_lengths
 from trainplan.planner.questions.shadow_prices import ShadowPrice, shadow_prices
 from trainplan.planner.work import ALONE, Budget, Workers
 
@@ -73,6 +75,10 @@ class Explanation:
     """What the same recomputation on every stage costs; None where that was not searched."""
     shadow_prices: tuple[ShadowPrice, ...]
     robustness: Robustness
+    imbalance: Imbalance | None = None
+    """What unequal experts cost; None where they are equal."""
+    lengths: SequenceLengths | None = None
+    """What unequal lengths cost; None where all sequences have one length."""
 
     @property
     def best_price(self) -> ShadowPrice | None:
@@ -145,6 +151,8 @@ def explain(
         recompute_rule=recompute_rule(case, layout, chosen.step_time_s, budget),
         shadow_prices=shadow_prices(case, layout, chosen.step_time_s, budget, workers),
         robustness=robustness(candidates),
+        imbalance=imbalance(case.job, layout, chosen.step_time_s, case.measured),
+        lengths=sequence_lengths(case.job, layout, case.measured),
     )
 
 

@@ -31,15 +31,16 @@ from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.estimates import check, check_model, estimate
+from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.placement import not_placed, placed, unproved
-from trainplan.planner.questions.setting_notes import setting_notes
-from trainplan.planner.questions.trust import price_of_trust, time_for_answer
+from trainplan.planner.questions.setting_notes import model_notes, setting_notes
+from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed
 from trainplan.planner.space.grid import values_outside_grid
 from trainplan.planner.work import ALONE, Budget, Workers
-from trainplan.planner.work.budget import Unlimited
+from trainplan.planner.work.budget import Unlimited, part_of
 
 NO_FILES = "no launch files are written for"
 """A note of plans that cannot be exported starts so."""
@@ -68,7 +69,8 @@ def search(
     check_model(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
-    context = SearchContext(options, measured, time_for_answer(options, budget), workers)
+    limit = time_for_answer(options, budget, reserve=bool(job.reserve_bytes))
+    context = SearchContext(options, measured, limit, workers)
     asked = job
     apart: Apart | None = None
     if options.tower == "apart":
@@ -86,16 +88,28 @@ def search(
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         slower = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
-        trusted = price_of_trust(replace(context, budget=budget), asked, plan.certificate.objective)
-        certificate = plan.certificate.model_copy(update={"trusted": trusted})
+        certificate = _priced(replace(context, budget=budget), asked, plan.certificate)
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})
-    texts = [*_without_files(job, plan.best.layout), *notes(job, measured)]
+    layout = plan.best.layout
+    told = *_without_files(job, layout), *imbalance_notes(job, layout)
+    texts = [*told, *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
     if apart:
         texts = [*(text for text in texts if "`plan export`" not in text), NO_EXPORT]
     return plan.model_copy(update={"notes": tuple(texts), "apart": apart})
+
+
+def _priced(context: SearchContext, asked: Job, certificate: Certificate) -> Certificate:
+    """The certificate with what `--trusted` and `--reserve` cost."""
+    target, both = certificate.objective, context.options.trusted and asked.reserve_bytes
+    first = replace(context, budget=part_of(context.budget, 1 / 2)) if both else context
+    prices = {
+        "trusted": price_of_trust(first, asked, target),
+        "reserve": price_of_reserve(context, asked, target),
+    }
+    return certificate.model_copy(update=prices)
 
 
 def _check_deadline(context: SearchContext, reached: Reached) -> None:
@@ -226,4 +240,5 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
-    return (*found, *setting_notes(job, machine), *launch_bound_note(job, machine))
+    found += [*model_notes(job.model), *setting_notes(job, machine)]
+    return (*found, *launch_bound_note(job, machine))

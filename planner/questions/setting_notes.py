@@ -6,11 +6,33 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.planner.questions.length_notes import length_notes
+
+OF_EXPERTS = (
+    "moe_dispatcher",
+    "overlap_moe_a2a",
+    "routing",
+    "moe_capacity_factor",
+    "moe_pad_to_capacity",
+    "moe_token_drop_policy",
+    "moe_router_padding",
+)
+"""Options that mean nothing without experts."""
+
+
+def model_notes(model: ModelSpec) -> Iterator[str]:
+    """Fields of a model of one's own that are easily taken for others."""
+    if model.moe and model.moe.expert_bias and model.model_type is None:
+        yield (
+            "moe.expert_bias: the products of experts add biases, as in gpt-oss; the balancing "
+            "bias of a router (DeepSeek-V3, GLM-4.5: e_score_correction_bias) is moe.router_bias"
+        )
 
 
 def setting_notes(job: Job, machine: Machine) -> Iterator[str]:
     """One sentence each."""
+    yield from length_notes(job, machine)
     options, moe = job.options, job.model.moe
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"
@@ -24,7 +46,6 @@ def setting_notes(job: Job, machine: Machine) -> Iterator[str]:
             "a graph of the whole step: experts get buffers of fixed size, whose padding is not "
             "counted, and a step whose tokens do not fit is run again"
         )
-    idle = {"moe_dispatcher": options.moe_dispatcher, "overlap_moe_a2a": options.overlap_moe_a2a}
-    named = [name for name, value in idle.items() if value is not None and not moe]
+    named = [name for name in OF_EXPERTS if getattr(options, name) is not None and not moe]
     if named:
         yield f"{' and '.join(named)} changes nothing: {job.model.name} has no experts"

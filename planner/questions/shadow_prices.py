@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job, Layout
@@ -24,6 +25,7 @@ from trainplan.planner.questions.changes.variations import (
     with_nic,
     with_setting,
     without_margin,
+    without_reserve,
 )
 from trainplan.planner.questions.outcome import Outcome, Status, kept_layout, outcomes
 from trainplan.planner.space import parse_choice
@@ -78,7 +80,7 @@ class _Speed:
         Source: tokens of a step over its seconds are those of the cluster in a second; over its
         GPUs, those of one.
         """
-        whole = job.training.tokens_per_step / step_time_s
+        whole = real_tokens_per_step(job.training) / step_time_s
         return cls(whole, whole / job.cluster.num_gpus)
 
 
@@ -129,8 +131,14 @@ def _changes(case: Case) -> Iterator[_Change]:
     yield from _batches(case)
     domain = "scale-up domains of twice as many GPUs"
     yield _Change("domain", domain, lambda question: with_domain(question, 2))
+    if case.job.options.routing and case.job.options.routing.kind != "balanced":
+        even = partial(with_setting, name="routing", value=None)
+        yield _Change("routing", "balanced experts (routing=balanced)", even)
     if case.options.memory_margin > 0:
         yield _Change("margin", "no memory margin", without_margin)
+    if case.job.reserve_bytes:
+        text = f"no reserve of {case.job.reserve_bytes / GIB:.4g} GiB"
+        yield _Change("reserve", text, without_reserve)
 
 
 def _settings(case: Case, layout: Layout) -> Iterator[_Change]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 
 from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.questions.changes.parameters import Varied, turned
 from trainplan.planner.questions.changes.variations import Case, with_batch
@@ -147,7 +148,7 @@ def _point(
     """One job and its best plan."""
     job = changed.job if isinstance(changed, Case) else case.job
     best = outcome.best
-    speed = job.training.tokens_per_step / best.estimate.step_time_s if best else None
+    speed = real_tokens_per_step(job.training) / best.estimate.step_time_s if best else None
     return Point(settings, job.cluster.num_gpus, outcome, speed, None, None)
 
 

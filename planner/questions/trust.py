@@ -1,4 +1,4 @@
-"""What `--trusted` costs: the same search without it."""
+"""What `--trusted` and `--reserve` cost: the same search without the one or the other."""
 
 from __future__ import annotations
 
@@ -10,40 +10,64 @@ from trainplan.planner.evidence.trusted import trusted_rules
 from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.plan.target import Target, Trusted
+from trainplan.planner.plan.target import Reserve, Target, Trusted
 from trainplan.planner.work import Budget
 from trainplan.planner.work.budget import ReservingBudget
 
 SHARE_OF_PRICE = 1 / 3
-"""Of a time limit, kept for the search without `trusted`. Source: assumed; a price needs less proof
-than an answer."""
+"""Of a time limit, kept for the searches without `trusted` and without a reserve. Source: assumed;
+a price needs less proof than an answer."""
 
 
-def time_for_answer(options: SearchOptions, budget: Budget) -> Budget:
-    """A time limit without what the search for the price may take."""
-    left_s = budget.seconds_left()
-    limited = options.trusted and not options.only_answer and isfinite(left_s)
+def time_for_answer(options: SearchOptions, budget: Budget, *, reserve: bool = False) -> Budget:
+    """A time limit without what the searches for the prices may take."""
+    left_s, priced = budget.seconds_left(), options.trusted or reserve
+    limited = priced and not options.only_answer and isfinite(left_s)
     return ReservingBudget(budget, left_s * SHARE_OF_PRICE) if limited else budget
 
 
 def price_of_trust(context: SearchContext, job: Job, target: Target) -> Trusted | None:
-    """The objective with the rules of `trusted` beside that of a second search without them.
-
-    Every layout of the first is one of the second, so the best of the second is no worse than the
-    target; where the time was too short to find it, the target stands for it. Without any time
-    left, nothing is known.
-    """
+    """The objective with the rules of `trusted` beside that of a second search without them."""
     options = context.options
     if not options.trusted:
         return None
-    free = options.model_copy(update={"trusted": False, "top": 1})
-    found = None
-    if not context.budget.spent():
-        found = answer(replace(context, options=free), job).target
-    value = min(target.value, found.value) if found else target.value
+    free = options.model_copy(update={"trusted": False})
+    value, bound = _searched(replace(context, options=free), job, target)
     return Trusted(
         rules=tuple(rule.name for rule in trusted_rules(job)),
         value_without=value,
-        lower_bound_without=min(found.lower_bound, value) if found else None,
+        lower_bound_without=bound,
         cost_fraction=target.value / value - 1 if value else 0.0,
     )
+
+
+def price_of_reserve(context: SearchContext, job: Job, target: Target) -> Reserve | None:
+    """The objective with the reserve beside that of a second search without it."""
+    if not job.reserve_bytes:
+        return None
+    whole = job.model_copy(update={"reserve_bytes": 0})
+    value, bound = _searched(context, whole, target)
+    return Reserve(
+        reserve_bytes=job.reserve_bytes,
+        value_without=value,
+        lower_bound_without=bound,
+        cost_fraction=target.value / value - 1 if value else 0.0,
+    )
+
+
+def _searched(context: SearchContext, job: Job, target: Target) -> tuple[float, float | None]:
+    """Objective of a freer search, and its bound.
+
+    Every layout of the search that is priced is one of the freer, so the best of that is no worse
+    than the target; where the time was too short to find it, the target stands for it. Without any
+    time left, nothing is known. Of `memory`, the limit of the step time moves with the fastest
+    layout, so the freer search may need more of it.
+    """
+    options = context.options.model_copy(update={"top": 1})
+    found = None
+    if not context.budget.spent():
+        found = answer(replace(context, options=options), job).target
+    if found is None:
+        return target.value, None
+    value = found.value if target.name == "memory" else min(target.value, found.value)
+    return value, min(found.lower_bound, value)

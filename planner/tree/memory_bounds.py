@@ -159,7 +159,7 @@ def _mean_params(job: Job, table: LayoutTable) -> RankParams:
     params, modules = block_params(job, table), job.model.num_nextn_predict_layers
     shared = params.embedding + params.tower.trained + params.head + modules * params.mtp
     expert = modules * params.mtp_experts
-    for kind, count in layer_counts(job):
+    for kind, count in layer_counts(job.model.kind_of_layer):
         shared = shared + count * params.layers[kind]
         expert = expert + count * params.experts[kind]
     return RankParams(shared / table.pp, expert / table.pp)

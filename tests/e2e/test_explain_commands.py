@@ -147,3 +147,35 @@ def test_the_keys_of_the_documents_are_frozen(asked):
         name = str(question[0])
         found.setdefault(name, set()).update(keys(plan(*question, "--json").json))
     assert_frozen(found, KEYS)
+
+
+@pytest.fixture(scope="module")
+def packed_file(folder: Path) -> Path:
+    """A plan for sequences of unequal length, packed."""
+    path, lengths = folder / "packed.json", folder / "lengths.csv"
+    lengths.write_text("length,count\n64,30\n1024,2\n")
+    packed = ("--lengths", lengths, "--packing", "greedy")
+    assert plan("search", *TINY, *packed, *PLANNED, path).code == 0
+    return path
+
+
+def test_a_plan_for_unequal_lengths_keeps_them_and_is_explained(packed_file: Path):
+    training = json.loads(packed_file.read_text())["training"]
+    assert training["packing"] == "greedy"
+    assert training["lengths"]["counts"] == [[64, 30.0], [1024, 2.0]]
+    said = plan("explain", packed_file, "--time-limit", "1")
+    assert said.code == 0
+    assert "of a row is padding" in said.out
+    assert "--packing balanced" in said.out
+    found = json.loads(plan("explain", packed_file, "--time-limit", "1", "--json").out)["lengths"]
+    assert found["attention_wait"] >= 1
+    assert sum(one["tokens_fraction"] for one in found["degrees"]) == pytest.approx(1)
+
+
+def test_a_plan_written_before_lengths_were_known_still_loads(plan_file: Path, folder: Path):
+    document = json.loads(plan_file.read_text())
+    assert document["training"].pop("lengths") is None
+    assert document["training"].pop("packing") == "none"
+    older = folder / "older.json"
+    older.write_text(json.dumps(document))
+    assert plan("compare", plan_file, older).code == 0

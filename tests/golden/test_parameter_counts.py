@@ -223,7 +223,7 @@ def test_deepseek_v3_file_is_the_model_its_mtp_module_and_the_fp8_scales() -> No
     """
     model = preset("deepseek-v3")
     repeated = 2 * params.embedding_params(model)
-    module = params.moe_layer_params(model) + 2 * model.hidden_size**2
+    module = params.layer_params(model.kinds[-1]) + 2 * model.hidden_size**2
     module += 3 * params.norm_params(model)
     total = params.num_parameters(model) + model.num_nextn_predict_layers * module + repeated
     assert total == 684_489_845_504

@@ -84,7 +84,7 @@ DENSE = {
     "llama3-70b, few tokens": Case(layers("llama3-70b", 2), 1, 1024),
     "llama3.2-1b": Case(layers("llama3.2-1b", 5), 3, 4096),
     "qwen2.5-7b": Case(layers("qwen2.5-7b", 4), 1, 16384),
-    "phi3-mini": Case(layers("phi3-mini", 3, num_sliding_window_layers=0), 4, 2048),
+    "phi3-mini": Case(layers("phi3-mini", 3, sliding_window=None, mixer="full_attention"), 4, 2048),
     "gpt2-xl": Case(layers("gpt2-xl", 6), 4, 1024),
     "gpt3-6.7b": Case(layers("gpt3-6.7b", 2), 1, 2048),
     "opt-6.7b": Case(layers("opt-6.7b", 3), 2, 2048),

@@ -49,9 +49,11 @@ def said_bytes(case, *, repeats=True):
     machine, traits = machine_of(cluster, training.precision), traits_of(job)
     if not repeats:
         traits = replace(traits, footprint=replace(traits.footprint, repeats_key_values=False))
-    return row_blocks(Candidates(job, machine, traits, LayoutTable.of([layout]))).dense.saved_bytes[
-        0
-    ]
+    return (
+        row_blocks(Candidates(job, machine, traits, LayoutTable.of([layout])))
+        .layers[0]
+        .saved_bytes[0]
+    )
 
 
 def eager_bytes(case, core):

@@ -122,9 +122,11 @@ def said_bytes(case, *, compiled):
         recompute_modules=("torchtitan_selective_op",),
     )
     machine = machine_of(job.cluster, job.training.precision)
-    return row_blocks(
-        context_of(job, machine).with_table(LayoutTable.of([layout]))
-    ).dense.saved_bytes[0]
+    return (
+        row_blocks(context_of(job, machine).with_table(LayoutTable.of([layout])))
+        .layers[0]
+        .saved_bytes[0]
+    )
 
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)

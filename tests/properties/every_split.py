@@ -14,6 +14,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layers import listed_kinds
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
@@ -122,9 +123,20 @@ def on_the_clock(job, table, memory_bytes=np.inf, *, alike=False):
     return EverySplit(row, layers, step_seconds(Candidates(job, machine, traits, many)), used)
 
 
-def random_job(base, rng):
+def with_mixed_layers(model, rng):
+    """A model whose layers see a narrow window or all, in any order: up to four kinds."""
+    layers = model.num_hidden_layers
+    mixers = ["full_attention", *rng.choice(["full_attention", "sliding_attention"], layers - 1)]
+    feed_forwards = ["moe" if one else "mlp" for one in model.moe_layers]
+    listed = listed_kinds([*map(str, mixers)], feed_forwards)
+    moe = model.moe.everywhere() if model.moe else None
+    window = 64 if "sliding_attention" in mixers else None
+    return model.model_copy(update={**listed, "moe": moe, "sliding_window": window})
+
+
+def random_job(base, rng, most=12):
     """Another job like a given one: its model, batch, machine and runtime are random."""
-    model = base.model.model_copy(update={"num_hidden_layers": int(rng.integers(3, 13))})
+    model = base.model.model_copy(update={"num_hidden_layers": int(rng.integers(3, most + 1))})
     if model.moe:
         moe = {
             "first_k_dense_replace": int(rng.integers(0, 4)),
@@ -135,6 +147,8 @@ def random_job(base, rng):
             "num_nextn_predict_layers": int(rng.integers(2)),
         }
         model = model.model_copy(update=update)
+    if rng.random() < 0.5:
+        model = with_mixed_layers(model, rng)
     training = {
         "global_batch_size": int(rng.choice([4, 8, 12, 24, 32])),
         "seq_length": int(rng.choice([512, 2048, 4096])),

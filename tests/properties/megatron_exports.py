@@ -36,6 +36,10 @@ CHOICES = {
     "moment_dtype": (None, "bf16"),
     "offload_activation_layers": (None, None, None, 2),
     "cp_comm_type": (None, "a2a", "all_gather"),
+    "moe_capacity_factor": (None, 1.0, 1.25),
+    "moe_pad_to_capacity": (None, True),
+    "moe_token_drop_policy": (None, "position"),
+    "moe_router_padding": (None, True),
 }
 CLUSTERS = {
     "4x8:h100-sxm": ("bf16", "fp8"),
@@ -50,11 +54,18 @@ LAYOUTS = 60
 def random_job(model, random):
     """On one of three clusters, in one of the formats that are written, with some options set."""
     chosen = {name: random.choice(values) for name, values in CHOICES.items()}
-    options = RuntimeOptions(**{n: v if random.random() < 0.3 else None for n, v in chosen.items()})
+    options = stated_options({n: v for n, v in chosen.items() if random.random() < 0.3})
     name, formats = random.choice(tuple(CLUSTERS.items()))
     precision = random.choice(formats)
     training = TrainingSpec(seq_length=1024, global_batch_size=96, precision=precision)
     return Job(model=model, training=training, cluster=parse_cluster(name), options=options)
+
+
+def stated_options(values):
+    """Options of these; without a capacity nothing is padded to it or dropped by a policy."""
+    without = values.get("moe_capacity_factor") is None
+    idle = ("moe_pad_to_capacity", "moe_token_drop_policy") if without else ()
+    return RuntimeOptions(**{name: v for name, v in values.items() if name not in idle})
 
 
 def exports(name, jobs, number=LAYOUTS):

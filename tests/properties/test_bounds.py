@@ -52,7 +52,7 @@ def few(table, job, rng, longest=3000):
     return table.take(rng.choice(short, SIMULATED_ROWS, replace=False))
 
 
-def random_seconds(rng, table):
+def random_seconds(rng, kinds, table):
     """Any seconds for any kind of block, in any proportion; steps counted either way."""
     size = len(table)
 
@@ -65,8 +65,8 @@ def random_seconds(rng, table):
     p2p = rng.exponential(size=size) * rng.choice([0.0, 0.01, 1.0, 10.0], size)
     split, apart = splits_backward(table), rng.choice([False, True], size)
     sending = p2p * rng.choice([0.0, 0.5, 1.0], size)
-    blocks = (layer(), layer(), layer(), layer(), layer())
-    return RowSeconds(*blocks, p2p, sending, split, split & apart)
+    layers, ends = tuple(layer() for _ in range(kinds)), (layer(), layer(), layer())
+    return RowSeconds(layers, *ends, p2p, sending, split, split & apart)
 
 
 @settings(max_examples=12)
@@ -119,7 +119,7 @@ def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(
     if any_schedule:
         table = under_any_schedule(job, table, rng)
     table = few(table, job, rng, longest=300 if any_schedule else 3000)
-    seconds = random_seconds(rng, table)
+    seconds = random_seconds(rng, len(job.model.kinds), table)
     apart = replace(price(Candidates(*case, table), merged=False), seconds=seconds)
     simulated = simulate(apart)
     assert (simulated.instant <= simulated.with_messages * ROUNDING).all()

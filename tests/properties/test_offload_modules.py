@@ -121,7 +121,7 @@ def test_nothing_on_the_host_leaves_everything_as_it_was(case, legal_table, seed
     plain = table.replaced(offload_modules=np.zeros(len(table), dtype=np.int64))
     one = price(Candidates(*case, plain))
     assert not one.memory.in_transit.any()
-    assert not one.seconds.dense.waiting.any()
+    assert not one.seconds.layers[0].waiting.any()
     assert (plain.take(plain.recompute == FULL).offload_modules == 0).all()
 
 

@@ -9,7 +9,7 @@ from tests.fractions import with_every_fraction
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
+from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
@@ -20,6 +20,16 @@ from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, ske
 pytestmark = pytest.mark.usefixtures("quarters")
 
 TRAITS = runtime("megatron-lm")
+ROUTINGS = [
+    RuntimeOptions.model_validate(one)
+    for one in (
+        {},
+        {"routing": "random"},
+        {"routing": "zipf:1.5"},
+        {"routing": "random", "moe_capacity_factor": 1.1},
+        {"moe_capacity_factor": 1.5, "moe_pad_to_capacity": True},
+    )
+]
 ROUNDING = 1 + 1e-9
 HIDDEN_MORE = 1.01
 """A step may be so much longer than one that recomputes more and hides more traffic by it."""
@@ -56,7 +66,8 @@ def jobs(draw):
     cluster = parse_cluster(
         draw(st.sampled_from(["1x4:h100-sxm", "1x4:l40s", "2x2:a100-sxm-80gb"]))
     )
-    return Job(model=model, training=training, cluster=cluster)
+    options = draw(st.sampled_from(ROUTINGS)) if moe else RuntimeOptions()
+    return Job(model=model, training=training, cluster=cluster, options=options)
 
 
 def all_layouts(job):

@@ -16,6 +16,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, MoeSpec, RuntimeOptions
+from trainplan.costmodel.spec.routing import RoutingSpec
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search
@@ -88,6 +89,9 @@ def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
         RuntimeOptions(gradient_dtype="bf16", moment_dtype="bf16", cross_entropy="jit"),
         RuntimeOptions(attention="unfused", offload_activation_layers=2),
         RuntimeOptions(cp_comm_type="a2a"),
+        RuntimeOptions(routing=RoutingSpec(kind="random")),
+        RuntimeOptions(routing=RoutingSpec(kind="zipf", alpha=0.6), moe_capacity_factor=1.5),
+        RuntimeOptions(moe_capacity_factor=1.3, moe_pad_to_capacity=True),
     ],
 )
 def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
@@ -183,7 +187,7 @@ def test_no_layout_is_run_twice_however_short_the_time(make_job):
     job = job.model_copy(
         update={"model": job.model.model_copy(update=shape), "runtime": "llm-foundry-fsdp"}
     )
-    group = job.cluster.groups[0].model_copy(update={"memory_gib": 15.2524})
+    group = job.cluster.groups[0].model_copy(update={"memory_gib": 16.48})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     for steps in range(1, 6):
         plan = search(job, SearchOptions(only_answer=True, memory_margin=0.02), budget=Steps(steps))

@@ -67,7 +67,8 @@ def test_whatever_fits_is_not_refused(case):
     every = on_the_clock(job, table)
     for number, bytes_ in enumerate((every.used * (1 + 1e-9)).tolist()):
         limits = RankLimits(bytes_, 1e9)
-        room = layer_capacities(job, priced, costs, np.array([0]), limits)
-        assert may_fit(job, room)[0], every.layers[number]
+        for bounding in costs.bounding:
+            room = layer_capacities(priced, bounding, np.array([0]), limits)
+            assert may_fit(bounding.kinds, room)[0], every.layers[number]
         splits = ManySplits(with_memory(every, bytes_).row, every.layers[[number]])
         assert splits.may_fit()[0], every.layers[number]

@@ -182,14 +182,16 @@ def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         job, machine, traits = one.row.job, one.row.machine, one.row.traits
         priced = price(Candidates(job, machine, traits, one.row.table))
-        costs = block_costs(priced)
+        every = block_costs(priced)
         for cutoff in cutoffs(one):
             if not (one.fits & (one.seconds * EQUALS < cutoff)).any():
                 continue
             limits = RankLimits(memory_of(one.row), without_overhead(machine, cutoff))
-            asked = job, priced, costs, np.array([0]), limits
-            assert states_may_fit(*asked)[0], (one, cutoff)
-            assert may_fit(job, layer_capacities(*asked, alike=one.row.alike))[0], (one, cutoff)
+            asked = np.array([0]), limits
+            for costs in every.bounding:
+                room = layer_capacities(priced, costs, *asked, alike=one.row.alike)
+                assert states_may_fit(priced, costs, *asked)[0], (one, cutoff)
+                assert may_fit(costs.kinds, room)[0], (one, cutoff)
 
 
 def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):

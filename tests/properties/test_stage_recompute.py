@@ -62,14 +62,13 @@ class EveryChoice:
     @cached_property
     def blocks(self):
         """Layers by stage and way: the kinds kept whole, then recomputed."""
-        moe = np.concatenate([[0], np.cumsum(self.row.job.model.moe_layers)])
+        each = np.array(self.row.job.model.kind_of_layer)[:, None] == self.row.kinds
+        before = np.concatenate([0 * each[:1], np.cumsum(each, axis=0)])
         end = np.cumsum(self.layers, axis=1)
         begin = end - self.layers
         among = begin + self.again
-        dearer = np.stack([moe[end] - moe[among], moe[among] - moe[begin]], axis=2)
-        total = np.stack([self.layers - self.again, self.again], axis=2)
-        kinds = np.stack([total - dearer, dearer], axis=3)[..., list(self.row.kinds)]
-        return kinds.reshape(*self.layers.shape, -1)
+        parts = before[end] - before[among], before[among] - before[begin]
+        return np.concatenate(parts, axis=2)
 
     @cached_property
     def allocated(self):
@@ -114,9 +113,7 @@ def choices(row, splits):
 def random_choices(base, seed, *, even):
     """Random layouts with all choices, under a memory limit that some of them reach."""
     rng = np.random.default_rng(seed)
-    job = random_job(base, rng)
-    model = job.model.model_copy(update={"num_hidden_layers": int(rng.integers(3, 8))})
-    job = job.model_copy(update={"model": model})
+    job = random_job(base, rng, most=7)
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
     table = by_stage(random_layouts(job, LAYOUTS, rng))
     for i in range(len(table)):

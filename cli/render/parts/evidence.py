@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.cli.render.parts.objective import amount
-from trainplan.cli.render.parts.text import percent, plural
+from trainplan.cli.render.parts.text import gib, percent, plural
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.evidence.evidence import NearRun
 from trainplan.planner.evidence.trusted import OPTION
 from trainplan.planner.plan import Plan
+from trainplan.planner.plan.target import Reserve, Trusted
 
 MOST_TOLD = 4
 """Axes beyond what was measured; `evidence.beyond` of the document has all."""
@@ -50,7 +51,7 @@ def plan_evidence_lines(plan: Plan) -> Iterator[str]:
         return
     yield from evidence_lines(plan.evidence)
     yield from _near_tie_line(plan, plan.evidence)
-    yield from _trusted_line(plan)
+    yield from _price_lines(plan)
 
 
 def _near_tie_line(plan: Plan, evidence: Evidence) -> Iterator[str]:
@@ -65,21 +66,26 @@ def _near_tie_line(plan: Plan, evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _trusted_line(plan: Plan) -> Iterator[str]:
-    """The price of `--trusted`, as the second search found it."""
-    trusted, target = plan.certificate.trusted, plan.certificate.objective
-    if trusted is None:
-        return
-    if trusted.lower_bound_without is None:
-        yield f"{OPTION}: its price is not known, no time was left to search without it."
-        return
-    without = amount(trusted.value_without, target.unit)
-    proved = trusted.lower_bound_without >= trusted.value_without
-    bound = amount(trusted.lower_bound_without, target.unit)
+def _price_lines(plan: Plan) -> Iterator[str]:
+    """The prices of `--trusted` and `--reserve`, as searches without them found them."""
+    trusted, reserve = plan.certificate.trusted, plan.certificate.reserve
+    if trusted is not None:
+        yield _price_line(plan, OPTION, trusted)
+    if reserve is not None:
+        yield _price_line(plan, f"--reserve {gib(reserve.reserve_bytes)}GiB", reserve)
+
+
+def _price_line(plan: Plan, option: str, price: Trusted | Reserve) -> str:
+    """What an option costs, as the second search found it."""
+    unit = plan.certificate.objective.unit
+    if price.lower_bound_without is None:
+        return f"{option}: its price is not known, no time was left to search without it."
+    without = amount(price.value_without, unit)
+    proved = price.lower_bound_without >= price.value_without
+    bound = amount(price.lower_bound_without, unit)
     sure = "proved" if proved else f"not proved: it may go down to {bound}"
-    if trusted.cost_fraction > 0:
+    if price.cost_fraction > 0:
         both = "" if proved and plan.certificate.optimal else " as far as both were searched"
-        costs = f"costs {percent(trusted.cost_fraction)}{both}: a second search without it gives"
-        yield f"{OPTION} {costs} {without} ({sure})."
-    else:
-        yield f"{OPTION} costs nothing: a second search without it gives no better ({sure})."
+        costs = f"costs {percent(price.cost_fraction)}{both}: a second search without it gives"
+        return f"{option} {costs} {without} ({sure})."
+    return f"{option} costs nothing: a second search without it gives no better ({sure})."

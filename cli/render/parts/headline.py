@@ -19,6 +19,7 @@ from trainplan.cli.render.parts.text import (
     tokens,
 )
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
+from trainplan.costmodel.lengths import mean_length, real_tokens_per_step
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.step import Estimate
@@ -78,7 +79,7 @@ def fit_line(memory: Memory) -> str:
 
 def run_line(job: Job, estimate: Estimate, length: int) -> str:
     """What the whole run takes."""
-    steps = math.ceil(length / job.training.tokens_per_step)
+    steps = math.ceil(length / real_tokens_per_step(job.training))
     total = steps * estimate.step_time_s
     interval = estimate.uncertainty
     size, unit = long_unit(total)
@@ -105,9 +106,14 @@ def job_line(job: Job) -> str:
     gpus = " + ".join(f"{group.num_gpus} x {group.gpu}" for group in cluster.groups)
     what = DOT.join((f"{model.name}, {size}", gpus))
     batch = f"batch {training.global_batch_size:,} x {plural(training.seq_length, 'token')}"
+    if training.lengths:
+        filled = "padded" if training.packing == "none" else f"packed {training.packing}"
+        batch += f", sequences of {mean_length(training):,.0f} in the mean, {filled}"
     stated = " ".join(job.options.arguments().values())
     with_options = (job.runtime, stated) if stated else (job.runtime,)
-    return what + "\n" + DOT.join((batch, training.precision, *with_options))
+    left = f"{gib(job.reserve_bytes)} GiB of every GPU reserved"
+    reserve = (left,) if job.reserve_bytes else ()
+    return what + "\n" + DOT.join((batch, training.precision, *with_options, *reserve))
 
 
 def _count(value: float) -> str:

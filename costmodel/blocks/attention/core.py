@@ -15,6 +15,7 @@ from trainplan.costmodel.blocks.attention.key_values import (
     key_value_width,
     shared_heads,
 )
+from trainplan.costmodel.blocks.attention.packed import Core, packed_core
 from trainplan.costmodel.blocks.operations import rotation_operations, separates_rotation
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import (
@@ -216,8 +217,7 @@ def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
 
 def _core(shapes: Shapes) -> ForwardBackward:
     model, table, traits = shapes.job.model, shapes.table, shapes.traits
-    seq_length = shapes.job.training.seq_length
-    heads = model.num_attention_heads
+    seq_length, heads = shapes.job.training.seq_length, model.num_attention_heads
     dims = core_dims(model)
     if traits.kernels.attention == "unfused":
         rows = shapes.tokens * heads / table.tp
@@ -229,9 +229,10 @@ def _core(shapes: Shapes) -> ForwardBackward:
     if traits.kernels.attention == "flash2" and shapes.machine.architecture == "hopper":
         speed = shapes.machine.constants.flash2_on_hopper
     calls, cut = core_pieces(shapes)
-    rows = table.micro_batch_size * heads / (table.tp * cut)
-    sizes = flop, seq_length, dims
-    return fused_attention_seconds(shapes.machine, *sizes, rows=rows, speed=speed, calls=calls)
+    whole = Core(flop, seq_length, table.micro_batch_size * heads / (table.tp * cut))
+    core = packed_core(shapes, shapes.tokens, whole)
+    sizes = core.flop, core.length, dims
+    return fused_attention_seconds(shapes.machine, *sizes, rows=core.rows, speed=speed, calls=calls)
 
 
 def _moved_bytes(shapes: Shapes) -> FloatColumn:

@@ -8,6 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
+from trainplan.costmodel.blocks.feed_forward.routing import Loads, loads
 from trainplan.costmodel.blocks.operations import (
     clamp_operations,
     expert_bias_operations,
@@ -54,8 +55,12 @@ class _Routing:
     local_tokens: FloatColumn
     """Tokens one rank routes."""
     rows: FloatColumn
-    """Rows the experts of one rank see: balanced routing."""
+    """Rows the experts of the fullest rank see."""
+    sent_rows: FloatColumn
+    """Rows that the tokens of one rank make, with those of its etp peers."""
     local_experts: FloatColumn
+    loads: Loads
+    """Of the fullest rank and node, over those of balanced tokens."""
     hidden: int
     """Width of a row."""
 
@@ -99,11 +104,15 @@ def _routing(shapes: Shapes) -> _Routing:
     moe, table = shapes.job.model.moe, shapes.table
     assert moe is not None
     local = shapes.tokens / shapes.residual_shards
+    found = loads(shapes.job, table, group(shapes.machine, table.ep, table.etp).nodes)
+    balanced = local * moe.rows_per_token * table.etp
     return _Routing(
         moe=moe,
         local_tokens=local,
-        rows=local * moe.num_experts_per_tok * table.etp,
+        rows=balanced * found.fullest,
+        sent_rows=balanced,
         local_experts=np.maximum(1.0, moe.num_experts / table.ep),
+        loads=found,
         hidden=expert_hidden(shapes.job.model),
     )
 
@@ -189,16 +198,23 @@ def _elementwise(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatC
 def _permutation(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
     """Seconds of sorting rows by expert and back, in both passes.
 
-    Measured kernels take the bytes they move, which are the same backward.
+    Measured kernels take the bytes they move, which are the same backward; what a rank sends is not
+    more on the fullest one.
     Source: `permute_passes`; where measured, PERMUTE_PASSES and SORT_PASSES.
     """
     machine, speed = shapes.machine, shapes.machine.permute_bytes_per_second
-    routed = routing.rows / shapes.table.etp * shapes.storage * routing.hidden
+
+    def routed(rows: FloatColumn) -> FloatColumn:
+        return rows / shapes.table.etp * shapes.storage * routing.hidden
+
     if speed is None:
-        seconds = elementwise_seconds(machine, machine.constants.permute_passes * routed)
+        moved = machine.constants.permute_passes * routed(routing.rows)
+        seconds = elementwise_seconds(machine, moved)
         return seconds, machine.constants.elementwise_backward * seconds
     sorts = np.where(routing.local_experts > 1, SORT_PASSES, 0)
-    seconds = (PERMUTE_PASSES + sorts + 2 / routing.moe.num_experts_per_tok) * routed / speed
+    sent, received = routed(routing.sent_rows), routed(routing.rows)
+    passes = PERMUTE_PASSES + sorts + 2 / routing.moe.rows_per_token
+    seconds = passes * sent / speed + sorts * (received - sent) / speed
     return seconds, seconds
 
 
@@ -208,17 +224,19 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     Source: derived; every token goes to top-k experts at random. A plain all-to-all sends a copy
     for each of them, DeepEP and HybridEP one for each distinct rank, and between nodes one for
     each distinct node (DeepSeek-V3, arXiv:2412.19437, section 3.2.2), whose tensor ranks are
-    destinations too: Megatron-LM @d98e8a64 `moe/token_dispatcher.py:1837`, tp_ep_group.
+    destinations too: Megatron-LM @d98e8a64 `moe/token_dispatcher.py:1837`, tp_ep_group. The rank or
+    node that receives most ends last.
     """
     machine, table, constants = shapes.machine, shapes.table, shapes.machine.constants
     links = group(machine, table.ep, table.etp)
-    top_k = routing.moe.num_experts_per_tok
+    top_k, fullest = routing.moe.rows_per_token, routing.loads.fullest
     token = shapes.storage * routing.local_tokens * routing.hidden
     inside_once = shapes.traits.experts.dispatcher != "alltoall"
     across_once = shapes.traits.experts.dispatcher_across != "alltoall"
     once = np.where(links.nodes > 1, across_once, inside_once)
-    ranks = np.where(once, distinct_destinations(table.ep, top_k), top_k)
-    nodes = np.where(once, distinct_destinations(links.nodes, top_k), top_k)
+    ranks = np.where(once, distinct_destinations(table.ep, top_k, fullest), top_k * fullest)
+    at_node = distinct_destinations(links.nodes, top_k, routing.loads.fullest_node)
+    nodes = np.where(once, at_node, top_k * fullest)
     fits = machine.bus_bytes_per_second[OPERATIONS.index("alltoall")]
     bus = fits[fit_column(links)] * constants.alltoall_efficiency
     inside = token * ranks * bus_factor("alltoall", table.ep) / bus
@@ -233,12 +251,16 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     return 2 * (exchange + gather)
 
 
-def distinct_destinations(places: FloatColumn | IntColumn, top_k: int) -> FloatColumn:
+def distinct_destinations(
+    places: FloatColumn | IntColumn, top_k: float, load: FloatColumn
+) -> FloatColumn:
     """Distinct places among `top_k` drawn at random from `places`, on average.
 
-    Source: derived; a place is missed with probability (1 - 1 / places) ** top_k.
+    Of the fullest place, whose share is `load` times that of the mean, what it gets over the mean.
+    Source: derived; a place is missed with probability (1 - load / places) ** top_k.
     """
-    return np.asarray(places * (1 - (1 - 1 / places) ** top_k))
+    share = np.minimum(load / places, 1.0)
+    return np.asarray(places * (1 - (1 - share) ** top_k))
 
 
 def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes.megatron.capacity import CAPACITY_RULES, pads
 from trainplan.costmodel.spec import Job
 
 DEEPEP_PEERS = 8
@@ -43,6 +44,8 @@ def links_deepep(job: Job) -> str | None:
 
     Source: as HybridEP; MB `training/flex_dispatcher_backend.py`, not on GB200 and GB300.
     """
+    if pads(job):
+        return "DeepEP pads nothing to a capacity"
     if domain_gpus(job) > DEEPEP_PEERS:
         return "DeepEP knows no NVLink domain of more than 8 GPUs"
     return links_experts(job)
@@ -114,4 +117,9 @@ def keeps_the_host(job: Job) -> str | None:
     return "biases of experts in 16 bits need rows per expert on the host" if biased else None
 
 
-DISPATCHER_RULES = (deepep_groups, hybridep_fills_domains, graph_of_step_needs_hybridep)
+DISPATCHER_RULES = (
+    deepep_groups,
+    hybridep_fills_domains,
+    graph_of_step_needs_hybridep,
+    *CAPACITY_RULES,
+)

@@ -149,6 +149,8 @@ def _experts(model: ModelSpec) -> Iterator[str]:
 
 def _router(moe: MoeSpec) -> Iterator[str]:
     sigmoid = moe.router_score_function == "sigmoid"
+    if moe.mean_experts_per_tok is not None:
+        yield "experts that compute nothing (mean_experts_per_tok)"
     if moe.shared_expert_intermediate_size and moe.expert_bias:
         yield "shared experts with biases"
     if sigmoid and not moe.norm_topk_prob and moe.num_experts_per_tok > 1:

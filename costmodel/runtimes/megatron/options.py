@@ -9,6 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.layouts.table import FULL, NONE, recomputes
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job
 
 
@@ -46,6 +47,21 @@ def graph_of_step_recomputes_without_masks(job: Job, table: LayoutTable) -> Bool
     """As above, of modules that a graph of some does not hold."""
     whole = job.options.dropout is True and job.options.cuda_graph == "full_iteration"
     return np.asarray((recomputes(table, "mlp") | recomputes(table, "moe")) & whole)
+
+
+HYBRIDS_INTERLEAVE_NOTHING = "hybrid models interleave no passes of two micro batches"
+
+
+@rule(
+    "hybrids_exchange_alone",
+    "ep",
+    f"{HYBRIDS_INTERLEAVE_NOTHING}: leave overlap_moe_a2a out",
+    "megatron/core/models/gpt/gpt_model.py:843, build_schedule_plan, which HybridModel lacks",
+)
+def hybrids_exchange_alone(job: Job, table: LayoutTable) -> BoolColumn:
+    """Only GPT models have a plan of both passes, layer by layer."""
+    asked = job.options.overlap_moe_a2a is True and job.model.moe is not None
+    return np.full(len(table), asked and is_hybrid(job.model))
 
 
 @rule(
@@ -185,6 +201,7 @@ def graphed_routers_keep_their_norm(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 OPTION_RULES = (
+    hybrids_exchange_alone,
     graphs_recompute_modules_only,
     graphs_recompute_without_masks,
     graph_of_step_recomputes_without_masks,

@@ -22,6 +22,7 @@ from trainplan.costmodel.runtimes.megatron.dispatchers import (
 )
 from trainplan.costmodel.runtimes.megatron.offload import offloads_without_graphs
 from trainplan.costmodel.runtimes.megatron.options import (
+    HYBRIDS_INTERLEAVE_NOTHING,
     deepep_needs_ranks,
     exchange_beside_compute,
     exchange_beside_compute_in_fsdp,
@@ -34,6 +35,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
     tp_overlap_needs_sequence_parallel,
 )
 from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job
 
 
@@ -67,6 +69,10 @@ def _with_experts(job: Job) -> str | None:
 def _of_dense_step(job: Job) -> str | None:
     """As the exporter, which writes no paged stash."""
     return "its dispatch asks the host for sizes" if job.model.moe else None
+
+
+def _interleaving_experts(job: Job) -> str | None:
+    return _with_experts(job) or (HYBRIDS_INTERLEAVE_NOTHING if is_hybrid(job.model) else None)
 
 
 def _with_user_buffers(job: Job) -> str | None:
@@ -143,7 +149,7 @@ BESIDE_COMPUTE = Setting(
     name="overlap_moe_a2a",
     value=True,
     source="--overlap-moe-expert-parallel-comm",
-    lacks=_with_experts,
+    lacks=_interleaving_experts,
     rules=_rules_of_exchange,
 )
 BESIDE_PRODUCTS = Setting(

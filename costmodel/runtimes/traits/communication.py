@@ -28,6 +28,8 @@ class Communication:
     gathers_query_heads: bool = False
     """Gathered keys and values have as many heads as the queries, and the gradients of both go
     round a ring in fp32 (torch.distributed); else they go as they are."""
+    context_by_sequence: bool = False
+    """Each sequence may be cut over as many context ranks as it needs."""
 
     def with_options(self, options: RuntimeOptions) -> Communication:
         """That of a run that may state an overlap and an exchange."""

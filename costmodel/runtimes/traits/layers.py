@@ -23,6 +23,16 @@ def uncommon_parts(model: ModelSpec) -> frozenset[str]:
     return frozenset(part for kind in model.kinds for part in _parts(kind))
 
 
+def is_hybrid(model: ModelSpec) -> bool:
+    """Has it Mamba layers, or layers of one half? Megatron Core builds such a model from a pattern.
+
+    Source: NVIDIA/Megatron-LM megatron/core/models/hybrid/hybrid_model.py.
+    """
+    return any(
+        kind.mixer == "mamba" or "none" in (kind.mixer, kind.feed_forward) for kind in model.kinds
+    )
+
+
 def _parts(kind: ModelSpec) -> Iterator[str]:
     if kind.mixer not in (*KNOWN, "none"):
         yield _mixer(kind)

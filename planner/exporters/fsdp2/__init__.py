@@ -151,7 +151,7 @@ def _settings(job: Job) -> Iterator[str]:
             f"seq_length = {job.training.seq_length} is longer than the "
             f"{job.model.max_position_embeddings} positions of {job.model.name!r}"
         )
-    for name, value in job.options.stated().items():
+    for name, value in job.options.told().items():
         if value not in OPTIONS.get(name, ()):
             yield f"{name}={value} is not written; leave the option out"
 

@@ -191,6 +191,11 @@ MEGATRON_BRIDGE = Exporter(
     runtime="megatron-bridge",
     export=export_megatron_bridge,
     writes=MEGATRON_LM.writes,
+    packs=(
+        "dataset.inter_document_masking keeps the documents of a pretraining dataset apart; for "
+        "fine-tuning, GPTSFTDatasetConfig.offline_packing_specs packs by first fit and needs "
+        "micro_batch_size 1; rows that are alike in work come from a dataset of yours"
+    ),
     source_patterns=(
         "src/megatron/bridge/training/config.py",
         "src/megatron/bridge/training/*.py",

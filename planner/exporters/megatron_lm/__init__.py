@@ -6,6 +6,7 @@ Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit
 
 from __future__ import annotations
 
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import (
     EntryPoint,
@@ -17,7 +18,6 @@ from trainplan.planner.exporters.config import (
 )
 from trainplan.planner.exporters.megatron_lm.attention import attention_arguments
 from trainplan.planner.exporters.megatron_lm.environment import environment
-from trainplan.planner.exporters.megatron_lm.hybrid import is_hybrid
 from trainplan.planner.exporters.megatron_lm.layout import layout_arguments, recompute_arguments
 from trainplan.planner.exporters.megatron_lm.model import model_arguments
 from trainplan.planner.exporters.megatron_lm.moe import moe_arguments
@@ -67,7 +67,7 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
         *training_arguments(job, layout),
         *precision_arguments(job.training),
         *option_arguments(job, layout),
-        *data_arguments(),
+        *data_arguments(job.training),
     )
     script = "pretrain_hybrid.py" if is_hybrid(job.model) else "pretrain_gpt.py"
     return LaunchConfig(
@@ -117,4 +117,8 @@ MEGATRON_LM = Exporter(
         "megatron/core/fault_injector.py",
     ),
     recorded_flags="megatron_flags.json",
+    packs=(
+        "--dataloader-inter-document-masking keeps documents apart; the runtime's own dataset cuts "
+        "them where a row ends, so whole sequences, or rows alike in work, need a dataset of yours"
+    ),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
 from trainplan.planner.exporters.config import Argument, option, switch
@@ -20,13 +21,6 @@ SPEC = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 FEED_FORWARDS = {"mlp": "-", "moe": "E", "none": ""}
 MIXERS = {"full_attention": "*", "linear_attention": "G", "mamba": "M", "none": ""}
 LATENT, SPARSE = "+", "D"
-
-
-def is_hybrid(model: ModelSpec) -> bool:
-    """Is it built by `pretrain_hybrid.py`?"""
-    return any(
-        kind.mixer == "mamba" or "none" in (kind.mixer, kind.feed_forward) for kind in model.kinds
-    )
 
 
 def layer_pattern(model: ModelSpec, layers_per_stage: Sequence[int]) -> str:

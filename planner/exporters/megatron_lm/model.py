@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron.features import all_linear_biased, unsupported_feature
-from trainplan.costmodel.runtimes.traits.layers import uncommon_parts
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
 from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
 from trainplan.planner.exporters.config import Argument, option, switch
-from trainplan.planner.exporters.megatron_lm.hybrid import SPEC, is_hybrid
+from trainplan.planner.exporters.megatron_lm.hybrid import SPEC
 
 DROPOUT = 0.1
 """Where a run drops anything out. Source: megatron/training/arguments.py, the default of both."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, MoeSpec
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.spec import Job, MoeSpec, RuntimeOptions
 from trainplan.costmodel.spec.job import Dispatcher
 from trainplan.planner.exporters.config import Argument, option, switch
-from trainplan.planner.exporters.megatron_lm.hybrid import is_hybrid
 
 
 def moe_arguments(job: Job) -> Iterator[Argument]:
@@ -30,6 +30,7 @@ def moe_arguments(job: Job) -> Iterator[Argument]:
         # The grouped experts add their own biases and refuse the fused kernel that would.
         yield switch("model", "--no-bias-dropout-fusion")
     yield from _dispatcher(traits_of(job).experts.dispatcher)
+    yield from _capacity(job.options)
     yield switch("model", "--moe-grouped-gemm")
     yield switch("model", "--moe-permute-fusion")
 
@@ -46,6 +47,16 @@ def _dispatcher(dispatcher: Dispatcher) -> Iterator[Argument]:
         return
     yield option("model", "--moe-token-dispatcher-type", "flex")
     yield option("model", "--moe-flex-dispatcher-backend", dispatcher)
+
+
+def _capacity(options: RuntimeOptions) -> Iterator[Argument]:
+    if options.moe_capacity_factor is not None:
+        yield option("model", "--moe-expert-capacity-factor", options.moe_capacity_factor)
+        yield option("model", "--moe-token-drop-policy", options.moe_token_drop_policy or "probs")
+    if options.moe_pad_to_capacity:
+        yield switch("model", "--moe-pad-expert-input-to-capacity")
+    if options.moe_router_padding:
+        yield switch("model", "--moe-router-padding-for-quantization")
 
 
 def _shared_expert(moe: MoeSpec) -> Iterator[Argument]:

@@ -7,10 +7,10 @@ from itertools import groupby
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.planner.exporters.config import Argument, option
 from trainplan.planner.exporters.megatron_lm.hybrid import (
-    is_hybrid,
     layer_pattern,
     refuse_recomputed_groups,
 )

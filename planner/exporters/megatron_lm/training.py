@@ -33,13 +33,15 @@ def training_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
         yield option("optimizer", "--ckpt-format", "torch_dist")
 
 
-def data_arguments() -> Iterator[Argument]:
+def data_arguments(training: TrainingSpec) -> Iterator[Argument]:
     """Tokenizer, data, checkpoints and logging."""
     yield option("data", "--tokenizer-type", "HuggingFaceTokenizer")
     yield option("data", "--tokenizer-model", UserVariable("TOKENIZER_MODEL"))
     yield option("data", "--data-path", UserVariable("DATA_PATH"))
     yield option("data", "--split", "99,1,0")
     yield switch("data", "--no-create-attention-mask-in-dataloader")
+    if training.packing != "none":
+        yield switch("data", "--dataloader-inter-document-masking")
     yield option("data", "--save", UserVariable("CHECKPOINT_PATH"))
     yield option("data", "--load", UserVariable("CHECKPOINT_PATH"))
     yield option("data", "--save-interval", 500)

@@ -10,6 +10,13 @@ from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import refuse_broken
 
+CAPACITY = (
+    "moe_capacity_factor",
+    "moe_pad_to_capacity",
+    "moe_token_drop_policy",
+    "moe_router_padding",
+)
+"""Its experts take all tokens that come. Source: torchtitan/models/common/moe.py."""
 PRECISIONS = ("bf16", "fp32", "fp8", "mxfp8", "nvfp4")
 
 
@@ -65,6 +72,7 @@ def _settings(job: Job, layout: Layout) -> Iterator[str]:
         "gradient_dtype": options.gradient_dtype == "bf16",
         "moment_dtype": options.moment_dtype == "bf16",
         "offload_activation_layers": bool(options.offload_activation_layers),
+        **{name: name in options.told() for name in CAPACITY},
         "cp_comm_type": options.cp_comm_type not in (None, "all_gather"),
     }
     for name, told in refused.items():

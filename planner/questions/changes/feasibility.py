@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.measured import machine_for
 from trainplan.planner.evidence.trusted import OPTION
@@ -19,6 +19,7 @@ from trainplan.planner.questions.changes.variations import (
     with_setting,
     without_choice,
     without_margin,
+    without_reserve,
     without_trust,
 )
 from trainplan.planner.space import Choice, Space, legality_rules
@@ -101,12 +102,16 @@ def _changes(case: Case) -> Iterator[_Change]:
     if case.options.trusted:
         yield _Change("trusted", lambda _: f"drop {OPTION}", without_trust)
     for name, text in case.job.options.arguments().items():
-        yield _unset(name, text)
+        if name != "routing":  # tokens choose as they do
+            yield _unset(name, text)
     yield _Change(
         "margin",
         lambda _: "use --memory-margin 0 (no safety margin)",
         without_margin,
     )
+    if case.job.reserve_bytes:
+        reserve = f"drop --reserve {case.job.reserve_bytes / GIB:.4g}GiB"
+        yield _Change("reserve", lambda _: reserve, without_reserve)
     yield _Change(
         "sequence",
         lambda now: f"halve the sequence: --seq-length {now.job.training.seq_length}",

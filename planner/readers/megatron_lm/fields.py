@@ -48,6 +48,10 @@ OPTIONS = {
     "moment_dtype": "exp_avg_dtype exp_avg_sq_dtype",
     "offload_activation_layers": "cpu_offloading_num_layers",
     "cp_comm_type": "cp_comm_type",
+    "moe_capacity_factor": "moe_expert_capacity_factor",
+    "moe_pad_to_capacity": "moe_pad_expert_input_to_capacity",
+    "moe_token_drop_policy": "moe_token_drop_policy",
+    "moe_router_padding": "moe_router_padding_for_quantization moe_router_padding_for_fp8",
 }
 TRAINING = {
     "seq_length": "seq_length encoder_seq_length",

@@ -50,7 +50,23 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         gradient_dtype=gradient_dtype(arguments),
         moment_dtype="bf16" if _narrow_moments(arguments) else None,
         offload_activation_layers=layers or None,
+        **(capacity(arguments) if model.moe else {}),
     )
+
+
+def capacity(arguments: Arguments) -> dict[str, float | str | bool]:
+    """What limits and rounds the rows of experts; a negative factor is none (TC:1837)."""
+    factor = arguments.number("moe_expert_capacity_factor")
+    padded = any(arguments.on(f"moe_router_padding_for_{name}") for name in ("quantization", "fp8"))
+    found: dict[str, float | str | bool] = {"moe_router_padding": True} if padded else {}
+    if factor is None or factor < 0:
+        return found
+    found["moe_capacity_factor"] = factor
+    if arguments.on("moe_pad_expert_input_to_capacity"):
+        found["moe_pad_to_capacity"] = True
+    if arguments.text("moe_token_drop_policy") == "position":
+        found["moe_token_drop_policy"] = "position"
+    return found
 
 
 def drops_out(arguments: Arguments) -> bool:

@@ -65,7 +65,6 @@ UNMODELLED = {
     "fp4_param_gather": "weights gathered in 4 bits: priced in 16",
     "first_last_layers_bf16": "some layers in 16 bits: all are priced in the lower format",
     "fp32_residual_connection": "a residual stream in fp32: priced in 16 bits",
-    "moe_expert_capacity_factor": "dropped tokens: priced as if none were",
     "moe_shared_expert_overlap": "shared experts beside the exchange: priced one after the other",
     "moe_latent_size": "experts in a narrower space: priced in the full one",
     "delay_wgrad_compute": "delayed weight gradients: priced in their place",

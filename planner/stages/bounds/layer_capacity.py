@@ -15,13 +15,13 @@ from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import most_held
 from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, placed
 from trainplan.costmodel.schedules.timeline.cycles import named_program
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,
     HEAD,
     BlockCosts,
+    Kinds,
     layer_counts,
     usual_layers,
 )
@@ -61,15 +61,14 @@ class Layers:
         return self.others if self.others_first else ANYWHERE
 
     @classmethod
-    def of(cls, job: Job, kind: int) -> Layers:
-        """Those of a model."""
-        own = [one == kind for one in job.model.kind_of_layer]
+    def of(cls, kinds: Kinds, kind: int) -> Layers:
+        """Those of one kind among all."""
+        own = [one == kind for one in kinds]
         others = own.count(False)
         return cls(kind, len(own) - others, others, bool(others) and sorted(own) == own)
 
 
 def layer_capacities(
-    job: Job,
     priced: Priced,
     costs: BlockCosts,
     rows: IntColumn,
@@ -87,7 +86,8 @@ def layer_capacities(
     one shape are solved at once. The update follows the passes.
     """
     update = least_update(priced, costs)
-    table, kinds = priced.table.take(rows), [Layers.of(job, kind) for kind, _ in layer_counts(job)]
+    table = priced.table.take(rows)
+    kinds = [Layers.of(costs.kinds, kind) for kind, _ in layer_counts(costs.kinds)]
     found = np.zeros((len(kinds), int(table.pp.max(initial=0)), len(rows)))
     first, shape = distinct(table.schedule, table.pp, table.vpp, _filling(priced, rows))
     for number, one in enumerate(first.tolist()):
@@ -104,24 +104,24 @@ def layer_capacities(
     return found
 
 
-def may_fit(job: Job, capacity: KindRankRows) -> BoolColumn:
+def may_fit(kinds: Kinds, capacity: KindRankRows) -> BoolColumn:
     """Which rows are not refused, by the `layer_capacities` of their ranks: do all layers fit?
 
     Source: all layers of a kind need ranks that have room for them, so where the rooms of all ranks
     add up to fewer, no split fits.
     """
-    count = np.array([count for _, count in layer_counts(job)])
+    count = np.array([count for _, count in layer_counts(kinds)])
     return np.asarray((capacity.sum(axis=1) >= count[:, None]).all(axis=0))
 
 
 def states_may_fit(
-    job: Job, priced: Priced, costs: BlockCosts, rows: IntColumn, limits: RankLimits
+    priced: Priced, costs: BlockCosts, rows: IntColumn, limits: RankLimits
 ) -> BoolColumn:
     """Which of some rows are not refused even if layers kept no activations.
 
     Source: as `layer_capacities`, of ranks without embedding and head; spares it most rows.
     """
-    kind, count = usual_layers(job)
+    kind, count = usual_layers(costs.kinds)
     capacity = _free_bytes(priced, costs, rows, np.zeros((2, 1), dtype=bool), limits.memory_bytes)[
         0
     ]
@@ -137,7 +137,7 @@ def least_update(priced: Priced, costs: BlockCosts) -> FloatColumn:
 
     Source: those of the rank with most layers, which holds no fewer than the mean.
     """
-    kind, count = usual_layers(priced.job)
+    kind, count = usual_layers(costs.kinds)
     layers = np.ceil(count / priced.table.pp)
     return np.asarray((costs.optimizer + costs.offload)[kind] * layers)
 
@@ -177,9 +177,7 @@ def most_layers(
     if table.offload_modules[rows].any():
         passes = fullest_moment(name, pp, vpp, filling)
         transit = least_in_transit(layers.first, stage_of, passes)
-        capacity = (
-            capacity - transit[:, None] * priced.gathered.layers[kind].copies.freed_bytes[rows]
-        )
+        capacity = capacity - transit[:, None] * costs.freed_bytes[kind, rows]
     seconds = (limits.pipeline_s - update) / priced.microbatches[rows]
     seconds = seconds - _end_seconds(costs, rows, ends)
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)

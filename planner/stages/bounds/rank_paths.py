@@ -118,7 +118,7 @@ class RankPaths:
 
     @cached_property
     def _kinds(self) -> list[Layers]:
-        return [Layers.of(self.job, kind) for kind, _ in layer_counts(self.job)]
+        return [Layers.of(self.costs.kinds, kind) for kind, _ in layer_counts(self.costs.kinds)]
 
     @cached_property
     def _recomputed_layers(self) -> FloatColumn:

@@ -79,7 +79,7 @@ class EvenLayouts(Context):
         bound = np.full(len(table), np.inf)
         bound[rows] = priced.step_seconds[rows]
         min_memory = table.take(rows)
-        if len(rows) and len(layer_counts(self.job)) == 1:
+        if len(rows) and len(layer_counts(self.job.model.kind_of_layer)) == 1:
             stages = [self._again(priced, row, fewest[row], last=True) for row in rows.tolist()]
             least = min_memory.replaced(stages=objects(stages))
             bound[rows] = price(self.with_table(least)).step_seconds
@@ -109,7 +109,7 @@ class EvenLayouts(Context):
         """
         allocated = priced.memory.allocated[:, row]
         capacity = (self.memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
-        kinds = [kind for kind, _ in layer_counts(self.job)]
+        kinds = [kind for kind, _ in layer_counts(self.job.model.kind_of_layer)]
         saved = float((costs.saved_bytes[kinds, row] - costs.input_bytes[row]).max())
         layers, passes = self._chunks(priced, row)
         over = allocated[: len(layers)] - capacity * (1 + ROUNDING)

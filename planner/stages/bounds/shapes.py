@@ -59,14 +59,22 @@ def split_bound(
     Source: as `states_bound`; `may_fit`; the mean path of the module; the paths that stay on a
     rank.
     """
+    every = [_split_bound(priced, one, limits, pool) for one in costs.bounding]
+    return np.asarray(np.max(every, axis=0))
+
+
+def _split_bound(
+    priced: Priced, costs: BlockCosts, limits: RankLimits, pool: PathPool
+) -> FloatColumn:
+    """As `split_bound`, of layers of the kinds that the costs have."""
     job = priced.job
     table, seconds = priced.table, limits.pipeline_s
-    most = _most_layers(job, priced, costs, seconds)
+    most = _most_layers(priced, costs, seconds)
     around = _around(priced, costs, most=most)
     bound = _steady_bound(job, priced, costs, around, limits)
     rows = np.flatnonzero(bound + around < seconds)
-    capacity = layer_capacities(job, priced, costs, rows, limits, alike=pool.alike)
-    fits = may_fit(job, capacity)
+    capacity = layer_capacities(priced, costs, rows, limits, alike=pool.alike)
+    fits = may_fit(costs.kinds, capacity)
     bound[rows[~fits]] = np.inf
     rows, capacity = rows[fits], capacity[:, :, fits]
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
@@ -97,11 +105,11 @@ def states_bound(
 
     Source: all ranks run all blocks; `states_may_fit`.
     """
-    most = _most_layers(priced.job, priced, costs, limits.pipeline_s)
-    around = _around(priced, costs, most=most)
-    return with_overhead(
-        priced.machine, _steady_bound(priced.job, priced, costs, around, limits) + around
-    )
+    found = []
+    for one in costs.bounding:
+        around = _around(priced, one, most=_most_layers(priced, one, limits.pipeline_s))
+        found.append(_steady_bound(priced.job, priced, one, around, limits) + around)
+    return with_overhead(priced.machine, np.max(found, axis=0))
 
 
 def _steady_bound(
@@ -113,7 +121,7 @@ def _steady_bound(
     """
     bound = steady_seconds(job, priced, costs)
     rows = np.flatnonzero(bound + around < limits.pipeline_s)
-    bound[rows[~states_may_fit(job, priced, costs, rows, limits)]] = np.inf
+    bound[rows[~states_may_fit(priced, costs, rows, limits)]] = np.inf
     return bound
 
 
@@ -130,7 +138,7 @@ def steady_seconds(job: Job, priced: Priced, costs: BlockCosts) -> FloatColumn:
     Source: all ranks together run every block for each micro batch, and the slowest rank takes no
     less than the mean, 1 / pp of the total.
     """
-    layers, modules = layer_counts(job), job.model.num_nextn_predict_layers
+    layers, modules = layer_counts(costs.kinds), job.model.num_nextn_predict_layers
     each = costs.forward + costs.backward
     held = (*layers, (EMBEDDING, 1), (HEAD, 1), (MTP, modules))
     total = sum(count * each[kind] for kind, count in held)
@@ -160,7 +168,7 @@ def _mean_seconds(
     stage with n of at most h layers at least the share min(N, h) / h is recomputed where N are,
     maybe the cheaper ones.
     """
-    model, layers = job.model, layer_counts(job)
+    model, layers = job.model, layer_counts(costs.kinds)
     modules = model.num_nextn_predict_layers
     total = path.hops * priced.seconds.p2p[rows]
     for kind, stage, count in (
@@ -169,7 +177,7 @@ def _mean_seconds(
         (MTP, -1, modules),
     ):
         total = total + count * _crossing(costs, path, kind, rows)[stage]
-    others = model.num_hidden_layers - usual_layers(job)[1]
+    others = model.num_hidden_layers - usual_layers(costs.kinds)[1]
     slope, start = _again(priced, rows, most + others, path.stage_of, alike=alike)
     cheapest = costs.recompute_forward[[kind for kind, _ in layers]][:, rows].min(axis=0)
     total = total + (path.backward * start).sum(axis=0) * cheapest
@@ -220,7 +228,7 @@ def _least_traffic(
     A rank holds what the others cannot run. Source: `step_traffic_seconds`, as if all that can hide
     did.
     """
-    kind, count = usual_layers(priced.job)
+    kind, count = usual_layers(costs.kinds)
     fewest = np.maximum(0, count - (priced.table.pp - 1) * most)
     expert = np.zeros((1, 1))
     if costs.params.has_experts:
@@ -233,13 +241,13 @@ def _least_traffic(
     return np.asarray(np.broadcast_to(reduce + gather, (1, len(fewest)))[0])
 
 
-def _most_layers(job: Job, priced: Priced, costs: BlockCosts, cutoff_s: float) -> FloatColumn:
+def _most_layers(priced: Priced, costs: BlockCosts, cutoff_s: float) -> FloatColumn:
     """Layers of the usual kind that one rank can run in the cutoff.
 
     Source: n layers take n pairs of passes for each micro batch, one after the other, so more than
     cutoff over pair do not end before the cutoff.
     """
-    kind, count = usual_layers(job)
+    kind, count = usual_layers(costs.kinds)
     pair = (costs.forward + costs.backward)[kind] * priced.microbatches
     return np.asarray(np.minimum(np.floor(cutoff_s / pair), count))
 

@@ -29,7 +29,6 @@ from trainplan.costmodel.layouts.table import (
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import (
@@ -37,6 +36,7 @@ from trainplan.costmodel.step.block_costs import (
     HEAD,
     MTP,
     BlockCosts,
+    Kinds,
     block_costs,
     layer_counts,
     usual_layers,
@@ -67,7 +67,14 @@ class Grouped(Candidates):
         fraction = priced[0].table.offload_optimizer
         room = most_within(fraction, ranges) - fraction
         costs = tuple(block_costs(one).with_room(room) for one in priced)
+        if _cheapest_says_more(costs[0]):
+            costs = tuple(one.as_if_alike for one in costs)
         return cls(*candidates.shared, priced[0].table, priced, costs)
+
+    @property
+    def kinds(self) -> Kinds:
+        """The kind of every layer."""
+        return self.costs[0].kinds
 
     @property
     def microbatches(self) -> IntColumn:
@@ -109,7 +116,7 @@ class Grouped(Candidates):
 
     def repeated(self, costs: BlockCosts, recomputed: FloatColumn) -> FloatColumn:
         """Seconds that repeating a layer adds: where not all are repeated, maybe cheaper ones."""
-        kinds = [kind for kind, _ in layer_counts(self.job)]
+        kinds = [kind for kind, _ in layer_counts(self.kinds)]
         repeated = np.zeros_like(costs.recompute_forward)
         repeated[kinds] = np.where(
             recomputed < 1,
@@ -124,7 +131,7 @@ class Grouped(Candidates):
         Source: as `stages.bounds.shapes`; a stage with n of at most h layers repeats no less than
         the share min(N, h) / h of them.
         """
-        seconds, usual = without_overhead(self.machine, cutoff_s), usual_layers(self.job)[0]
+        seconds, usual = without_overhead(self.machine, cutoff_s), usual_layers(self.kinds)[0]
         pair = np.min([(c.forward + c.backward)[usual] for c in self.costs], axis=0)
         layers = self.job.model.num_hidden_layers
         most = np.minimum(seconds / (self.microbatches * pair), layers)
@@ -155,12 +162,22 @@ class Grouped(Candidates):
         return placed(way, int(table.pp[row]), int(table.vpp[row]))
 
 
+def _cheapest_says_more(costs: BlockCosts) -> bool:
+    """Do all layers at the cost of the cheapest take longer than those of the usual kind?
+
+    Source: derived; both bound the work of all layers from below, in the mean over the rows.
+    """
+    kind, count = usual_layers(costs.kinds)
+    pair = (costs.forward + costs.backward)[:EMBEDDING]
+    return bool(len(costs.kinds) * pair.min(axis=0).sum() > count * pair[kind].sum())
+
+
 def steady_bound(of: Grouped, order: Sequence[int], recomputed: FloatColumn) -> FloatColumn:
     """Seconds no split of each row is below that repeats such a share of its layers.
 
     Source: the module.
     """
-    bound, layer = np.zeros(len(of.table)), usual_layers(of.job)[0]
+    bound, layer = np.zeros(len(of.table)), usual_layers(of.kinds)[0]
     for rows in of.pipelines:
         one, pair = int(rows[0]), of.pair(rows, recomputed)
         schedule = SCHEDULE_NAMES[of.table.schedule[one]]
@@ -172,7 +189,7 @@ def steady_bound(of: Grouped, order: Sequence[int], recomputed: FloatColumn) -> 
         group = of.ranks(one, order)
         messages, wire = of.messages(rows, group)
         prices = _prices(1 / pair[group, layer], of.microbatches[rows], fills=fills)
-        layers = _layers(of.job, pair, layer)
+        layers = _layers(of, pair, layer)
         if fills and len(group) > 1:
             layers = layers + (prices[1:] * 2 * np.cumsum(messages, axis=1).T).sum(axis=0)
         shape = schedule, len(group), int(of.table.vpp[one]), 1
@@ -189,12 +206,12 @@ def throughput_bound(of: Grouped) -> FloatColumn:
     Source: a rank runs 1 / pair layers of a micro batch a second, so all ranks together take no
     less than all layers of all micro batches over the sum of these speeds.
     """
-    rows, layer = np.arange(len(of.table)), usual_layers(of.job)[0]
+    rows, layer = np.arange(len(of.table)), usual_layers(of.kinds)[0]
     pair = of.pair(rows, np.zeros(len(rows)))
     gpus = of.table.tp * of.table.cp * of.table.dp
     ranks = np.array([group.num_gpus for group in of.job.cluster.groups])[:, None] // gpus
     speed = (ranks / pair[:, layer]).sum(axis=0)
-    return with_overhead(of.machine, of.microbatches * _layers(of.job, pair, layer) / speed)
+    return with_overhead(of.machine, of.microbatches * _layers(of, pair, layer) / speed)
 
 
 def may_fit(of: Grouped, order: Sequence[int], margin: float, cutoff_s: float) -> BoolColumn:
@@ -204,7 +221,7 @@ def may_fit(of: Grouped, order: Sequence[int], margin: float, cutoff_s: float) -
     """
     result = np.ones(len(of.table), dtype=bool)
     for rows in of.filled:
-        for kind, layers in layer_counts(of.job):
+        for kind, layers in layer_counts(of.kinds):
             most = layer_capacity(of, order, margin, cutoff_s, rows=rows, kind=kind).clip(0, layers)
             result[rows] &= most.sum(axis=0) >= layers
     return result
@@ -226,7 +243,7 @@ def layer_capacity(
     seconds = without_overhead(of.machine, cutoff_s)
     limits = [RankLimits(one.memory_bytes * (1 - margin), seconds) for one in of.machine.groups]
     group = of.ranks(int(rows[0]), order)
-    layers = Layers.of(of.job, kind)
+    layers = Layers.of(of.kinds, kind)
     each = [
         most_layers(priced, costs, rows, limit, layers, alike=True)
         for priced, costs, limit in zip(of.priced, of.costs, limits, strict=True)
@@ -234,13 +251,13 @@ def layer_capacity(
     return np.stack(each)[group, np.arange(len(group))]
 
 
-def _layers(job: Job, pair: FloatColumn, layer: int) -> FloatColumn:
+def _layers(of: Grouped, pair: FloatColumn, layer: int) -> FloatColumn:
     """All blocks of the model as so many of its usual layers, each where it counts least.
 
     On whichever rank a block is, it keeps the rank busy for as many layers or more.
     """
-    counts = dict(layer_counts(job))
-    blocks = {EMBEDDING: 1, HEAD: 1, MTP: job.model.num_nextn_predict_layers}
+    counts = dict(layer_counts(of.kinds))
+    blocks = {EMBEDDING: 1, HEAD: 1, MTP: of.job.model.num_nextn_predict_layers}
     every = [*counts.items(), *((kind, n) for kind, n in blocks.items() if n)]
     worth = [n * (pair[:, kind] / pair[:, layer]).min(axis=0) for kind, n in every]
     return np.asarray(np.sum(worth, axis=0))

@@ -113,7 +113,8 @@ class GroupsContext(SplitContext):
         if not len(table):
             return objects([])
         stages: list[tuple[StageSpec, ...]] = [()] * len(table)
-        of, (kind, layers) = self.priced(table), usual_layers(self.job)
+        of = self.priced(table)
+        kind, layers = usual_layers(of.kinds)
         pair = of.pair(np.arange(len(table)), of.recomputed_share(np.inf))
         for rows in of.shapes:
             one, stage_of = int(rows[0]), of.stage_of(int(rows[0]))

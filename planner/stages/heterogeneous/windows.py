@@ -14,6 +14,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layouts.table import RankRows
+from trainplan.costmodel.pipeline.stages import ENDS
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.block_costs import (
@@ -21,7 +22,6 @@ from trainplan.costmodel.step.block_costs import (
     HEAD,
     MTP,
     layer_counts,
-    num_kinds,
     usual_layers,
 )
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
@@ -98,7 +98,7 @@ class Pace:
         limits: SplitLimits,
     ) -> Pace:
         """Of rows of one shape, a share of whose layers is repeated; the groups in an order."""
-        one, (kind, layers) = int(rows[0]), usual_layers(of.job)
+        one, (kind, layers) = int(rows[0]), usual_layers(of.kinds)
         group, stage_of = of.ranks(one, order), of.stage_of(one)
         pair = of.pair(rows, again)[group]
         last = (stage_of == stage_of.max()).any(axis=1)
@@ -110,7 +110,7 @@ class Pace:
         way = np.zeros_like(ends)
         way[1:] = (fill + drain) * crossed + _crossing(of, rows, group, EMBEDDING)[0]
         number = stage_of.shape[1] - first - last.astype(np.int64)
-        alone = len(layer_counts(of.job)) == 1
+        alone = len(layer_counts(of.kinds)) == 1
         return cls(
             layer=of.microbatches[rows] * pair[:, kind],
             fixed=of.microbatches[rows] * ends + way,
@@ -195,7 +195,7 @@ def update_seconds(of: Grouped, order: Sequence[int], rows: IntColumn) -> FloatC
     Source: derived; ranks that need x seconds a layer do all layers in no less than the layers over
     the sum of 1 / x, on the slowest of them.
     """
-    kind, layers = usual_layers(of.job)
+    kind, layers = usual_layers(of.kinds)
     group, total = of.ranks(int(rows[0]), order), np.zeros(len(rows))
     for name in ("optimizer", "offload"):
         each = np.stack([getattr(costs, name)[kind, rows] for costs in of.costs])[group]
@@ -206,7 +206,7 @@ def update_seconds(of: Grouped, order: Sequence[int], rows: IntColumn) -> FloatC
 
 def _several(of: Grouped) -> bool:
     """Has the model several kinds of decoder layer?"""
-    return len(layer_counts(of.job)) > 1
+    return len(layer_counts(of.kinds)) > 1
 
 
 def _counts_fill_and_drain(of: Grouped, row: int) -> tuple[bool, bool]:
@@ -258,7 +258,7 @@ def _chosen(
     of: Grouped, order: Sequence[int], rows: IntColumn, again: FloatColumn, windows: Windows
 ) -> Crossings:
     """Weights of paths that suit the first of some rows; they hold for all."""
-    one, (kind, layers) = int(rows[0]), usual_layers(of.job)
+    one, (kind, layers) = int(rows[0]), usual_layers(of.kinds)
     group = of.ranks(one, order)
     pair, message = of.pair(rows[:1], again)[group, kind, 0], of.messages(rows[:1], group)[0]
     window = windows.least[:, 0], windows.most[:, 0]
@@ -276,7 +276,7 @@ def _along(
     stages[path.stage_of] = group[:, None]
     every = [(c.forward, c.backward, c.weight, of.repeated(c, share)) for c in of.costs]
     crossing = []
-    for kind in range(num_kinds(of.job.model)):
+    for kind in range(len(set(of.kinds)) + ENDS):
         forward, backward, weight, again = (
             np.stack([column[kind, rows] for column in columns])[stages]
             for columns in zip(*every, strict=True)
@@ -286,7 +286,7 @@ def _along(
     total = messages @ path.crossed[: messages.shape[1]]
     total = total + crossing[EMBEDDING][0] + crossing[HEAD][-1]
     total = total + of.job.model.num_nextn_predict_layers * crossing[MTP][-1]
-    usual = usual_layers(of.job)[0]
-    for kind, layers in layer_counts(of.job):
+    usual = usual_layers(of.kinds)[0]
+    for kind, layers in layer_counts(of.kinds):
         total = total + (kind != usual) * layers * crossing[kind].min(axis=0)
     return Length(total, crossing[usual][path.stage_of].min(axis=1))

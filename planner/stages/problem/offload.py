@@ -36,7 +36,7 @@ def faster_than(problem: StageProblem, value_s: float) -> StageProblem:
     """
     if problem.offloads is None:
         return problem
-    layers, (pp, _, microbatches) = layer_counts(problem.job), problem.shape
+    layers, (pp, _, microbatches) = layer_counts(problem.job.model.kind_of_layer), problem.shape
     costs, (least, most, step) = problem.costs, problem.offloads
     passes = sum(n * float(costs.pair[:, kind].min()) for kind, n in layers)
     moved = sum(n * float(costs.offload[:, kind].min()) for kind, n in layers) / pp

@@ -58,7 +58,8 @@ def least_tails(candidates: Candidates, costs: BlockCosts) -> FloatColumn:
     least over mixtures bounds whichever the rank gets.
     """
     model = candidates.job.model
-    costs = costs if len(model.kinds) <= MOST_KINDS else costs.with_one_kind(least=True)
+    if len(model.kinds) > MOST_KINDS:
+        costs = costs.with_one_kind(states=np.min, passes=np.max)
     table, (total, blocks) = candidates.table, _blocks(model)
     layers = blocks[:, :EMBEDDING].sum(axis=1)
     backward = blocks @ costs.backward + layers[:, None] * costs.recompute_forward.max(axis=0)
@@ -76,7 +77,8 @@ def most_hidden(candidates: Candidates, costs: BlockCosts) -> FloatColumn:
     beside endless ones.
     """
     model = candidates.job.model
-    costs = costs if len(model.kinds) <= MOST_KINDS else costs.with_one_kind(least=False)
+    if len(model.kinds) > MOST_KINDS:
+        costs = costs.with_one_kind(states=np.max, passes=np.min)
     _, blocks = _blocks(model)
     forward, backward = blocks @ costs.forward, blocks @ costs.backward
     shown, hidden = (

@@ -137,7 +137,7 @@ class Master:
         model, costs = self.problem.job.model, self._one.costs
         counts = mixed_layers(model, int(least[here].sum()), int(most[here].sum()))
         if counts.shape[1] < len(model.kinds):
-            costs = costs.with_one_kind(least=True)
+            costs = costs.with_one_kind(states=np.min, passes=np.max)
         ends = self.problem.ends_of(rank)[EMBEDDING:]
         blocks = np.concatenate([counts, np.tile(ends, (len(counts), 1))], axis=1)
         params = costs.params

@@ -61,7 +61,7 @@ def balanced(problem: StageProblem, most: RankRows | float = np.inf) -> IntMatri
     costs, stage_of = problem.costs, problem.stage_of
     ends = (problem.ends * costs.pair).sum(axis=1)[stage_of].sum(axis=1)
     pair = costs.pair + problem.recomputes_all * costs.recompute_forward
-    layer = pair[stage_of[:, 0], usual_layers(problem.job)[0]]
+    layer = pair[stage_of[:, 0], usual_layers(problem.job.model.kind_of_layer)[0]]
     least = np.maximum(0, problem.shape[1] - problem.may_be_empty)
     layers = problem.job.model.num_hidden_layers
     return filled(ends[:, None], layer[:, None], least[:, None], most, layers).T

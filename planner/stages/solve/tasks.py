@@ -152,8 +152,11 @@ class SplitContext(Context):
 
         def hold(rows: IntColumn, first: FloatColumn, last: FloatColumn) -> BoolColumn:
             some = replace(room.with_room(last), offload=per_share * first)
-            capacity = layer_capacities(priced.job, priced, some, rows, limits, alike=self.alike)
-            return may_fit(priced.job, capacity)
+            found = np.ones(len(rows), dtype=bool)
+            for one in some.bounding:
+                capacity = layer_capacities(priced, one, rows, limits, alike=self.alike)
+                found &= may_fit(one.kinds, capacity)
+            return found
 
         possible = hold(np.arange(len(least)), low, high)
         rows = np.flatnonzero(possible & (low < high))

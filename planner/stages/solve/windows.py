@@ -126,10 +126,11 @@ def _by_work(problem: StageProblem, value_s: float) -> BoolColumn:
     pair = problem.costs.pair
     ends = (problem.ends * pair).sum(axis=1)[problem.stage_of].sum(axis=1)
     seconds = value_s / problem.num_microbatches - ends
-    kind, count = usual_layers(problem.job)
-    each = pair[problem.stage_of[:, 0], kind]
-    usual = np.floor(np.maximum(seconds / each * (1 + ROUNDING), -1))
-    most = np.minimum(usual + (layers - count), layers).astype(np.int64)
+    kind, count = usual_layers(problem.job.model.kind_of_layer)
+    own = pair[problem.stage_of[:, 0]]
+    each = np.stack([own[:, kind], own[:, list(problem.kinds)].min(axis=1)])
+    usual, cheapest = np.floor(np.maximum(seconds / each * (1 + ROUNDING), -1))
+    most = np.minimum(np.minimum(usual + (layers - count), cheapest), layers).astype(np.int64)
     least = np.maximum(np.maximum(0, vpp - problem.may_be_empty), layers - (most.sum() - most))
     number = np.arange(layers + 1)
     return np.asarray((number >= least[:, None]) & (number <= most[:, None]))

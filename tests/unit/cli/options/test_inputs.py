@@ -8,7 +8,7 @@ import pytest
 
 from trainplan.cli.files.inputs import load_cluster, load_model
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.options.parameters import day_count, token_count
+from trainplan.cli.options.parameters import byte_count, day_count, token_count
 from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.render.parts.text import SHORT_MODULES, recompute_text
 from trainplan.costmodel.base import SpecError
@@ -115,3 +115,24 @@ def test_durations_are_read_in_days(text, days):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(click.BadParameter, match="write 30d, 36h or 2w"):
         day_count(CONTEXT, OPTION, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (None, 0),
+        ("30GiB", 30 * 2**30),
+        ("30 GB", 30 * 10**9),
+        ("500MiB", 500 * 2**20),
+        ("1.5GB", 1_500_000_000),
+        ("0GiB", 0),
+    ],
+)
+def test_sizes_of_memory_name_their_unit(text, size):
+    assert byte_count(CONTEXT, OPTION, text) == size
+
+
+@pytest.mark.parametrize("text", ["30", "-1GiB", "30 gigs", "30Gb", "1e9GB", "99999999GiB", ""])
+def test_no_size_of_memory_is_guessed(text):
+    with pytest.raises(click.BadParameter, match="write 30GiB, 30GB or 500MiB"):
+        byte_count(CONTEXT, OPTION, text)

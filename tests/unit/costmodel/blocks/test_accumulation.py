@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.accumulation import added_bytes, dense_weights, moe_weights
+from trainplan.costmodel.blocks.accumulation import added_bytes, layer_weights
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -90,17 +90,17 @@ def with_vocabulary(job, rows):
 
 
 def test_nearly_all_parameters_of_a_layer_are_added(job_of):
-    for model, weights in (("small-dense", dense_weights), ("small-moe", moe_weights)):
+    for model in ("small-dense", "small-moe"):
         job = job_of("megatron-deepspeed", "fp16", model)
         params = block_params(job, TABLE)
-        held = params.moe_layer + params.expert_layer
-        added = weights(job.model, TABLE)
+        held = params.layers[-1] + params.experts[-1]
+        added = layer_weights(job.model.kinds[-1], TABLE)
         assert (0.9 * held < added).all()
         assert (added <= held).all()
 
 
 def test_a_pass_that_waits_for_the_host_hides_the_addition(job_of):
     job = job_of("megatron-deepspeed", "fp16", "small-moe")
-    layer = blocks(context_of(job, machine_for(job)).with_table(TABLE)).moe.backward
+    layer = blocks(context_of(job, machine_for(job)).with_table(TABLE)).layers[-1].backward
     assert (layer.host > 0).all()
     assert np.ptp(layer.total) == pytest.approx(0, abs=1e-12)

@@ -8,7 +8,6 @@ import pytest
 from trainplan.costmodel.schedules.memory import held_moments
 from trainplan.costmodel.schedules.program import EQUAL
 from trainplan.costmodel.schedules.timeline.cycles import named_program
-from trainplan.costmodel.step.block_costs import MOE
 from trainplan.planner.stages.bounds.layer_capacity import Layers, held_layers
 from trainplan.planner.stages.problem.moments import fullest_moment
 
@@ -37,7 +36,7 @@ def ways(number, others, vpp):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_way_to_place_layers_holds_fewer_in_flight(shape, others):
     passes = fullest_moment(*shape)
-    held = held_layers(*shape, Layers(MOE, 5, others, others_first=False), alike=True)
+    held = held_layers(*shape, Layers(0, 5, others, others_first=False), alike=True)
     for rank, number in product(range(shape[1]), range(6)):
         least = min(
             sum(n * p for n, p in zip(way, passes[rank], strict=True))
@@ -55,7 +54,7 @@ def spread(layers, vpp):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_way_to_spread_layers_over_chunks_holds_fewer_in_flight(shape):
-    held = held_layers(*shape, Layers(MOE, 9, 0, others_first=False))
+    held = held_layers(*shape, Layers(0, 9, 0, others_first=False))
     ends = {0, shape[1] * shape[2] - 1}
     program = named_program(*shape, EQUAL)
     for rank, moments in enumerate(held_moments(program)):

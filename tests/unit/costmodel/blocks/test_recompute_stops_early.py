@@ -61,7 +61,7 @@ def test_runtimes_with_functions_of_their_own_repeat_whole_layers(name):
 
 
 def test_the_down_projection_alone_does_not_run_again():
-    dense = row_blocks(Candidates(*given())).kinds.dense
+    dense = row_blocks(Candidates(*given())).kinds.layers[0]
     left_out = dense.forward - dense.recompute_forward
     assert 0.15 < left_out.gemm[0] / dense.forward.gemm[0] < 0.4
     assert left_out.total[0] == left_out.gemm[0]
@@ -69,7 +69,7 @@ def test_the_down_projection_alone_does_not_run_again():
 
 @pytest.mark.parametrize("how", [{"dropout": True}, {"model": "olmo2-7b"}, {"model": "gemma2-9b"}])
 def test_what_a_mask_or_a_norm_behind_the_layer_needs_runs_again(how):
-    dense = row_blocks(Candidates(*given(**how))).kinds.dense
+    dense = row_blocks(Candidates(*given(**how))).kinds.layers[0]
     assert (dense.forward - dense.recompute_forward).total[0] == 0.0
 
 
@@ -78,6 +78,6 @@ def test_of_two_exchanges_of_a_layer_the_last_does_not_run_again(sequence_parall
     """All-reduces behind attention and MLP: the second one. Gathers and scatters of both: the last
     scatter, for what the second gather brings is read backward."""
     layout = FULL | {"tp": 2, "dp": 4, "sequence_parallel": sequence_parallel}
-    dense = row_blocks(Candidates(*given(layout=layout))).kinds.dense
+    dense = row_blocks(Candidates(*given(layout=layout))).kinds.layers[0]
     left_out = dense.forward - dense.recompute_forward
     assert left_out.tp_comm / dense.forward.tp_comm == pytest.approx(share, rel=1e-6)

@@ -31,7 +31,7 @@ def job_of(make_job):
 
 
 def layer(job):
-    return blocks(context_of(job, machine_for(job)).with_table(TABLE)).moe
+    return blocks(context_of(job, machine_for(job)).with_table(TABLE)).layers[-1]
 
 
 def seconds(job):

@@ -45,7 +45,7 @@ def test_gpus_before_bf16_have_no_fused_core_unless_the_user_has_one(make_job, c
 
 def backward(job):
     found = blocks(context_of(job, machine_for(job)).with_table(TABLE))
-    return found.dense.backward.elementwise
+    return found.layers[0].backward.elementwise
 
 
 def test_a_bias_costs_one_read_of_the_gradient_of_its_output(job_of):

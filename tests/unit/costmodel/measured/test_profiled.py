@@ -115,7 +115,7 @@ def dense(job, profile_, layout=None):
     """Seconds of forward and backward of a dense layer, without traffic."""
     machine = machine_for(job, Measured(profile=profile_))
     table = LayoutTable.of([layout or Layout(micro_batch_size=1)])
-    block = blocks(context_of(job, machine).with_table(table)).dense
+    block = blocks(context_of(job, machine).with_table(table)).layers[0]
     return [
         float((one.total - one.tp_comm - one.cp_comm)[0]) for one in (block.forward, block.backward)
     ]
@@ -258,7 +258,7 @@ def test_layers_measured_with_their_traffic_set_its_level_too(make_job):
 
     def layer_seconds(measured):
         machine = machine_for(job, Measured(profile=measured))
-        one = blocks(context_of(job, machine).with_table(table)).dense.forward
+        one = blocks(context_of(job, machine).with_table(table)).layers[0].forward
         return float(one.total[0]), float(one.tp_comm[0])
 
     total, traffic = layer_seconds(None)
@@ -398,7 +398,7 @@ def test_rows_for_one_expert_are_copied_and_rows_for_several_also_sorted(make_jo
     slow, fast = (
         blocks(
             context_of(job, replace(machine, permute_bytes_per_second=speed)).with_table(table)
-        ).moe
+        ).layers[-1]
         for speed in (1e9, 2e9)
     )
     routed, tokens = 2048 * 4 * 1024 * 2, 2048 * 1024 * 2

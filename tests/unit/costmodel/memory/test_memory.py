@@ -106,7 +106,7 @@ def test_a_prediction_module_projects_two_hidden_states_and_holds_a_layer(make_j
     params = block_params(job, LayoutTable.of([Layout(tp=tp, pp=pp)]))
     table = (pp > 1) * 32_000 * 1024 / tp
     norms = 3 * 1024
-    assert params.mtp - params.moe_layer == 2 * 1024 * 1024 / tp + norms + table
+    assert params.mtp - params.layers[-1] == 2 * 1024 * 1024 / tp + norms + table
 
 
 @pytest.mark.parametrize(("offloaded", "share"), [(0, 1.0), (2, 3 / 5), (4, 1 / 5), (9, 0.0)])

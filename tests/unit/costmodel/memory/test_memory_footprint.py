@@ -198,7 +198,7 @@ def test_tensor_parallelism_cuts_as_many_kept_numbers_as_the_program_that_ran_co
         assert isinstance(case, Case), case
         job, table = case.job, LayoutTable.of([case.layout])
         machine = machine_of(job.cluster, job.training.precision)
-        return price(context_of(job, machine).with_table(table)).blocks.dense.saved_bytes[0]
+        return price(context_of(job, machine).with_table(table)).blocks.layers[0].saved_bytes[0]
 
     assert kept(1) - kept(2) == 4 * cut
 

@@ -53,16 +53,17 @@ def priced(job, layout, **machine):
 def test_a_dense_layer_copies_what_its_modules_keep(job, modules, copied, freed):
     one = priced(job, Layout(offload_modules=modules)).gathered
     plain = priced(job, Layout()).gathered
-    assert one.dense.copies.copied_bytes[0] == copied
-    assert one.dense.copies.freed_bytes[0] == freed
-    assert plain.dense.saved_bytes[0] - one.dense.saved_bytes[0] == freed
+    assert one.layers[0].copies.copied_bytes[0] == copied
+    assert one.layers[0].copies.freed_bytes[0] == freed
+    assert plain.layers[0].saved_bytes[0] - one.layers[0].saved_bytes[0] == freed
 
 
 def test_the_layers_of_experts_copy_the_rows_of_their_tokens(make_job):
     job = make_job("small-moe", "1x1:h100-sxm", global_batch_size=4)
     rows, cut = TOKENS * 4, 512
     layout = Layout(offload_modules=("mlp_norm", "expert_fc1", "moe_act"))
-    moe, dense = (getattr(priced(job, layout).gathered, kind).copies for kind in ("moe", "dense"))
+    moe = priced(job, layout).gathered.layers[-1].copies
+    dense = priced(make_job("small-dense", "1x1:h100-sxm"), layout).gathered.layers[-1].copies
     assert moe.copied_bytes[0] == ROW + 2 * rows * HIDDEN + 2 * rows * 2 * cut
     assert moe.freed_bytes[0] == moe.copied_bytes[0]
     assert dense.copied_bytes[0] == 0
@@ -70,7 +71,7 @@ def test_the_layers_of_experts_copy_the_rows_of_their_tokens(make_job):
 
 def test_the_latents_of_mla_leave_with_the_input_of_their_projections(make_job):
     job = make_job("small-moe", "1x1:h100-sxm", global_batch_size=4)
-    one = priced(job, Layout(offload_modules=("qkv_linear",))).gathered.moe.copies
+    one = priced(job, Layout(offload_modules=("qkv_linear",))).gathered.layers[-1].copies
     assert one.copied_bytes[0] == ROW + 2 * TOKENS * (2 * 384 + 2 * 128 + 32)
     assert one.freed_bytes[0] == one.copied_bytes[0]
 
@@ -78,11 +79,11 @@ def test_the_latents_of_mla_leave_with_the_input_of_their_projections(make_job):
 def test_a_pass_takes_as_long_as_its_copy_where_the_link_is_slow(job):
     layout = Layout(offload_modules=ATTENTION)
     copied = 3 * QUERIES + KEYS_VALUES + STATISTICS
-    slow = priced(job, layout, host_bytes_per_second=1e6).seconds.dense
+    slow = priced(job, layout, host_bytes_per_second=1e6).seconds.layers[0]
     assert slow.forward[0] == slow.backward[0] == copied / 1e6
     fast = priced(job, layout, host_bytes_per_second=1e15, memory_bytes_per_second=1e12)
     plain = priced(job, Layout(), memory_bytes_per_second=1e12)
-    added = fast.seconds.dense.forward - plain.seconds.dense.forward
+    added = fast.seconds.layers[0].forward - plain.seconds.layers[0].forward
     assert added[0] == pytest.approx(copied / 1e12)
 
 
@@ -99,7 +100,7 @@ def test_what_a_pass_waits_for_copies_is_told_as_offload(job):
 def test_two_layers_are_on_the_device_at_a_time(job):
     layout = Layout(offload_modules=ATTENTION, micro_batch_size=2)
     one = priced(job, layout)
-    freed = one.gathered.dense.copies.freed_bytes[0]
+    freed = one.gathered.layers[0].copies.freed_bytes[0]
     assert one.memory.in_transit[0, 0] == LAYERS_IN_TRANSIT * freed
     plain = priced(job, layout.model_copy(update={"offload_modules": ()})).memory
     saved = plain.activations[0, 0] - one.memory.activations[0, 0]

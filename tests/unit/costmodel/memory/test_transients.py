@@ -48,7 +48,7 @@ def test_zero_2_holds_whole_gradients_of_a_layer_and_zero_3_two_gathered_layers_
     layout = Layout(dp=8, zero_stage=zero_stage)
     job, traits, table = given(make_job, layout=layout)
     params = block_params(job, table)
-    layer = params.dense_layer[0]
+    layer = params.layers[0][0]
     held = RankParams(np.full((1, 1), 6 * layer + ends), np.zeros((1, 1)), has_experts=False)
     traits = replace(traits, gradients=replace(traits.gradients, accumulated_bytes=4))
     found = sharded_unit_bytes(
@@ -65,12 +65,12 @@ def test_zero_2_holds_whole_gradients_of_a_layer_and_zero_3_two_gathered_layers_
 def test_a_rank_of_one_layer_gathers_no_second_one(make_job):
     job, traits, table = given(make_job, layout=Layout(dp=8, zero_stage=3))
     params = block_params(job, table)
-    held = RankParams(params.dense_layer[None], np.zeros((1, 1)), has_experts=False)
+    held = RankParams(params.layers[0][None], np.zeros((1, 1)), has_experts=False)
     traits = replace(traits, gradients=replace(traits.gradients, accumulated_bytes=4))
     found = sharded_unit_bytes(
         candidates_of(job, traits, table), params, held=held, ends=np.zeros(1)
     )
-    assert found[0, 0] == pytest.approx((4 + 2) * params.dense_layer[0])
+    assert found[0, 0] == pytest.approx((4 + 2) * params.layers[0][0])
 
 
 @pytest.mark.parametrize("ep", [1, 4])
@@ -78,7 +78,7 @@ def test_experts_of_a_layer_share_one_dummy_gradient(make_job, ep):
     """Experts' weights have one shape: 3 x 1024 x 512 in 2 bytes, however many a rank has."""
     job, _, table = given(make_job, "small-moe", Layout(dp=8, ep=ep))
     params = block_params(job, table)
-    rest = np.maximum(params.dense_layer, params.moe_layer)
+    rest = np.maximum(params.layers[0], params.layers[-1])
     assert dummy_gradient_bytes(job, table, params) == pytest.approx(2 * (rest + 3 * 1024 * 512))
 
 
@@ -136,7 +136,7 @@ def test_a_group_of_recomputed_layers_lives_again_with_the_larger_kind(make_job,
         blocks = row_blocks(candidates)
         ranks = ranks_of(job, table)
         found.append(backward_bytes(candidates, blocks, ranks=ranks, tokens=TOKENS)[0])
-        kept = [blocks.dense.saved_bytes[0], blocks.moe.saved_bytes[0]]
+        kept = [blocks.layers[0].saved_bytes[0], blocks.layers[-1].saved_bytes[0]]
     assert found[1] - found[0] == pytest.approx(max(kept))
     assert kept[0] != kept[1]
 

@@ -35,7 +35,7 @@ def test_the_causal_attention_core_is_half_of_the_full_one(make_job):
 def test_a_window_counts_every_token_that_is_seen(make_job, window):
     """One by one: a token sees itself and those before it, up to the window; half of itself."""
     model = make_job("llama3-8b", "1x8:h100-sxm").model
-    sliding = {"sliding_window": window, "num_sliding_window_layers": 32}
+    sliding = {"sliding_window": window, "mixer": "sliding_attention"}
     seq = 128
     seen = [min(t + 0.5, window) for t in range(seq)]
     share = sum(seen) / sum(t + 0.5 for t in range(seq))

@@ -6,12 +6,14 @@ from tests.conftest import SMALL_DENSE, SMALL_MOE
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executes_layers, model_modules
+from trainplan.costmodel.runtimes.megatron.options import hybrids_exchange_alone
+from trainplan.costmodel.runtimes.megatron.settings import BESIDE_COMPUTE
 from trainplan.costmodel.runtimes.megatron.state_rules import (
     STATE_RULES,
     low_precision_states_fill_blocks,
 )
-from trainplan.costmodel.runtimes.traits.layers import uncommon_parts
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.mixers import (
     ConvolutionSpec,
@@ -125,3 +127,20 @@ def test_low_precision_needs_whole_blocks_of_projected_columns(precision, heads,
 def test_a_model_without_attention_has_no_core_to_recompute():
     assert "core_attn" not in model_modules(job(**PARTS["Mamba-2"]).model)
     assert "core_attn" in model_modules(job().model)
+
+
+def test_hybrid_models_exchange_tokens_of_experts_alone():
+    asked = RuntimeOptions(overlap_moe_a2a=True)
+    moe = {"moe": SMALL_MOE.moe, "feed_forward": "moe"}
+    for fields, hybrid in (
+        (moe, False),
+        (moe | PARTS["Mamba-2"], True),
+        (moe | {"mixer": "none"}, True),
+    ):
+        one = job(**fields)
+        assert is_hybrid(one.model) == hybrid
+        with_option = one.model_copy(update={"options": asked})
+        table = LayoutTable.of([Layout(ep=2, dp=8)])
+        assert hybrids_exchange_alone.broken(with_option, table) == hybrid
+        assert not hybrids_exchange_alone.broken(one, table)
+        assert bool(BESIDE_COMPUTE.lacks(one)) == hybrid

@@ -149,7 +149,7 @@ def test_gradients_under_a_pipeline_take_time_to_add(job_of):
     weights = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
     tables = [LayoutTable.of([Layout(pp=pp, dp=16 // pp, zero_stage=3)]) for pp in (1, 2)]
     alone, added = (
-        price(context_of(job, machine).with_table(table)).blocks.dense.backward.elementwise[0]
+        price(context_of(job, machine).with_table(table)).blocks.layers[0].backward.elementwise[0]
         for table in tables
     )
     assert added - alone == pytest.approx(elementwise_seconds(machine, 10.0 * weights))
@@ -166,7 +166,7 @@ def test_what_is_scattered_is_copied_and_what_is_gathered_if_sequences_are_sever
     layout = {"dp": 2, "tp": 8, "zero_stage": 3, "sequence_parallel": True}
     table = LayoutTable.of([Layout(**layout, micro_batch_size=micro_batch_size)])
     with_copies, without = (
-        price(Candidates(job, machine, traits, table)).blocks.dense.forward.tp_comm[0]
+        price(Candidates(job, machine, traits, table)).blocks.layers[0].forward.tp_comm[0]
         for traits in (traits_of(job), plain)
     )
     rows = 2 * 2 * 4096 * 4096 * copied

@@ -95,10 +95,10 @@ def test_ranks_hold_the_layers_of_the_stages_their_program_runs(make_job, name, 
     ranks = rank_classes(decoder_of(job), name, (pp, vpp), m, merged=False)
     home = program(name, pp, vpp, m).rank_of_stage
     own = [layers[home == rank].sum() for rank in range(pp)]
-    assert ranks.dense.tolist() == own
+    assert ranks.layers[0].tolist() == own
     assert (home[placed(one.placement, pp, vpp)] == np.arange(pp)[:, None]).all()
     before = [layers[:rank].sum() for rank in range(pp)]
-    assert ranks.dense_before.tolist() == before
+    assert ranks.before[0].tolist() == before
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)
@@ -312,5 +312,5 @@ def test_groups_larger_than_the_pipeline_are_held_whole(make_job, schedule, micr
     layout = Layout(tp=2, pp=pp, vpp=vpp, schedule=schedule, zero_stage=1)
     ranks = ranks_of(some, LayoutTable.of([layout]), merged=False)
     layers = some.model.num_hidden_layers // (pp * vpp)
-    held = ranks.dense_whole_held[:, 0] + ranks.moe_whole_held[:, 0]
+    held = sum(held[:, 0] for held in ranks.whole_held)
     np.testing.assert_allclose(held, peak_activations(ops) * layers)

@@ -49,7 +49,7 @@ def test_products_run_slower_the_more_of_the_time_they_run():
 @pytest.mark.parametrize("top_k", [1, 2, 8])
 def test_a_token_goes_to_at_most_top_k_distinct_ranks(top_k):
     places = np.array([1.0, 2.0, 8.0, 1e6])
-    distinct = distinct_destinations(places, top_k)
+    distinct = distinct_destinations(places, top_k, np.ones(4))
     assert distinct[0] == pytest.approx(1)
     assert (distinct <= np.minimum(places, top_k) + 1e-9).all()
     assert distinct[-1] == pytest.approx(top_k, rel=1e-4)
@@ -209,7 +209,7 @@ def core_forward(job):
     machine = machine_of(job.cluster, "bf16")
     table = LayoutTable.of([Layout(cp=8)])
     found = price(context_of(job, machine).with_table(table))
-    return 32 * float(found.blocks.dense.forward.attention[0])
+    return 32 * float(found.blocks.layers[0].forward.attention[0])
 
 
 @pytest.mark.parametrize(("pp", "nodes"), [(4, 4), (4, 1), (1, 4)])

@@ -116,7 +116,8 @@ def test_modules_that_run_again_are_selective_recomputation():
     ],
 )
 def test_a_window_is_on_every_other_layer_unless_the_record_says_on_which(stated, window, layers):
-    assert windows_called(stated, 48) == (window, layers)
+    tokens, mixers = windows_called(stated, 48)
+    assert (tokens, len(mixers), mixers.count("sliding_attention")) == (window, 48, layers)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import pytest
 from tests.megatron_jobs import DEEPSEEK, DENSE, GPT3, MIXTRAL, export, flags, values
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.spec import Job, Layout, MoeSpec, TrainingSpec
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.model import RopeScaling
+from trainplan.costmodel.spec.model import RopeScaling, placed_layers
 from trainplan.planner.exporters import EXPORTERS, UserVariable
 from trainplan.planner.questions.search import notes
 
@@ -133,8 +133,15 @@ def test_tokens_become_whole_steps():
     assert values(config, "--train-iters") == ("11",)
 
 
+def windowed(slides):
+    """The dense model with windows in some layers."""
+    mixers = ["sliding_attention" if one else "full_attention" for one in slides]
+    layers = placed_layers(mixers, None)
+    return ModelSpec.model_validate({**DENSE.model_dump(), "sliding_window": 128, **layers})
+
+
 def test_windows_and_sinks_change_how_context_parallelism_communicates():
-    window = DENSE.model_copy(update={"sliding_window": 128, "num_sliding_window_layers": 16})
+    window = windowed([i % 2 == 0 for i in range(32)])
     config = export(window, cp=2)
     assert values(config, "--window-size") == ("127,0",)
     assert values(config, "--window-attn-skip-freq") == ("2",)
@@ -252,10 +259,9 @@ def test_an_exporter_names_its_runtimes_sources_and_recorded_options():
 
 
 def test_irregular_windows_are_listed_layer_by_layer():
-    window = DENSE.model_copy(update={"sliding_window": 128, "num_sliding_window_layers": 27})
-    [pattern] = values(export(window), "--window-attn-skip-freq")
-    listed = [int(value) for value in pattern.strip("[]").split(",")]
-    assert (len(listed), sum(listed)) == (32, 27)
+    slides = [i not in (0, 3, 9, 30, 31) for i in range(32)]
+    [pattern] = values(export(windowed(slides)), "--window-attn-skip-freq")
+    assert [value == "1" for value in pattern.strip("[]").split(",")] == slides
 
 
 @pytest.mark.parametrize(

@@ -277,4 +277,5 @@ def test_layouts_that_offload_more_leave_the_bound_of_all_splits_no_lower(make_j
     fix = tuple(parse_choice(text, excluded=False) for text in ("pp=4", "vpp=3"))
     plan = search(make_job("gemma3-1b", "1x8:l40s", 64, 4096), SearchOptions(top=1, fix=fix))
     bound = plan.certificate.uneven_stages.any_split_lower_bound_s
-    assert bound <= plan.best.estimate.step_time_s < 1.015 * bound
+    # Its four layers without a window may lie in stages of any rank: the bound counts none of them.
+    assert bound <= plan.best.estimate.step_time_s < 1.035 * bound

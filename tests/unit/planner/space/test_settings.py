@@ -106,10 +106,15 @@ def prices(one, table):
 
 @pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge", "nemo"])
 @pytest.mark.parametrize("level", ["safe", "all"])
-def test_every_layout_is_searched_under_settings_as_fast_and_lean_as_any(job_of, runtime, level):
+@pytest.mark.parametrize("routing", ["balanced", "random", "zipf:1"])
+def test_every_layout_is_searched_under_settings_as_fast_and_lean_as_any(
+    job_of, runtime, level, routing
+):
     table = LayoutTable.of(LAYOUTS)
     best = searched = np.full((2, len(table)), np.inf)
-    for one in combinations(job_of(runtime=runtime), level):
+    options = RuntimeOptions.model_validate({"routing": routing})
+    job = job_of(runtime=runtime).model_copy(update={"options": options})
+    for one in combinations(job, level):
         found = prices(one, table)
         best = np.minimum(best, found)
         left = [rule.broken(one.job, table) for rule in one.only]

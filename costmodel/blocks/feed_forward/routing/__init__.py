@@ -1,0 +1,290 @@
+"""What unequal experts cost: rows of the fullest expert rank over those of a balanced one.
+
+All ranks of an expert group wait for each other in every exchange, so the fullest rank sets the
+pace of every layer: its products, its kernels and what it receives. `Loads` are expectations over
+the micro batches of one layer; experts lie on ranks in the order of their numbers.
+
+Memory is counted by the same expectation, as if one rank were fullest in all layers. That is no
+less than the expected activations of the fullest rank, since the largest of sums is at most the sum
+of the largest; a single micro batch may have more, which the memory margin is for.
+
+Source: derived, line by line below; Megatron-LM @d98e8a64 `core/transformer/moe`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.blocks.feed_forward.routing.choices import (
+    Counts,
+    changed_rows,
+    choice_probabilities,
+    counts_of,
+)
+from trainplan.costmodel.blocks.feed_forward.routing.expected_maximum import expected_maximum
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.spec import Job, MoeSpec, RuntimeOptions
+from trainplan.costmodel.spec.routing import RoutingSpec
+
+ALIGNED_ROWS = {"fp8": 16, "mxfp8": 32, "nvfp4": 128}
+"""Rows of an expert that quantized products take at once.
+
+Source: Megatron-LM @d98e8a64 `core/fp8_utils.py`, get_fp8_align_size; `core/fp4_utils.py`,
+get_fp4_align_size.
+"""
+BALANCED = RoutingSpec(kind="balanced")
+ROUNDING = 1e-12
+"""A load so near to 1 is that of balanced tokens.
+
+Source: derived; a sum over some hundreds of experts is off by so many roundings of 1e-16, not more.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One layer of experts: rows over those that balanced tokens make without loss or padding."""
+
+    fullest: float
+    """Of the fullest rank."""
+    fullest_node: float
+    """Of the fullest node, mean over its ranks."""
+    dropped_fraction: float
+    """Of the rows that routers chose, those beyond the capacity."""
+    padded_fraction: float
+    """Of the rows that are computed, those that no router chose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """`Load.fullest` and `Load.fullest_node` of every row."""
+
+    fullest: FloatColumn
+    fullest_node: FloatColumn
+
+
+@dataclass(frozen=True, slots=True)
+class _Router:
+    """All a load depends on but the layout."""
+
+    moe: MoeSpec
+    routing: RoutingSpec
+    capacity_factor: float | None
+    pads: bool
+    multiple: int
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Does every rank compute the rows of a balanced one?"""
+        balanced = self.routing.kind == "balanced"
+        return balanced and self.capacity_factor is None and self.multiple == 1
+
+
+def loads(job: Job, table: LayoutTable, nodes: FloatColumn | None = None) -> Loads:
+    """Rows of the fullest expert rank, and of the fullest of so many nodes, of each row.
+
+    Source: `load`.
+    """
+    router, one = _router_of(job), np.ones(len(table))
+    if router is None or router.changes_nothing:
+        return Loads(one, one)
+    spread = one if nodes is None else np.ceil(nodes)
+    keys = np.stack([table.ep, table.etp, spread, local_tokens(job, table)])
+    kinds, place = np.unique(keys, axis=1, return_inverse=True)
+    found = [
+        _load(Identical(router), int(ep), int(etp), int(groups), tokens)
+        for ep, etp, groups, tokens in kinds.T.tolist()
+    ]
+    fullest = np.array([one.fullest for one in found])
+    by_node = np.array([one.fullest_node for one in found])
+    rows = place.reshape(-1)
+    return Loads(fullest[rows], by_node[rows])
+
+
+def load(job: Job, *, ep: int, etp: int, tokens: float, nodes: int = 1) -> Load | None:
+    """The load of one layout whose ranks route so many tokens each; null without experts."""
+    router = _router_of(job)
+    if router is None:
+        return None
+    return _load(Identical(router), ep, etp, nodes, tokens)
+
+
+def local_tokens(job: Job, table: LayoutTable) -> FloatColumn:
+    """Tokens one rank routes in a micro batch.
+
+    Source: Megatron Core MoE, arXiv:2504.14960, section 3: tokens are cut over cp, and over tp by
+    sequence parallelism.
+    """
+    shards = np.where(table.sequence_parallel == 1, table.tp, 1) * table.cp
+    return np.asarray(table.micro_batch_size * job.training.seq_length / shards)
+
+
+def check_routing(job: Job) -> None:
+    """Could tokens choose so?
+
+    Raises:
+        SpecError: Counts that no router of the model makes, or too few layers of them.
+    """
+    router = _router_of(job)
+    if router is None:
+        return
+    layers = len(_probabilities(router))
+    if layers not in (1, job.model.num_moe_layers, _all_layers(job)):
+        raise SpecError(
+            f"routing: {layers} layers of counts, the model has {job.model.num_moe_layers} of "
+            "experts: give one line for each, or one for all"
+        )
+
+
+def _all_layers(job: Job) -> int:
+    """Layers with experts, those of prediction modules too."""
+    return job.model.num_moe_layers + job.model.num_nextn_predict_layers
+
+
+def changes_rows(job: Job) -> bool:
+    """Do options or routing make ranks compute other rows than those of balanced tokens?"""
+    router = _router_of(job)
+    return router is not None and not router.changes_nothing
+
+
+@lru_cache(maxsize=64)
+def _of(moe: Identical[MoeSpec], stated: Identical[RuntimeOptions], precision: str) -> _Router:
+    options = stated.of
+    multiple = ALIGNED_ROWS.get(precision, 1) if options.moe_router_padding else 1
+    return _Router(
+        moe.of,
+        options.routing or BALANCED,
+        options.moe_capacity_factor,
+        bool(options.moe_pad_to_capacity),
+        multiple,
+    )
+
+
+def _router_of(job: Job) -> _Router | None:
+    moe = job.model.moe
+    if moe is None:
+        return None
+    return _of(Identical(moe), Identical(job.options), job.training.precision)
+
+
+@lru_cache(maxsize=8192)
+def _load(known: Identical[_Router], ep: int, etp: int, nodes: int, tokens: float) -> Load:
+    """The load of one layer: the mean over layers whose tokens choose otherwise.
+
+    Source: derived; layers follow one another, so their seconds and their bytes add up.
+    """
+    router = known.of
+    capacity = expert_capacity(router, tokens)
+    if router.pads and capacity is not None:
+        return _padded(router, capacity, tokens)
+    layers = [_counts(router, one, tokens, capacity) for one in _probabilities(router)]
+    balanced = tokens * router.moe.rows_per_token
+    ranks = [_fullest(router, one, ep, ep * etp) for one in layers]
+    by_node = [_fullest(router, one, min(nodes, ep), ep * etp) for one in layers]
+    computed = float(np.mean([one.means.sum() for one in layers]))
+    kept = float(np.mean([_kept(router, tokens, capacity, one) for one in _probabilities(router)]))
+    fullest = float(np.mean(ranks)) / balanced
+    return _rounded(
+        fullest, min(fullest, float(np.mean(by_node)) / balanced), kept / balanced, kept / computed
+    )
+
+
+def _rounded(fullest: float, fullest_node: float, kept: float, chosen: float) -> Load:
+    """A load without the rounding of sums; `chosen` is the share of rows that routers chose."""
+    exact = [1.0 if abs(x - 1.0) < ROUNDING else x for x in (fullest, fullest_node, kept, chosen)]
+    return Load(exact[0], exact[1], 1 - exact[2], 1 - exact[3])
+
+
+def expert_capacity(router: _Router, tokens: float) -> float | None:
+    """Rows that one rank may send to an expert; null: any number.
+
+    Source: Megatron-LM @d98e8a64 `moe/moe_utils.py:249`, get_capacity: ceil(tokens * top-k /
+    experts * factor), of the tokens of one rank; no expert gets more rows than there are tokens.
+    """
+    if router.capacity_factor is None:
+        return None
+    moe = router.moe
+    share = tokens * moe.num_experts_per_tok / moe.num_experts
+    return float(math.ceil(share * router.capacity_factor - 1e-9))
+
+
+def _padded(router: _Router, capacity: float, tokens: float) -> Load:
+    """Every expert gets its capacity of every rank, whatever tokens choose.
+
+    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py:523`, num_tokens_per_local_expert.
+    """
+    computed = capacity * router.moe.num_experts
+    balanced = tokens * router.moe.rows_per_token
+    kept = float(np.mean([_kept(router, tokens, capacity, p) for p in _probabilities(router)]))
+    factor = computed / balanced
+    return _rounded(factor, factor, kept / balanced, kept / computed)
+
+
+def _probabilities(router: _Router) -> tuple[FloatColumn, ...]:
+    return choice_probabilities(router.routing, router.moe)
+
+
+def _counts(
+    router: _Router, probabilities: FloatColumn, tokens: float, capacity: float | None
+) -> Counts:
+    """Rows of each expert. Source: `counts_of`; balanced counts are their means and never vary."""
+    if router.routing.kind != "balanced":
+        return counts_of(probabilities, tokens, capacity, router.multiple)
+    rows = changed_rows(tokens * probabilities, capacity, router.multiple)
+    return Counts(rows, np.zeros_like(rows), np.zeros_like(rows))
+
+
+def _kept(
+    router: _Router, tokens: float, capacity: float | None, probabilities: FloatColumn
+) -> float:
+    """Rows that routers chose and that the capacity leaves. Source: as `counts_of`."""
+    unrounded = _Router(router.moe, router.routing, router.capacity_factor, pads=False, multiple=1)
+    return float(_counts(unrounded, probabilities, tokens, capacity).means.sum())
+
+
+def _fullest(router: _Router, counts: Counts, groups: int, sources: int) -> float:
+    """Expected rows of the fullest group of experts, over as many as it has shares of a balanced.
+
+    A group's rows are a sum over its experts and the ranks that send. What one token chooses is
+    anticorrelated, for it chooses n experts once each: with all alike the variance of a group less
+    the covariance of two is q (1 - k / n) k n / (n - 1) a token, n / (n - 1) times the sum over its
+    experts of p (1 - p). Equal variables of covariance c and variance v have the maximum of
+    independent ones of variance v - c, since c is shared by all; where groups differ, the fullest
+    decides, and what others share with it matters little.
+
+    Source: derived; counts of groups are multivariate hypergeometric: of k choices among n the
+    variance of a group's is k q (1 - q) (n - k) / (n - 1), the covariance of two's minus k q q
+    (n - k) / (n - 1), whose difference is k q (n - k) / (n - 1).
+    """
+    experts = router.moe.num_experts
+    if groups == 1:
+        return float(counts.means.sum())
+    choices = experts * router.moe.num_experts_per_tok / router.moe.rows_per_token
+    group = np.arange(experts) * groups // experts
+    together = choices / (choices - 1) if choices > 1 else 1.0
+
+    def summed(values: FloatColumn) -> FloatColumn:
+        sums = np.bincount(group, weights=values, minlength=groups)
+        return np.asarray(sources * sums, dtype=np.float64)
+
+    largest = expected_maximum(
+        summed(counts.means), together * summed(counts.variances), summed(counts.thirds)
+    )
+    return largest * groups / sources
+
+
+__all__ = [
+    "BALANCED",
+    "Load",
+    "Loads",
+    "changes_rows",
+    "check_routing",
+    "load",
+    "loads",
+    "local_tokens",
+]

@@ -1,0 +1,43 @@
+"""Which options of expert capacity Megatron Core takes.
+
+Files and lines as in `costmodel.runtimes.megatron.core`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.spec import Job
+
+
+@rule(
+    "deepep_pads_nothing",
+    "ep",
+    "moe_pad_to_capacity excludes moe_dispatcher=deepep: leave one of them out",
+    "TC:1755",
+)
+def deepep_pads_nothing(job: Job, table: LayoutTable) -> BoolColumn:
+    """DeepEP has no buffers of fixed size."""
+    return np.full(len(table), pads(job) and job.options.moe_dispatcher == "deepep")
+
+
+@rule(
+    "router_padding_needs_quantized_products",
+    "ep",
+    "moe_router_padding rounds rows up for quantized products: choose precision fp8, mxfp8 or "
+    "nvfp4, or leave it out",
+    "TC:2649",
+)
+def router_padding_needs_quantized_products(job: Job, table: LayoutTable) -> BoolColumn:
+    """Products in 16 bits take any number of rows."""
+    asked = job.options.moe_router_padding is True and job.model.moe is not None
+    return np.full(len(table), asked and not job.training.casts)
+
+
+def pads(job: Job) -> bool:
+    """Does every expert get its capacity?"""
+    return job.options.moe_pad_to_capacity is True and job.model.moe is not None
+
+
+CAPACITY_RULES = (deepep_pads_nothing, router_padding_needs_quantized_products)

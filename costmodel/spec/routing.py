@@ -1,0 +1,75 @@
+"""How tokens choose experts: what the model's router does, not what a runtime is told."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from trainplan.costmodel.spec.base import Spec
+
+STEEPEST = 10.0
+"""Largest exponent of a popularity; with more, one expert has all there is."""
+FORMS = "balanced|random|zipf:ALPHA|FILE"
+_ZIPF = re.compile(r"zipf:(?P<alpha>\d{1,3}(\.\d{1,9})?)")
+
+
+class RoutingSpec(Spec):
+    """Which experts the tokens of a micro batch choose."""
+
+    kind: Literal["balanced", "random", "zipf", "measured"]
+    """Equal rows for every expert; experts drawn at random, all alike; or with a popularity that
+    falls as a power of their number; or as often as they were counted."""
+    alpha: float = Field(default=0.0, ge=0.0, le=STEEPEST)
+    """`zipf`: the popularity of expert i falls as i ** -alpha."""
+    tokens_per_expert: tuple[tuple[float, ...], ...] = ()
+    """`measured`: rows of every expert, for each layer or for all of them."""
+    source: str = ""
+    """`measured`: the file they were read from."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, value: object) -> object:
+        return _read(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _counts_are_counts(self) -> Self:
+        if (self.kind == "measured") != bool(self.tokens_per_expert):
+            raise ValueError(
+                "counts of tokens per expert belong to routing=FILE, and it needs them"
+            )
+        for number, counts in enumerate(self.tokens_per_expert, start=1):
+            if not counts or min(counts) < 0 or not 0 < sum(counts) < math.inf:
+                raise ValueError(
+                    f"tokens per expert, line {number}: counts must be 0 or more, and some above 0"
+                )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_text(self, handler: SerializerFunctionWrapHandler) -> object:
+        return handler(self) if self.kind == "measured" else str(self)
+
+    def __str__(self) -> str:
+        if self.kind == "zipf":
+            return f"zipf:{self.alpha:g}"
+        return self.source or "FILE" if self.kind == "measured" else self.kind
+
+
+def is_routing(text: str) -> bool:
+    """Is it a routing by name, and no file?"""
+    return text in ("balanced", "random") or text.startswith("zipf")
+
+
+def _read(text: str) -> dict[str, object]:
+    """`balanced`, `random` or `zipf:ALPHA`."""
+    if text in ("balanced", "random"):
+        return {"kind": text}
+    match = _ZIPF.fullmatch(text)
+    if match is None or float(match["alpha"]) > STEEPEST:
+        raise ValueError(
+            f"must be balanced, random, zipf:ALPHA with ALPHA from 0 to {STEEPEST:g}, or a file of "
+            "tokens per expert"
+        )
+    return {"kind": "zipf", "alpha": float(match["alpha"])}

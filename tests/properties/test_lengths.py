@@ -1,0 +1,107 @@
+"""The search stays exact where sequences are of unequal length, and off changes no price."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from tests.properties.every_split import every_layout_and_split
+from tests.properties.test_bounds_nest import (
+    test_node_skeleton_layout_and_simulation_bound_each_other as bounds_nest,
+)
+from tests.properties.test_search_is_exact import assert_best_of_all, every_legal_layout
+from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.spec import TrainingSpec
+from trainplan.costmodel.spec.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.step import price
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.space import legality_rules, parse_choice
+from trainplan.planner.space.choices import rules_of_grid
+
+pytestmark = pytest.mark.usefixtures("quarters")
+
+WIDE = LengthSpec(lognormal=Lognormal(mean=300, sigma=1.3))
+
+
+def with_lengths(job, packing, lengths=WIDE):
+    stated = {**dict(job.training), "lengths": lengths, "packing": packing}
+    return job.model_copy(update={"training": TrainingSpec.model_validate(stated)})
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("memory_gib", [80, 1.6])
+@pytest.mark.parametrize("packing", ["greedy", "balanced"])
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("small-dense", "megatron-lm"),
+        ("small-moe", "megatron-lm"),
+        ("small-dense", "torchtitan"),
+        ("small-dense", "megatron-zero-bubble"),
+    ],
+)
+def test_the_search_finds_what_brute_force_finds(make_job, model, name, packing, memory_gib):
+    job = make_job(model, "1x8:h100-sxm", 16).model_copy(update={"runtime": name})
+    assert_best_of_all(with_lengths(job, packing), memory_gib)
+
+
+@pytest.mark.parametrize("packing", ["greedy", "balanced"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("llama3-8b", "2x8:h100-sxm", 64, 4096, "megatron-lm"),
+        ("llama3-8b", "2x8:h100-sxm", 64, 4096, "torchtitan"),
+        ("small-moe", "2x4:a100-sxm-40gb", 24, 2048, "megatron-lm"),
+    ],
+)
+def test_every_bound_stays_below_what_it_bounds(make_job, case, packing):
+    bounds_nest(lambda *asked: with_lengths(make_job(*asked), packing), case)
+
+
+def prices(job):
+    table = every_legal_layout(job)
+    return price(context_of(job, machine_of(job.cluster, "bf16")).with_table(table))
+
+
+@pytest.mark.parametrize("model", ["small-dense", "small-moe"])
+def test_padded_rows_cost_to_the_bit_what_rows_of_one_length_cost(make_job, model):
+    job = make_job(model, "1x4:h100-sxm", 8, 4096)
+    plain, padded = prices(job), prices(with_lengths(job, "none"))
+    assert (plain.step_seconds == padded.step_seconds).all()
+    for field in fields(plain.seconds.dense):
+        one = getattr(plain.seconds.dense, field.name), getattr(padded.seconds.dense, field.name)
+        assert (one[0] == one[1]).all()
+
+
+@pytest.mark.parametrize("packing", ["greedy", "balanced"])
+def test_rows_that_one_sequence_fills_cost_what_rows_of_one_length_cost(make_job, packing):
+    job = make_job("small-moe", "1x4:h100-sxm", 8, 4096)
+    full = with_lengths(job, packing, LengthSpec(counts=((4096, 3),)))
+    assert prices(full).step_seconds == pytest.approx(prices(job).step_seconds, rel=1e-12)
+
+
+def test_packing_takes_less_time_than_a_row_of_one_sequence_and_balance_still_less(make_job):
+    job = make_job("small-dense", "1x4:h100-sxm", 8, 4096)
+    whole, greedy, balanced = (
+        prices(with_lengths(job, packing)).step_seconds
+        for packing in ("none", "greedy", "balanced")
+    )
+    assert (greedy <= whole * (1 + 1e-12)).all()
+    assert np.mean(greedy < whole) > 0.5
+    assert (balanced <= greedy * (1 + 1e-3)).all()
+    assert (balanced < greedy).any()
+
+
+@pytest.mark.parametrize("packing", ["greedy", "balanced"])
+def test_the_best_split_of_stages_stays_the_best_of_all(make_job, packing):
+    job = with_lengths(make_job("small-dense", "1x4:l4", 8), packing)
+    shape = {"num_hidden_layers": 4}
+    job = job.model_copy(update={"model": job.model.model_copy(update=shape)})
+    choices = [parse_choice(text, excluded=False) for text in ("pp=2", "cp=1")]
+    rules = [*rules_of_grid(choices), *legality_rules(job)]
+    context = context_of(job, machine_of(job.cluster, "bf16"))
+    seconds = step_seconds(context.with_table(every_layout_and_split(job, rules)))
+    found = search(job, SearchOptions(fix=tuple(choices), top=1, search_options="none"))
+    assert found.best.estimate.step_time_s == pytest.approx(seconds.min(), rel=1e-9)

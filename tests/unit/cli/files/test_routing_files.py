@@ -1,0 +1,127 @@
+"""Counts of tokens per expert, as people and as Megatron-LM write them."""
+
+import json
+
+import pytest
+
+from trainplan.cli.files.disk import FileError
+from trainplan.cli.files.routing import load_routing
+from trainplan.cli.options.stated import parse_options
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import RuntimeOptions
+from trainplan.costmodel.spec.routing import RoutingSpec
+
+LAYERS = ((6.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 6.0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "6,2,1,1\n1,1,2,6\n",
+        "6 2 1 1\n\n1 1 2 6",
+        "layer,e0,e1,e2,e3\n0,6,2,1,1\n1,1,1,2,6\n",
+        "e0;e1;e2;e3\n6;2;1;1\n1;1;2;6",
+        "[[6, 2, 1, 1], [1, 1, 2, 6]]",
+        '{"tokens_per_expert": [[6, 2, 1, 1], [1, 1, 2, 6]]}',
+    ],
+)
+def test_plain_counts_are_a_line_for_each_layer(tmp_path, text):
+    path = tmp_path / "counts"
+    path.write_text(text)
+    assert load_routing(path).tokens_per_expert == LAYERS
+
+
+@pytest.mark.parametrize("text", ["6,2,1,1", "6\n2\n1\n1\n", "tokens\n6\n2\n1\n1", "[6, 2, 1, 1]"])
+def test_one_line_or_one_column_is_for_all_layers(tmp_path, text):
+    path = tmp_path / "counts.csv"
+    path.write_text(text)
+    assert load_routing(path).tokens_per_expert == LAYERS[:1]
+
+
+def record(layer, tpe, block="decoder", iteration=100, **more):
+    return json.dumps({"iter": iteration, "block": block, "layer": layer, "tpe": tpe, **more})
+
+
+def test_a_folder_of_megatron_has_the_experts_of_each_rank(tmp_path):
+    """Two ranks of two experts each; micro batches and iterations are added up, layers in order."""
+    folder = tmp_path / "tokens_per_expert"
+    folder.mkdir()
+    first = [record(3, [[4, 1], [1, 1]]), record(10, [[1, 1]]), record(3, [[1, 0]], iteration=200)]
+    second = [record(3, [[1, 1]]), record(10, [[1, 5], [1, 1]])]
+    module = [record(0, [[2, 2]], block="mtp", mtp_idx=0)]
+    (folder / "rank0.jsonl").write_text("\n".join([*first, *module]))
+    (folder / "rank1.jsonl").write_text("\n".join([*second, *module]))
+    (folder / "notes.txt").write_text("not a rank")
+    expected = ((6, 2, 1, 1), (1, 1, 2, 6), (2, 2, 2, 2))
+    assert load_routing(folder).tokens_per_expert == expected
+    assert load_routing(tmp_path).tokens_per_expert == expected, "the folder that was named"
+
+
+def test_a_single_file_of_megatron_has_all_experts_of_one_rank(tmp_path):
+    path = tmp_path / "rank0.jsonl"
+    path.write_text(record(1, [[3, 1, 1, 0], [3, 1, 0, 1]]))
+    assert load_routing(path).tokens_per_expert == ((6, 2, 1, 1),)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "counts must be 0 or more"),
+        ("a,b,c\nd,e,f", "expected counts"),
+        ("1,-2,3", "line 1: counts must be 0 or more"),
+        ("1,1\n0,0", "line 2: counts must be 0 or more, and some above 0"),
+        ("1,nan", "counts"),
+        ("1,1e999", "counts"),
+        ("[1, true]", "expected counts"),
+        ("[1, [2]]", "expected counts"),
+        ("[" * 100_000, "not JSON"),
+        ('{"tokens": [1]}', "expected counts"),
+        ('{"iter": 1, "tpe": [[1]]}', "expected counts"),
+        ('{"iter": 1, "block": "decoder", "layer": 1, "tpe": [[1], [1, 2]]}', "expected counts"),
+        ('{"iter": 1, "block": "decoder", "layer": 1, "tpe": 3}', "expected counts"),
+    ],
+)
+def test_what_holds_no_counts_is_refused_with_its_path(tmp_path, text, says):
+    path = tmp_path / "counts.txt"
+    path.write_text(text)
+    with pytest.raises(FileError, match=says) as caught:
+        load_routing(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_files_of_ranks_is_refused(tmp_path):
+    with pytest.raises(FileError, match=r"no file rankN\.jsonl"):
+        load_routing(tmp_path)
+
+
+def test_a_routing_is_a_name_or_a_file(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text("6,2,1,1")
+    assert parse_options(("routing=random",)).routing == RoutingSpec(kind="random")
+    assert parse_options(("routing=zipf:0.5",)).routing == RoutingSpec(kind="zipf", alpha=0.5)
+    read = parse_options((f"routing={path}",))
+    assert read.routing.tokens_per_expert == LAYERS[:1]
+    assert read.arguments() == {"routing": f"routing={path}"}
+    assert RuntimeOptions.model_validate(json.loads(json.dumps(read.stated()))) == read
+    random = RuntimeOptions(routing=RoutingSpec(kind="random"))
+    assert random.stated() == {"routing": "random"}
+    assert random.told() == {}
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (("routing=zipf:x",), "must be balanced, random, zipf:ALPHA"),
+        (("routing=zipf:99",), "with ALPHA from 0 to 10"),
+        (("routing=zipf",), "must be balanced"),
+        (("routing=uniform",), "no such file; or write balanced"),
+        (("moe_capacity_factor=0",), "above 0"),
+        (("moe_pad_to_capacity=true",), "means nothing without moe_capacity_factor"),
+        (("moe_token_drop_policy=position",), "means nothing without moe_capacity_factor"),
+        (("moe_token_drop_policy=last", "moe_capacity_factor=1"), "one of"),
+    ],
+)
+def test_options_of_experts_that_mean_nothing_are_refused(texts, says):
+    with pytest.raises(SpecError, match=says):
+        parse_options(texts)
