@@ -18,6 +18,7 @@ from trainplan.cli.render.parts.text import (
     seconds_like,
     tokens,
 )
+from trainplan.cli.render.parts.tower import tower_lines
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.lengths import mean_length, real_tokens_per_step
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
@@ -113,7 +114,8 @@ def job_line(job: Job) -> str:
     with_options = (job.runtime, stated) if stated else (job.runtime,)
     left = f"{gib(job.reserve_bytes)} GiB of every GPU reserved"
     reserve = (left,) if job.reserve_bytes else ()
-    return what + "\n" + DOT.join((batch, training.precision, *with_options, *reserve))
+    asked = DOT.join((batch, training.precision, *with_options, *reserve))
+    return "\n".join((what, *tower_lines(model), asked))
 
 
 def _count(value: float) -> str:
