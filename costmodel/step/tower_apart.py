@@ -87,12 +87,14 @@ def tower_on_gpus(
     passes = np.ceil(samples * tower.samples_per_sequence / rows.table.dp / own).astype(np.int64)
     held = np.minimum(passes, 1 + -(-waiting // (rows.table.dp * own)))
     state = _state_bytes(rows, params) + moment_bytes(rows, blocks)
+    usual, measured = rows.traits.footprint.outside_bytes, machine.outside_bytes
+    outside = usual if measured is None else measured
     best: TowerStep | None = None
     for keeps in KEPT:
         forward, backward, kept = _kept(rows, made, blocks.key, keeps)
         seconds = _step_seconds(rows, params, forward, backward, passes=passes)
         allocated = state + held * kept + workspace_bytes(job, rows.traits)
-        used = allocated * RESERVE_FACTOR + rows.traits.footprint.outside_bytes
+        used = allocated * RESERVE_FACTOR + outside
         seconds = np.where(used <= memory_bytes, seconds, np.inf)
         row = int(np.argmin(seconds))
         if np.isfinite(seconds[row]) and (best is None or seconds[row] < best.step_s):

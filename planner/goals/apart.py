@@ -33,6 +33,7 @@ from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached
 from trainplan.planner.goals.settings import least_bound
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.apart import Apart, SplitTried
 
 
@@ -61,7 +62,7 @@ class _Answer:
     value: float
 
 
-def check_apart(job: Job, objective: str) -> None:
+def check_apart(job: Job, options: SearchOptions) -> None:
     """What no split helps.
 
     Raises:
@@ -70,8 +71,10 @@ def check_apart(job: Job, objective: str) -> None:
     option = "--fix tower=apart"
     if job.model.tower is None:
         raise SpecError(f"{option}: {job.model.name} has no tower: leave the option out")
-    if objective != "time":
+    if options.objective != "time":
         raise SpecError(f"{option} is planned for the step time: leave --objective out")
+    if options.trusted:
+        raise SpecError(f"{option}: no measured run has a tower: leave --trusted out")
     if len(job.cluster.groups) > 1:
         raise SpecError(f"{option} splits equal nodes: give a cluster of one kind of node")
     if job.cluster.num_gpus == 1:

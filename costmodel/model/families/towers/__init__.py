@@ -12,7 +12,8 @@ from typing import Final
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.towers import projectors
-from trainplan.costmodel.model.families.towers.encoders import Fields, encoder_of
+from trainplan.costmodel.model.families.towers.encoders import encoder_of
+from trainplan.costmodel.model.families.towers.fields import Fields
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.tower import TowerSpec
 
