@@ -44,6 +44,8 @@ class Decoder:
     inputs."""
     stages: tuple[StageSpec, ...] | None = None
     """Virtual stages where they are given."""
+    tower: bool = False
+    """Does the first stage hold a tower?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class RankClasses:
     mtp_held: FloatColumn
     """MTP modules whose activations the fullest rank of the class holds at its fullest moment."""
     embedding_held: FloatColumn
-    """Micro batches in flight on the first stage then, where the class holds it."""
+    """Micro batches in flight on the first stage at most, where the class holds it and a tower."""
     largest_stage: FloatColumn
     """Layers of its largest virtual stage."""
     recomputed: tuple[FloatColumn, ...]
@@ -110,7 +112,8 @@ def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder
 @lru_cache(maxsize=1024)
 def _decoder_of(model: ModelSpec, stages: tuple[StageSpec, ...] | None) -> Decoder:
     alone = tuple(number for number, kind in enumerate(model.kinds) if _runs_forward_alone(kind))
-    return Decoder(model.kind_of_layer, model.num_nextn_predict_layers, alone, stages)
+    tower = model.tower is not None
+    return Decoder(model.kind_of_layer, model.num_nextn_predict_layers, alone, stages, tower)
 
 
 def _runs_forward_alone(kind: ModelSpec) -> bool:
@@ -169,6 +172,7 @@ def rank_classes(
     sums = [kind[last].sum(axis=1, dtype=np.float64) for kind in kinds]
     embedding, head, mtp = sums[-ENDS:]
     held = passes[fullest]
+    first = _most_held_first(schedule, shape, microbatches) if decoder.tower else 0.0
     limit = np.arange(int(layers.max()) + 1)
     again = _recomputed(decoder, stages, _limits(decoder, limit))
     repeated = [kind[stage] for kind in again]
@@ -182,7 +186,7 @@ def rank_classes(
         rank=last.astype(np.float64),
         before=tuple(_before(kind, last) for kind in stages.of_kind.T),
         mtp_held=held[:, -1] * mtp,
-        embedding_held=held[:, 0] * embedding,
+        embedding_held=embedding * first,
         largest_stage=layers[last].max(axis=1).astype(np.float64),
         recomputed=tuple(kind[last].sum(axis=1, dtype=np.float64) for kind in repeated),
         recomputed_before=tuple(_before(kind, last) for kind in again),
@@ -206,6 +210,14 @@ def _groups_of_none(decoder: Decoder, stages: StageLayers, limit: IntColumn) -> 
     whole = alone == stages.layers
     some = alone[:, None] // np.maximum(limit, 1) * (limit > 0)
     return np.where(whole[:, None], _groups(stages.layers, limit), some)
+
+
+@lru_cache(maxsize=8192)
+def _most_held_first(schedule: str, shape: tuple[int, int], microbatches: int) -> float:
+    """Passes in flight on the first stage at its own fullest moment."""
+    first = placed(SCHEDULES[schedule].placement, *shape) == 0
+    held = held_passes(schedule, microbatches, first.astype(np.int64))
+    return float(held[first][0])
 
 
 def recomputed_layers(

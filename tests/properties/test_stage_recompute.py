@@ -82,13 +82,14 @@ class EveryChoice:
         inputs = np.full(len(kinds), one.input_bytes[0])
         kept = self.blocks @ np.concatenate([one.saved_bytes[kinds, 0], inputs])
         kept[:, -1] += row.ends[-1, MTP] * one.saved_bytes[MTP, 0]
-        kept[:, 0] += row.ends[0, EMBEDDING] * one.saved_bytes[EMBEDDING, 0]
         none = np.zeros(row.num_stages)
-        held = [peak_activation_bytes(program, none, stage) for stage in kept]
+        held = np.array([peak_activation_bytes(program, none, stage) for stage in kept])
+        first = row.ends[:, EMBEDDING] * one.saved_bytes[EMBEDDING, 0]
+        held = held + peak_activation_bytes(program, none, first)  # of a tower, at its own moment
         state = (
             self.blocks @ np.tile(one.state_bytes[kinds, 0], 2) + row.ends @ one.state_bytes[:, 0]
         )
-        return state[:, row.stage_of].sum(axis=2) + row.parts[0].transients + np.array(held)
+        return state[:, row.stage_of].sum(axis=2) + row.parts[0].transients + held
 
     @property
     def fits(self):

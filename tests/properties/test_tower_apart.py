@@ -8,8 +8,11 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step.tower_apart import (
+    TowerStep,
     decoder_alone,
     exposed_by_handing_over,
+    joined,
+    least_exposed,
     tower_on_gpus,
     waiting_samples,
 )
@@ -123,6 +126,24 @@ def test_a_decoder_holds_the_samples_of_a_full_pipeline_and_of_one_micro_batch_m
     job = seeing(make_job, "1x8:h100-sxm", 64, {"samples_per_sequence": 3})
     assert waiting_samples(job, Layout(pp=4, dp=2, micro_batch_size=2)) == (4 + 1) * 2 * 2 * 3
     assert waiting_samples(job, Layout(pp=4, dp=2, micro_batch_size=16)) == (2 + 1) * 2 * 16 * 3
+
+
+def test_the_decoder_waits_for_the_samples_of_its_first_micro_batches(make_job):
+    job = seeing(make_job, "2x4:h100-sxm", 64, {"samples_per_sequence": 3})
+    machine = machine_of(job.cluster, "bf16")
+    step = TowerStep(4, 1, 4, 2, "all", 1.0, 0.2, 0.4, used_bytes=1.0, least_sample_s=0.1)
+    # two sequences of 3 x 256 tokens of 1,024 columns in bf16, by one network card
+    nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency
+    message = machine.constants.p2p_alpha + 2 * 3 * 256 * 1024 * 2 / nic
+    # 4 replicas of the decoder with 2 sequences of 3 samples are 6 for each replica of the tower
+    waits, sends = exposed_by_handing_over(job, machine, step, 2, 4)
+    assert waits == pytest.approx(6 / 2 * (0.2 + 0.4) + 2 * message)
+    assert sends == pytest.approx(2 * message)
+    frozen = seeing(make_job, "2x4:h100-sxm", 64, {"samples_per_sequence": 3, "frozen": "all"})
+    assert exposed_by_handing_over(frozen, machine, step, 2, 4) == pytest.approx((message, message))
+    assert least_exposed(job, machine, step)[0] < waits
+    assert joined(5.0, 4.0, (0.5, 0.1)) == 5.5
+    assert joined(5.0, 6.0, (0.5, 0.1)) == 6.1
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,13 @@ from pydantic import ValidationError
 
 from tests.conftest import TOWER
 from trainplan.costmodel.blocks.tower_layers import layer_model, tower_layers
-from trainplan.costmodel.model.flops import model_flop_per_step
-from trainplan.costmodel.model.params import layer_params, num_parameters
+from trainplan.costmodel.model.params import (
+    attention_core_flop,
+    layer_params,
+    model_flop_per_step,
+    num_parameters,
+)
+from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.model.tower import (
     encoder_forward_flop,
     projector_forward_flop,
@@ -82,6 +87,13 @@ def test_products_of_a_sample_are_counted_by_hand():
         3 * 2 * weights + attention
     )
     assert projector_forward_flop(TINY) == 2 * 4 * (32 * 32 + 32 * 10)
+
+
+def test_a_patch_sees_all_others_where_a_token_sees_half_of_them():
+    causal = layer_model(TINY).model_copy(update={"mixer": "full_attention"})
+    assert attention_span(layer_model(TINY), 100) == 100
+    assert attention_core_flop(layer_model(TINY), 100) == 2 * attention_core_flop(causal, 100)
+    assert attention_core_flop(layer_model(TINY), 100) == 4 * 100 * 8
 
 
 def test_a_window_is_a_sequence_of_its_own_and_the_last_one_is_padded():

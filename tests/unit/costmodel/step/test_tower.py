@@ -70,6 +70,23 @@ def test_the_first_rank_keeps_the_tower_of_every_micro_batch_in_flight(priced):
     assert kept == pytest.approx([own, 2 * own, 4 * own])
 
 
+def test_a_first_stage_without_layers_keeps_its_tower_all_the_same(priced):
+    stages = [{"layers": 0}, {"layers": 6}]
+    seeing = priced(WHOLE, pp=2, dp=4, zero_stage=1, stages=stages)
+    own = float(seeing.blocks.tower.block.saved_bytes[0])
+    assert first_rank(seeing, "activations") == pytest.approx(2 * own)
+
+
+def test_of_several_chunks_the_first_is_counted_at_its_own_fullest_moment(priced):
+    """Interleaved, two ranks of two chunks: four passes of the first, three when both are full."""
+    layout = {"pp": 2, "vpp": 2, "dp": 4, "zero_stage": 1, "schedule": "interleaved"}
+    stages = [{"layers": n} for n in (1, 2, 2, 1)]
+    seeing, blind = (priced(tower, **layout, stages=stages) for tower in (WHOLE, None))
+    own = float(seeing.blocks.tower.block.saved_bytes[0])
+    more = first_rank(seeing, "activations") - first_rank(blind, "activations")
+    assert more == pytest.approx(4 * own)
+
+
 def test_a_frozen_tower_keeps_nothing_and_has_no_backward_pass(priced):
     layout = {"pp": 2, "dp": 4, "zero_stage": 1}
     blind = priced(None, **layout)
