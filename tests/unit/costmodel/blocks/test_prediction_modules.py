@@ -12,7 +12,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.model.params import matrix_params_per_token
+from trainplan.costmodel.model.flops import matrix_params_per_token
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 
