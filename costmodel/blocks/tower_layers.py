@@ -31,6 +31,7 @@ class TowerLayers:
             update={
                 "seq_length": self.length,
                 "global_batch_size": job.training.global_batch_size * self.sequences,
+                **{"lengths": None, "packing": "none"},  # those of the decoder's rows
             }
         )
         return job.model_copy(update={"model": self.model, "training": training})

@@ -7,7 +7,7 @@ Source: as `costmodel.model.params`, whose sums these are, tensor by tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -41,17 +41,25 @@ def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn])
     model = job.model
     layers = tuple(total(layer(kind, table)) for kind in model.kinds)
     routed = tuple(total(experts(kind, table)) for kind in model.kinds)
-    alike = max(1, model.num_nextn_predict_layers) if model.nextn_shared else 1
-    module = total(mtp_module(model, table)) / alike
     return BlockParams(
         layers=layers,
         experts=routed,
         embedding=total(embedding(model, table)),
         head=total(head(model, table)),
-        mtp=sum_columns(layers[kind] for kind in model.kinds_of_module) / alike + module,
-        mtp_experts=sum_columns(routed[kind] for kind in model.kinds_of_module) / alike,
+        mtp=_of_module(model, layers) + total(mtp_module(model, table)),
+        mtp_experts=_of_module(model, routed),
         tower=TowerParams(total(tower(model, table)), np.zeros(len(table))),
     )
+
+
+def _of_module(model: ModelSpec, kinds: Sequence[FloatColumn]) -> FloatColumn:
+    """Of the layers of one multi-token-prediction module, mean over those that share weights."""
+    return sum_columns(kinds[kind] for kind in model.kinds_of_module) * _own_share(model)
+
+
+def _own_share(model: ModelSpec) -> float:
+    """Of the weights of a multi-token-prediction module, those that no other one has, too."""
+    return 1 / max(1, model.num_nextn_predict_layers) if model.nextn_shared else 1.0
 
 
 def largest_in_layers(
@@ -74,20 +82,23 @@ def largest_in_layers(
 def layer(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """A layer of a model with one kind, without its routed experts.
 
-    What is neither attention, MLP, router nor norm is taken as one matrix over the hidden size that
-    tensor parallelism cuts.
+    What is neither attention, MLP, router nor norm, and attention of rare parts, is taken as one
+    matrix over the hidden size that tensor parallelism cuts.
     """
-    known = list(_known_parts(model, table))
-    yield from known
     h, held = model.hidden_size, layer_rank_params(model, table)[0]
-    rest = held - sum((one.count * one.elements for one in known), np.zeros(len(table)))
+    for attends in (True, False):
+        known = list(_known_parts(model, table, attends=attends))
+        rest = held - sum((one.count * one.elements for one in known), np.zeros(len(table)))
+        if (rest > -1).all():
+            break
+    yield from known
     if (rest > 1).any():
         yield from _cut(h, rest * table.tp / h, table.tp)
 
 
-def _known_parts(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
+def _known_parts(model: ModelSpec, table: LayoutTable, *, attends: bool) -> Iterator[Matrix]:
     yield from _norms(model, norms_per_layer(model))
-    if model.mixer in ATTENTIONS:
+    if attends and model.mixer in ATTENTIONS:
         yield from attention(model, table)
     if model.feed_forward == "mlp":
         yield from mlp(model, model.intermediate_size, table.tp, bias=model.mlp_bias)
@@ -183,6 +194,10 @@ def embedding(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     yield from _cut(model.hidden_size, vocab, table.tp, role="end")
     if model.position_embedding == "learned":
         yield from _cut(model.hidden_size, model.max_position_embeddings, 1.0, role="end")
+    if model.embedding_weights:
+        yield from _vector(model.embedding_weights, table.tp)
+    if model.embedding_norm:
+        yield from _norms(model, 1)
 
 
 def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
@@ -191,12 +206,15 @@ def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     held = np.where(table.pp > 1, 1.0, 0.0) if model.tie_word_embeddings else 1.0
     yield from _cut(model.hidden_size, vocab, table.tp, role="end", count=held)
     yield from _norms(model, 1)
+    if model.head_bias:
+        yield from _vector(model.vocab_size, table.tp)
 
 
 def mtp_module(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """What a multi-token-prediction module has beside its layer; one copy of the table for all."""
-    yield from _cut(2 * model.hidden_size, model.hidden_size, table.tp)
-    yield from _norms(model, MTP_NORMS)
+    own = _own_share(model)
+    yield from _cut(2 * model.hidden_size, model.hidden_size, table.tp, count=own)
+    yield from _norms(model, MTP_NORMS * own)
     held = np.where(table.pp > 1, 1.0, 0.0) / max(1, model.num_nextn_predict_layers)
     vocab = padded_vocab(model.vocab_size, table.tp)
     yield from _cut(model.hidden_size, vocab, table.tp, role="end", count=held)
@@ -210,10 +228,10 @@ def tower(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     yield from _cut(width, tower_rank_params(model.tower, table).trained / width, 1.0)
 
 
-def _norms(model: ModelSpec, count: int) -> Iterator[Matrix]:
+def _norms(model: ModelSpec, count: float) -> Iterator[Matrix]:
     """Norms over the hidden size, with a bias each where they are LayerNorms."""
     tensors = 2 if model.norm == "layernorm" else 1
-    yield from _vector(model.hidden_size, 1.0, float(count * tensors))
+    yield from _vector(model.hidden_size, 1.0, count * tensors)
 
 
 def _cut(

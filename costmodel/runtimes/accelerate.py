@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.runtimes.adapters import quantised_stages
+from trainplan.costmodel.runtimes.adapters import quantised_weights_are_replicated
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.traits import Communication
@@ -61,6 +61,6 @@ ACCELERATE = replace(
     optimizers=(("adamw", "adamw_torch_fused"), ("adamw8bit", "adamw_torch_8bit")),
     recompute=RECOMPUTE,
     autograd=AUTOGRAD,
-    rules=(*RULES, fully_shard_alone, mesh_has_shards, quantised_stages("accelerate", (0,))),
+    rules=(*RULES, fully_shard_alone, mesh_has_shards, quantised_weights_are_replicated),
     adapting=replace(ADAPTING, plain_replicas=True),
 )

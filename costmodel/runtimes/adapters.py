@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.trained import MLP_PROJECTIONS, adapted
@@ -95,27 +95,30 @@ def adapters_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.tp > 1) & (job.model.trained is not None))
 
 
-def quantised_stages(name: str, stages: tuple[int, ...]) -> Rule:
-    """The rule that 4-bit weights are not sharded.
+def _quantised(job: Job) -> bool:
+    return job.model.trained is not None and job.model.trained.quantised
 
-    Source: huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: FSDP2 leaves out 4-bit
-    weights that are stored as bytes.
-    """
 
-    def broken(job: Job, table: LayoutTable) -> BoolColumn:
-        """Every rank has all of them."""
-        quantised = job.model.trained is not None and job.model.trained.quantised
-        return np.asarray(~np.isin(table.zero_stage, stages) & quantised)
+@rule(
+    "quantised_weights_are_replicated",
+    "zero_stage",
+    "4-bit weights are not sharded by FSDP2: use zero_stage 0",
+    "huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: incompatible_params4bit",
+)
+def quantised_weights_are_replicated(job: Job, table: LayoutTable) -> BoolColumn:
+    """FSDP2 leaves out 4-bit weights that are stored as bytes."""
+    return np.asarray((table.zero_stage > 0) & _quantised(job))
 
-    return Rule(
-        name="quantised_weights_are_whole",
-        columns=frozenset({"zero_stage"}),
-        broken=broken,
-        says=f"4-bit weights are not sharded by {name}: use zero_stage "
-        + " or ".join(map(str, stages)),
-        source="huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: "
-        "incompatible_params4bit",
-    )
+
+@rule(
+    "quantised_weights_are_whole",
+    "zero_stage",
+    "4-bit weights are not sharded: use zero_stage 1 or 2",
+    "deepspeedai/DeepSpeed runtime/zero/partition_parameters.py: gathers of 16 bits, not checked",
+)
+def quantised_weights_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
+    """ZeRO-3 gathers every weight before its product."""
+    return np.asarray((table.zero_stage > 2) & _quantised(job))
 
 
 BRIDGE_RULES = (adapters_are_cut_evenly, adapters_leave_fsdp_out)

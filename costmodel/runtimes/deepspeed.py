@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.runtimes.adapters import quantised_stages
+from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE
 from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
@@ -73,7 +73,7 @@ DEEPSPEED = RuntimeTraits(
         engine_offloads_shards,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
-        quantised_stages("deepspeed", (1, 2)),
+        quantised_weights_are_whole,
     ),
     adapting=ADAPTING,
 )

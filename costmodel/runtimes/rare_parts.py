@@ -66,6 +66,8 @@ def _attention(model: ModelSpec) -> Iterator[str]:
         yield "values narrower or wider than keys (value_head_dim)"
     if model.key_value_projections != "both":
         yield "attention without keys or values of its own (key_value_projections)"
+    if model.attention_output_gate == "head":
+        yield "a gate on the output of attention by head (attention_output_gate)"
     if model.low_rank:
         yield "queries and output of attention through a low rank (low_rank)"
     if model.key_compression:

@@ -157,7 +157,8 @@ class TowerSpec(Spec):
             return self.embedding
         pixels = self.num_channels * self.temporal_patch_size * self.patch_size**2
         out = self.hidden_size
-        return (LinearSpec(in_features=pixels, out_features=out, bias=self.patch_bias),)
+        bias = self.patch_bias
+        return (LinearSpec.model_construct(in_features=pixels, out_features=out, bias=bias),)
 
     @property
     def tokens_per_sample(self) -> int:

@@ -218,10 +218,10 @@ def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> 
     pairs = zip(_sorts(params, nothing), _sorts(params.with_gradients, nothing), strict=True)
     *layers, embedding, head, mtp = pairs
     return [
-        *(Unit(*layer, matrices) for layer in layers),
-        Unit(*embedding, root=root),
-        Unit(*head, root=root),
-        Unit(*mtp, matrices),
+        *(Unit(held, matrices, trained=own) for held, own in layers),
+        Unit(embedding[0], root=root, trained=embedding[1]),
+        Unit(head[0], root=root, trained=head[1]),
+        Unit(mtp[0], matrices, trained=mtp[1]),
     ]
 
 

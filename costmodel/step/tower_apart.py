@@ -77,14 +77,13 @@ def tower_on_gpus(
     `costmodel.step.estimate`.
     """
     rows = _ways(job, machine)
-    tower = job.model.tower
-    assert tower is not None
-    blocks = row_blocks(rows)
+    tower, blocks = job.model.tower, row_blocks(rows)
     made = blocks.kinds.tower
+    assert tower is not None
     assert made is not None
     params = tower_rank_params(tower, rows.table)
-    own, samples = rows.table.micro_batch_size, job.training.global_batch_size
-    passes = np.ceil(samples * tower.samples_per_sequence / rows.table.dp / own).astype(np.int64)
+    own, samples = rows.table.micro_batch_size, rows.job.training.global_batch_size
+    passes = np.ceil(samples / rows.table.dp / own).astype(np.int64)
     held = np.minimum(passes, 1 + -(-waiting // (rows.table.dp * own)))
     state = _state_bytes(rows, params) + moment_bytes(rows, blocks)
     best: TowerStep | None = None
@@ -92,14 +91,14 @@ def tower_on_gpus(
         forward, backward, kept = _kept(rows, made, blocks.key, keeps)
         seconds = _step_seconds(rows, params, forward, backward, passes=passes)
         allocated = state + held * kept + workspace_bytes(job, rows.traits)
-        used = allocated * RESERVE_FACTOR + rows.traits.footprint.outside_bytes
+        used = allocated * RESERVE_FACTOR + _outside_bytes(rows)
         seconds = np.where(used <= memory_bytes, seconds, np.inf)
         row = int(np.argmin(seconds))
         if np.isfinite(seconds[row]) and (best is None or seconds[row] < best.step_s):
             best = TowerStep(
-                num_gpus=job.cluster.num_gpus,
-                tp=int(rows.table.tp[row]),
-                dp=int(rows.table.dp[row]),
+                job.cluster.num_gpus,
+                int(rows.table.tp[row]),
+                int(rows.table.dp[row]),
                 samples_at_once=int(own[row]),
                 keeps=keeps,
                 step_s=float(seconds[row]),
@@ -109,6 +108,12 @@ def tower_on_gpus(
                 least_sample_s=_least_sample(rows, made, blocks.key),
             )
     return best
+
+
+def _outside_bytes(rows: Candidates) -> float:
+    """As measured, or of the runtime. Source: as `costmodel.step.estimate.price`."""
+    measured = rows.machine.outside_bytes
+    return rows.traits.footprint.outside_bytes if measured is None else measured
 
 
 def _ways(job: Job, machine: Machine) -> Candidates:

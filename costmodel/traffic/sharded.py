@@ -41,12 +41,12 @@ class Unit:
 
     params: RankParams
     """On one rank."""
-    trained: RankParams | None = None
-    """Those of them that are trained; null: all."""
     matrices: int = 1
     """That may go one by one."""
     root: bool = False
     """Gathered before all others, kept between both passes, and reduced behind all others."""
+    trained: RankParams | None = None
+    """Those of them that are trained; null: all."""
 
 
 def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassTraffic]:

@@ -32,8 +32,9 @@ from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached
-from trainplan.planner.goals.settings import least_bound
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.apart import Apart, SplitTried
+from trainplan.planner.space.settings import combinations
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class _Answer:
     value: float
 
 
-def check_apart(job: Job, objective: str) -> None:
+def check_apart(job: Job, options: SearchOptions) -> None:
     """What no split helps.
 
     Raises:
@@ -70,8 +71,10 @@ def check_apart(job: Job, objective: str) -> None:
     option = "--fix tower=apart"
     if job.model.tower is None:
         raise SpecError(f"{option}: {job.model.name} has no tower: leave the option out")
-    if objective != "time":
+    if options.objective != "time":
         raise SpecError(f"{option} is planned for the step time: leave --objective out")
+    if options.trusted:
+        raise SpecError(f"{option}: no measured run has a tower: leave --trusted out")
     if len(job.cluster.groups) > 1:
         raise SpecError(f"{option} splits equal nodes: give a cluster of one kind of node")
     if job.cluster.num_gpus == 1:
@@ -202,9 +205,19 @@ def _splits(context: SearchContext, job: Job) -> Iterator[_Split]:
         if tower is None:
             continue
         decoder = decoder_alone(job).model_copy(update={"cluster": rest})
-        least = least_bound(context, decoder)
+        least = _least_bound(context, decoder)
         exposed = least_exposed(job, machine_for(decoder, context.measured), tower)
         yield _Split(part, tower, decoder, joined(least, tower.step_s, exposed))
+
+
+def _least_bound(context: SearchContext, job: Job) -> float:
+    """Seconds that no layout beats under any of the settings, before anything is searched."""
+    found = np.inf
+    for one in combinations(job, context.options.search_options):
+        if not one.covered:
+            inside = replace(context, only=(*context.only, *one.only))
+            found = min(found, inside.search(one.job).nodes.smallest)
+    return float(found)
 
 
 def _parts(cluster: ClusterSpec) -> Iterator[tuple[ClusterSpec, ClusterSpec]]:

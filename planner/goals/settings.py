@@ -111,18 +111,6 @@ def reach_over_settings(context: SearchContext, job: Job) -> Reached:
     return _reached(context, job, every, asked)
 
 
-def least_bound(context: SearchContext, job: Job) -> float:
-    """Seconds that no layout beats under any of the settings, before anything is searched.
-
-    Raises:
-        PlanError: A number of the machine is unknown.
-    """
-    every = combinations(job, context.options.search_options)
-    asked = [_asked(context, one) for one in every if not one.covered]
-    floors = [one.search.nodes.smallest for one in asked]
-    return float(min(floors, default=np.inf)) if asked else context.search(job).nodes.smallest
-
-
 def _asked(context: SearchContext, one: Combination) -> _Asked:
     inside = replace(context, only=(*context.only, *one.only))
     return _Asked(one, inside, inside.search(one.job, top=num_finalists(context)))

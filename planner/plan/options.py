@@ -54,9 +54,7 @@ class SearchOptions(Spec):
     @property
     def held(self) -> tuple[str, ...]:
         """What the search is held to, as on the command line."""
-        apart = ("--fix tower=apart",) if self.tower == "apart" else ()
-        rules = (choice.rule().name for choice in self.choices)
-        return (*rules, *apart, *([OPTION] * self.trusted))
+        return (*(choice.rule().name for choice in self.choices), *([OPTION] * self.trusted))
 
     def rules_of_evidence(self, job: Job) -> tuple[Rule, ...]:
         """Rules of `trusted`; none without it.

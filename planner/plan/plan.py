@@ -210,8 +210,7 @@ def evidence_json(evidence: Evidence | None) -> Json | None:
 
 def plan_json(plan: Plan) -> Json:
     """A plan as the public document `trainplan/plan/v1`."""
-    job = plan.job
-    best = candidate_json(job, plan.best)
+    job, best = plan.job, candidate_json(plan.job, plan.best)
     return {
         "schema": SCHEMA,
         **job_json(job),
@@ -221,7 +220,7 @@ def plan_json(plan: Plan) -> Json:
         "refused": plan.refused,
         "other_schedules": [other.model_dump(mode="json") for other in plan.other_schedules],
         "placement": plan.placement.model_dump(mode="json") if plan.placement else None,
-        "apart": plan.apart.model_dump(mode="json") if plan.apart else None,
+        "apart": plan.apart and plan.apart.model_dump(mode="json"),
         "evidence": evidence_json(plan.evidence),
         "provenance": {
             "runtime_version": plan.runtime_version,

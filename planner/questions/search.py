@@ -74,7 +74,7 @@ def search(
     asked = job
     apart: Apart | None = None
     if options.tower == "apart":
-        check_apart(job, options.objective)
+        check_apart(job, options)
         reached, apart = tower_apart(context, job)
     else:
         reached = answer(context, job)

@@ -36,6 +36,7 @@ CASES = {
         "megatron-lm",
         ("pp=4", "micro_batch_size=1", "tp=1"),
     ),
+    "seeing": ("small-seeing", 5, "1x4:h100-sxm", "megatron-lm", ("pp=2", "cp=1", "tp=1")),
     "dense in two": ("small-dense", 5, "1x4:l4", "megatron-lm", ("pp=2", "cp=1")),
     "moe": (
         "small-moe",

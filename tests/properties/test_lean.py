@@ -28,6 +28,8 @@ pytestmark = pytest.mark.usefixtures("quarters")
 CASES = (
     ("small-dense", "1x8:h100-sxm", "megatron-lm"),
     ("small-dense", "1x2:l4", "megatron-bridge"),
+    ("small-seeing", "1x4:h100-sxm", "megatron-lm"),
+    ("frozen-eyes", "1x4:h100-sxm", "torchtitan"),
     ("small-moe", "1x8:h100-sxm", "megatron-lm"),
     ("small-moe", "1x4:l4", "torchtitan"),
     ("small-moe", "1x8:a100-sxm-40gb", "megatron-deepspeed"),

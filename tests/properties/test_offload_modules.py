@@ -23,6 +23,7 @@ ROUNDING = 1 + 1e-12
 CASES = {
     "small-dense": ("small-dense", "3x8:a100-sxm-80gb"),
     "small-moe": ("small-moe", "3x8:a100-sxm-80gb"),
+    "frozen-eyes": ("frozen-eyes", "3x8:a100-sxm-80gb"),
     "deepseek-v3": ("deepseek-v3", "48x8:h100-sxm"),
 }
 seeds = st.integers(0, 2**32 - 1)

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("quarters")
 
 CASES = {
     "dense": ("small-dense", 4, "1x4:l4", "megatron-lm", ("pp=2", "cp=1")),
+    "seeing": ("small-seeing", 5, "1x4:h100-sxm", "megatron-lm", ("pp=2", "cp=1", "tp=1")),
     "interleaved": ("small-dense", 6, "1x4:h100-sxm", "megatron-lm", ("pp=2", "vpp=3", "tp=1")),
     "moe": ("small-moe", 5, "1x4:l4", "torchtitan", ("pp=2", "micro_batch_size=1", "ep=2")),
 }

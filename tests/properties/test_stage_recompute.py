@@ -18,12 +18,13 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules.memory import peak_activation_bytes
 from trainplan.costmodel.schedules.program import EQUAL
 from trainplan.costmodel.schedules.timeline.cycles import named_program
-from trainplan.costmodel.step.block_costs import MTP
+from trainplan.costmodel.step.block_costs import EMBEDDING, MTP
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.solvers.layers.assignment import allowed
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
+from trainplan.planner.stages.problem.memory import that_matter
 from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, judged
@@ -41,7 +42,7 @@ seeds = st.integers(0, 2**32 - 1)
 exhaustive = settings(max_examples=4)
 
 
-@pytest.fixture(scope="module", params=["small-dense", "small-moe"], name="base")
+@pytest.fixture(scope="module", params=["small-dense", "small-moe", "small-seeing"], name="base")
 def _base(request, make_job):
     return make_job(request.param, "1x8:h100-sxm")
 
@@ -75,11 +76,13 @@ class EveryChoice:
         """Bytes of every rank at its fullest moment, op by op; (choice, rank)."""
         row, one = self.row, self.row.parts[0].costs
         pp, vpp, microbatches = row.shape
-        program = named_program(row.schedule, pp, vpp, min(microbatches, 6 * pp), EQUAL)
+        enough = max(that_matter(row.schedule, pp, vpp, microbatches), min(microbatches, 6 * pp))
+        program = named_program(row.schedule, pp, vpp, enough, EQUAL)
         kinds = list(row.kinds)
         inputs = np.full(len(kinds), one.input_bytes[0])
         kept = self.blocks @ np.concatenate([one.saved_bytes[kinds, 0], inputs])
         kept[:, -1] += row.ends[-1, MTP] * one.saved_bytes[MTP, 0]
+        kept[:, 0] += row.ends[0, EMBEDDING] * one.saved_bytes[EMBEDDING, 0]
         none = np.zeros(row.num_stages)
         held = [peak_activation_bytes(program, none, stage) for stage in kept]
         state = (

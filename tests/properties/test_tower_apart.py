@@ -132,6 +132,7 @@ def test_a_decoder_holds_the_samples_of_a_full_pipeline_and_of_one_micro_batch_m
         ("small-seeing", "1x1:h100-sxm", {}, "needs two GPUs or more"),
         ("small-seeing", "1x4:h100-sxm+1x4:h200-sxm", {}, "splits equal nodes"),
         ("small-seeing", "1x4:h100-sxm", {"objective": "memory"}, "leave --objective out"),
+        ("small-seeing", "1x4:h100-sxm", {"trusted": True}, "leave --trusted out"),
     ],
 )
 def test_what_cannot_be_split_is_refused_in_one_line(make_job, model, cluster, options, says):

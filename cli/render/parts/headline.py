@@ -18,6 +18,7 @@ from trainplan.cli.render.parts.text import (
     seconds_like,
     tokens,
 )
+from trainplan.cli.render.parts.tower import tower_lines
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.lengths import mean_length, real_tokens_per_step
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
@@ -118,7 +119,7 @@ def job_line(job: Job) -> str:
     parts = (batch, training.precision, *trained, *_states(job), *with_options, *reserve)
     line = DOT.join(parts)
     changed = (f"changes the training: {change.says}" for change in changes_training(job))
-    return "\n".join((what, line, *changed))
+    return "\n".join((what, *tower_lines(model), line, *changed))
 
 
 def _states(job: Job) -> Iterator[str]:

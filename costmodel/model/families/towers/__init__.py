@@ -12,7 +12,8 @@ from typing import Final
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.towers import projectors
-from trainplan.costmodel.model.families.towers.encoders import Fields, encoder_of
+from trainplan.costmodel.model.families.towers.encoders import encoder_of
+from trainplan.costmodel.model.families.towers.fields import Fields
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.tower import TowerSpec
 
@@ -26,7 +27,7 @@ class TowerFamily:
     encoder: str
     """`model_type` of the encoder where its section has none."""
     text: str
-    """Family of the decoder where its section names none that is known."""
+    """Family of the decoder where its section names none, or one that is read as no other."""
     tied: bool = False
     """Are embeddings tied where the file does not say?"""
     section: str = "vision_config"
@@ -97,8 +98,10 @@ def _text(config: HfConfig, family: TowerFamily, known: Callable[[str], bool]) -
         for name, value in (section or config).values.items()
         if section or name not in TOP_ONLY
     }
-    name = values.get("model_type")
-    kind = name if isinstance(name, str) and known(name) else family.text
+    named = (section or config).with_defaults({"model_type": config.model_type})
+    kind, own = named.text("model_type"), {config.model_type, f"{config.model_type}_text"}
+    if kind in own and not (section and known(kind)):
+        kind = family.text
     if config.has("tie_word_embeddings"):
         values["tie_word_embeddings"] = config.values["tie_word_embeddings"]
     elif family.tied:

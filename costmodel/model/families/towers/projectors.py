@@ -7,7 +7,7 @@ from typing import Any
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.towers.encoders import Fields
+from trainplan.costmodel.model.families.towers.fields import Fields
 from trainplan.costmodel.spec import ModelSpec
 
 

@@ -33,6 +33,7 @@ SSM = SsmSpec(num_heads=32, head_dim=64, state_size=128, num_groups=8, chunk_siz
 DELTA = LinearAttentionSpec(num_key_heads=8, num_value_heads=16, key_head_dim=64, value_head_dim=64)
 SIZES = {
     "full_attention": {},
+    "bidirectional_attention": {},
     "sliding_attention": {"sliding_window": 512},
     "chunked_attention": {"attention_chunk_size": 512},
     "sparse_attention": {"indexer": IndexerSpec(num_heads=8, head_dim=64, top_k=512)},

@@ -24,7 +24,7 @@ LAYOUTS = LayoutTable.of(
 
 def same(job, table):
     found, counted = of_blocks(job, table, lambda one: one.elements), block_params(job, table)
-    for name in (field.name for field in fields(BlockParams)):
+    for name in {field.name for field in fields(BlockParams)} - {"tower", "trained"}:
         np.testing.assert_allclose(getattr(found, name), getattr(counted, name), rtol=1e-12)
 
 

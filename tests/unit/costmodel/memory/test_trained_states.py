@@ -7,8 +7,11 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.trained import held_params
-from trainplan.costmodel.model.flops import matrix_params_per_token, trained_flop_per_token
-from trainplan.costmodel.model.params import attention_flop_per_token
+from trainplan.costmodel.model.flops import (
+    matrix_params_per_token,
+    mixer_flop_per_token,
+    trained_flop_per_token,
+)
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.trained import Trained
 from trainplan.costmodel.step import price
@@ -194,7 +197,7 @@ def test_a_tied_table_is_frozen_at_both_ends(job_of):
 def test_model_flops_leave_out_products_that_do_not_run():
     model = small()
     products = 2 * matrix_params_per_token(model)
-    attention = attention_flop_per_token(model, 2048)
+    attention = mixer_flop_per_token(model, 2048)
     adapted = small(trained=lora())
     assert trained_flop_per_token(adapted, 2048) == 2 * products + 3 * attention
     head = 2 * H * V

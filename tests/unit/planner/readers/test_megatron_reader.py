@@ -286,7 +286,7 @@ def test_every_field_of_a_layout_and_of_a_run_says_where_it_comes_from():
     # no compiler fuses kernels, no runtime is told which experts tokens choose or how long its
     # sequences are, no option stores gradients in 8 bits
     untold = {"options.compile", "options.routing", "training.state_precision"}
-    untold |= {"training.lengths", "training.packing"}
+    untold |= {"training.lengths", "training.packing", "training.loss_tokens"}
     assert wanted - names == untold
     assert {f"cluster.{name}" for name in ("num_nodes", "gpus_per_node", "gpu")} <= names
 
