@@ -157,8 +157,10 @@ DISPATCHERS = tuple(
         lacks,
         _rules_of_dispatchers,
         beats_default=_carries_narrow_weights,
+        rank=rank,
     )
-    for name, lacks in (("hybridep", links_experts), ("deepep", links_deepep))
+    # HybridEP gathers maps of the routing, which may take longer than what it spares
+    for name, lacks, rank in (("hybridep", links_experts, None), ("deepep", links_deepep, 1))
 )
 BESIDE_COMPUTE = Setting(
     name="overlap_moe_a2a",

@@ -249,7 +249,7 @@ def test_control_c_in_the_middle_of_a_search_ends_it_with_the_best_so_far(worker
         os.killpg(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert "Not proved fastest" in out
+    assert "the time limit struck" in out.replace("\n", " ")
     assert set(err.splitlines()) <= {"searching", STOPPED}
 
 

@@ -5,12 +5,8 @@ from pydantic import ValidationError
 
 from tests.conftest import TOWER
 from trainplan.costmodel.blocks.tower_layers import layer_model, tower_layers
-from trainplan.costmodel.model.params import (
-    attention_core_flop,
-    layer_params,
-    model_flop_per_step,
-    num_parameters,
-)
+from trainplan.costmodel.model.flops import model_flop_per_step
+from trainplan.costmodel.model.params import attention_core_flop, layer_params, num_parameters
 from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.model.tower import (
     encoder_forward_flop,
