@@ -53,7 +53,10 @@ def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn])
 
 
 def _of_module(model: ModelSpec, kinds: Sequence[FloatColumn]) -> FloatColumn:
-    """Of the layers of one multi-token-prediction module, mean over those that share weights."""
+    """Of the layers of one multi-token-prediction module, mean over those that share weights.
+
+    Source: `block_params`, which counts the parameters of a module the same way.
+    """
     return sum_columns(kinds[kind] for kind in model.kinds_of_module) * _own_share(model)
 
 
