@@ -156,10 +156,12 @@ DISPATCHERS = tuple(
         "--moe-flex-dispatcher-backend",
         lacks,
         _rules_of_dispatchers,
+        rank=rank,
         beats_default=_carries_narrow_weights,
     )
-    for name, lacks in (("hybridep", links_experts), ("deepep", links_deepep))
+    for name, lacks, rank in (("hybridep", links_experts, None), ("deepep", links_deepep, 1))
 )
+"""HybridEP has no rank: it gathers which experts every token chose, which others do not."""
 BESIDE_COMPUTE = Setting(
     name="overlap_moe_a2a",
     value=True,
