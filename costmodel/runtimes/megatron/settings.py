@@ -156,12 +156,12 @@ DISPATCHERS = tuple(
         "--moe-flex-dispatcher-backend",
         lacks,
         _rules_of_dispatchers,
-        beats_default=_carries_narrow_weights,
         rank=rank,
+        beats_default=_carries_narrow_weights,
     )
-    # HybridEP gathers maps of the routing, which may take longer than what it spares
     for name, lacks, rank in (("hybridep", links_experts, None), ("deepep", links_deepep, 1))
 )
+"""HybridEP has no rank: it gathers which experts every token chose, which others do not."""
 BESIDE_COMPUTE = Setting(
     name="overlap_moe_a2a",
     value=True,
