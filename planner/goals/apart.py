@@ -80,7 +80,7 @@ def check_apart(job: Job, options: SearchOptions) -> None:
     if job.cluster.num_gpus == 1:
         raise SpecError(f"{option} needs two GPUs or more: there is 1")
     sharded = LayoutTable.of([Layout(dp=job.cluster.num_gpus, zero_stage=1)])
-    rules = (rule for rule in traits_of(job).rules if rule.columns == {"zero_stage"})
+    rules = (rule for rule in traits_of(job).rules if "zero_stage" in rule.columns)
     if any(rule.broken(job, sharded)[0] for rule in rules):
         raise SpecError(
             f"{option}: a tower apart shards its optimizer alone (ZeRO-1), which {job.runtime} "

@@ -62,6 +62,7 @@ COUNTED = [
     # published without an exact count of weights: counted on a model of transformers 5.23.0 built
     # on torch.device("meta"), router balancing biases included
     Exact("deepseek-v3", 671_026_419_200, "DeepseekV3ForCausalLM without MTP"),
+    Exact("deepseek-v4-flash", 284_332_240_471, "DeepseekV4ForCausalLM of transformers 5.24.0"),
     Exact("gemma3-27b", 27_009_346_304, "Gemma3ForCausalLM, the language model alone"),
     Exact("gpt-oss-120b", 116_829_156_672, "GptOssForCausalLM"),
     Exact("gpt-oss-20b", 20_914_757_184, "GptOssForCausalLM"),
@@ -81,6 +82,9 @@ COUNTED = [
     Exact("megatron-529.6b", 529_600_819_200, "GPT2LMHeadModel"),
     Exact("megatron-1008b", 1_008_038_758_400, "GPT2LMHeadModel"),
     Exact("mt-nlg-530b", 529_600_819_200, "GPT2LMHeadModel"),
+    Exact("nemotron-3-nano-30b-a3b", 31_577_940_288, "NemotronHForCausalLM of 5.24.0"),
+    Exact("nemotron-3-super", 120_668_707_840, "NemotronHForCausalLM of 5.24.0"),
+    Exact("nemotron-3-ultra", 549_308_993_536, "NemotronHForCausalLM of 5.24.0"),
     Exact("opt-125m", 125_239_296, "OPTForCausalLM"),
     Exact("opt-6.7b", 6_658_473_984, "OPTForCausalLM"),
     Exact("opt-66b", 65_719_701_504, "OPTForCausalLM"),

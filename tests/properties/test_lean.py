@@ -33,6 +33,7 @@ CASES = (
     ("small-moe", "1x8:h100-sxm", "megatron-lm"),
     ("small-moe", "1x4:l4", "torchtitan"),
     ("small-moe", "1x8:a100-sxm-40gb", "megatron-deepspeed"),
+    ("small-dense", "1x4:h100-sxm", "deepspeed"),
 )
 ROUNDING = 1 + 1e-12
 SOME = 60

@@ -70,9 +70,9 @@ def test_padded_rows_cost_to_the_bit_what_rows_of_one_length_cost(make_job, mode
     job = make_job(model, "1x4:h100-sxm", 8, 4096)
     plain, padded = prices(job), prices(with_lengths(job, "none"))
     assert (plain.step_seconds == padded.step_seconds).all()
-    for field in fields(plain.seconds.dense):
-        one = getattr(plain.seconds.dense, field.name), getattr(padded.seconds.dense, field.name)
-        assert (one[0] == one[1]).all()
+    for field in fields(plain.seconds.layers[0]):
+        one, other = (getattr(each.seconds.layers[0], field.name) for each in (plain, padded))
+        assert (one == other).all()
 
 
 @pytest.mark.parametrize("packing", ["greedy", "balanced"])

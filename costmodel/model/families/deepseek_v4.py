@@ -160,7 +160,7 @@ DEEPSEEK_V4: Final = Family(
         "num_key_value_heads": 1,
         "attention_sinks": True,
     },
-    experts={"router_score_function": "sigmoid"},
+    experts={"router_score_function": "sigmoid", "router_bias": False},
     more_experts=_shared,
     flags={"attention_bias": {}},
     off=("mlp_bias",),
