@@ -45,8 +45,8 @@ class Candidates(Context):
 
 
 @lru_cache(maxsize=64)
-def _jobs_of_kinds(job: Job) -> tuple[Job, ...]:
-    return tuple(_job_of_kind(job, kind) for kind in job.model.kinds)
+def _jobs_of_kinds(key: Identical[Job]) -> tuple[Job, ...]:
+    return tuple(_job_of_kind(key.of, kind) for kind in key.of.model.kinds)
 
 
 def _job_of_kind(job: Job, kind: ModelSpec) -> Job:
@@ -59,7 +59,8 @@ def _job_of_kind(job: Job, kind: ModelSpec) -> Job:
 
 def of_kinds(candidates: Candidates) -> tuple[Candidates, ...]:
     """The layouts with a model of each kind of layer alone, in the order of `ModelSpec.kinds`."""
-    return tuple(replace(candidates, job=job) for job in _jobs_of_kinds(candidates.job))
+    jobs = _jobs_of_kinds(Identical(candidates.job))
+    return tuple(replace(candidates, job=job) for job in jobs)
 
 
 def context_of(job: Job, machine: Machine) -> Context:

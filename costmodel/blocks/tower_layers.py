@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import IntColumn, LayoutTable
 from trainplan.costmodel.model.tower import spans
@@ -92,10 +93,10 @@ def tower_rows(candidates: Candidates, kind: TowerLayers) -> Candidates:
         sequence_parallel=np.zeros_like(table.sequence_parallel),
         micro_batch_size=table.micro_batch_size * kind.sequences,
     )
-    return replace(candidates, job=job_of(candidates.job, kind), table=rows)
+    return replace(candidates, job=_job_of(Identical(candidates.job), kind), table=rows)
 
 
 @lru_cache(maxsize=64)
-def job_of(job: Job, kind: TowerLayers) -> Job:
-    """One and the same object for equal arguments, as answers are remembered by identity."""
-    return kind.job(job)
+def _job_of(key: Identical[Job], kind: TowerLayers) -> Job:
+    """One and the same object for one job, as answers are remembered by identity."""
+    return kind.job(key.of)

@@ -127,8 +127,8 @@ def formula(model, precision, tp):
     )
     layout = Layout(tp=tp, zero_stage=0, micro_batch_size=2, sequence_parallel=False)
     machine = machine_of(job.cluster, job.training.precision)
-    kinds = row_blocks(context_of(job, machine).with_table(LayoutTable.of([layout])))
-    return (kinds.moe if model.moe else kinds.dense).saved_bytes[0]
+    blocks = row_blocks(context_of(job, machine).with_table(LayoutTable.of([layout])))
+    return blocks.layers[0].saved_bytes[0]
 
 
 @pytest.mark.parametrize("name", ["dense", "experts", "like GPT"])

@@ -70,8 +70,8 @@ def test_choices_between_two_objectives_are_a_table_and_a_document(rented):
     assert "no point is missing, over 2 sizes of the cluster" in fixed.out
     document = plan("search", *rented, "--pareto", "cost,time", "--json").json
     assert sorted(document) == [
-        *("cluster", "complete", "model", "objectives", "options", "points"),
-        *("runtime", "schema", "sizes", "training"),
+        *("changes_training", "cluster", "complete", "model", "objectives", "options", "points"),
+        *("reserve_bytes", "runtime", "schema", "sizes", "training"),
     ]
     assert document["schema"] == "trainplan/pareto/v1"
     assert [one["name"] for one in document["objectives"]] == ["cost", "time"]
