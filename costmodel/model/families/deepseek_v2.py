@@ -9,6 +9,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.routing import BALANCED_WITHOUT_LOSS
 from trainplan.costmodel.spec import ModelSpec, MoeSpec
 from trainplan.costmodel.spec.layers import MlaSpec
 
@@ -24,8 +25,6 @@ DEFAULTS = {
     "topk_group": None,
     "num_nextn_predict_layers": 0,
 }
-BALANCED_WITHOUT_LOSS = "noaux_tc"
-"""The `topk_method` whose router holds one balancing bias per expert (DeepSeek-V3)."""
 
 
 def latent_attention(config: HfConfig) -> MlaSpec:

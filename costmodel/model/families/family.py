@@ -12,6 +12,9 @@ from trainplan.costmodel.spec.layers import FeedForward, Mixer
 Fields = Mapping[str, object]
 """Fields of a spec."""
 QKV: Final[Fields] = {"qkv_bias": True}
+HEAD: Final[Fields] = {"qk_norm": "head"}
+BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
+"""A router of sigmoids with one balancing bias per expert (DeepSeek-V3)."""
 ATTENTION: Final[Fields] = {"qkv_bias": True, "attention_output_bias": True}
 LINEAR: Final[Fields] = {**ATTENTION, "mlp_bias": True}
 FLAGS: Final[Mapping[str, Fields]] = {

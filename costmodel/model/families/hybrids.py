@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.model.families.family import Family, Fields
+from trainplan.costmodel.model.families.family import HEAD, Family, Fields
 from trainplan.costmodel.model.families.placement import (
     Words,
     count_of_layers,
@@ -35,8 +35,6 @@ from trainplan.costmodel.model.families.state_spaces import (
 from trainplan.costmodel.spec.layers import Mixer
 from trainplan.costmodel.spec.mixers import ConvolutionSpec, LinearAttentionSpec
 
-HEAD: Final[Fields] = {"qk_norm": "head"}
-BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
 LINEAR_WORDS: Final[Words] = {
     "linear_attention": "linear_attention",
     "full_attention": "full_attention",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.model.families.family import QKV, Family, Fields
+from trainplan.costmodel.model.families.family import BALANCED, HEAD, QKV, Family, Fields
 from trainplan.costmodel.model.families.gemma4 import (
     GEMMA_3N_PARTS,
     gemma3n,
@@ -28,8 +28,6 @@ from trainplan.costmodel.model.families.placement import (
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec.layers import FeedForward, Mixer
 
-HEAD: Final[Fields] = {"qk_norm": "head"}
-BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
 Mixers = Sequence[Mixer]
 Feeds = Sequence[FeedForward]
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.model.families.family import QKV, Family, Fields
+from trainplan.costmodel.model.families.family import BALANCED, HEAD, QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, named, of_length
 from trainplan.costmodel.model.families.plain_parts import unrotated
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec.layers import LowRankSpec, Mixer
 
-HEAD: Final[Fields] = {"qk_norm": "head"}
 SIGMOID: Final[Fields] = {"router_score_function": "sigmoid"}
-BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
 """Sigmoid scores and a bias that balances the experts (arXiv:2412.19437, section 2.1.2)."""
 
 

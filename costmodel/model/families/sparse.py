@@ -12,7 +12,7 @@ from typing import Final
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.base.validation_errors import shown
 from trainplan.costmodel.model.families.deepseek_v4 import DEEPSEEK_V4
-from trainplan.costmodel.model.families.family import Family, Fields
+from trainplan.costmodel.model.families.family import BALANCED, Family, Fields
 from trainplan.costmodel.model.families.hybrids import LINEAR_WORDS
 from trainplan.costmodel.model.families.latent import latent_attention
 from trainplan.costmodel.model.families.nemotron_h import (
@@ -27,7 +27,6 @@ from trainplan.costmodel.model.families.state_spaces import typed
 from trainplan.costmodel.spec.layers import FeedForward, Mixer, MlaSpec
 from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec
 
-BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
 UNTIED: Final[Mapping[str, Fields]] = {"tie_word_embeddings": {}}
 """The code has an output projection of its own whatever the file says."""
 Mixers = Sequence[Mixer]
