@@ -35,6 +35,25 @@ def test_nine_of_ten_classes_are_read() -> None:
     assert len(read) >= LEAST_READ * len(small)
 
 
+NO_FIELD_SAYS = 0.002
+"""Norms of heads, and biases, that code has and no field names: their share of small models."""
+
+
+@pytest.mark.parametrize(
+    "one", [one for one in RECORDED if one.variant == "small"], ids=lambda one: one.model_type
+)
+def test_a_configuration_of_an_unheard_of_name_is_refused_or_right_but_for_norms_and_biases(
+    one: Recorded,
+) -> None:
+    renamed = {**one.config, "model_type": "unheard_of"}
+    try:
+        model = model_from_config(renamed, "renamed")
+    except PlanError:
+        return
+    assert model.read_by_fields
+    assert num_parameters(model) == pytest.approx(one.parameters, rel=NO_FIELD_SAYS)
+
+
 def test_every_family_of_the_tables_has_a_record() -> None:
     """But for wrappers, older names of a class, and what transformers lacks."""
     missing = set(READERS) - {one.model_type for one in RECORDED}

@@ -155,7 +155,8 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     if model.read_by_fields:
         notes.append(
             f"model_type '{file.model_type}' has no file of its own: it was read by its fields, "
-            "as a Llama is built where they say nothing"
+            "as a Llama is built where they say nothing; norms of heads and biases that no field "
+            "names are not counted"
         )
     ignored = tuple(sorted(not_understood(file)))
     assumed = {name: value for name, value in file.assumed.items() if value is not None}

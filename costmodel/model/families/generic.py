@@ -33,6 +33,13 @@ LAYER_NORM: Final = ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon"
 GATED: Final = ("silu", "swish")
 """Activations that no family of transformers 5.24 has without a gate, jointly with RMSNorm. Source:
 tests/golden/decoder_counts.json, its configurations without their names."""
+UNSTATED: Final = (
+    ("kv_channels", "num_local_experts", "whether attention has experts too"),
+    ("moe_topk", "num_experts", "whether an expert is shared by all tokens"),
+    ("n_group", "num_experts", "whether an expert is shared by all tokens"),
+)
+"""Two fields, and what they leave open if no field speaks of shared experts: jointly they stand in
+files of families with such a part that no field names. Source: as GATED; JetMoE, Hunyuan, Beam."""
 NAMED_AT_ONCE: Final = 3
 """Fields that one message names."""
 
@@ -51,6 +58,7 @@ def by_fields(config: HfConfig) -> ModelSpec:
                 "--template`)"
             )
     _check_activation(config)
+    _check_unstated(config)
     model = read(config.with_defaults(OPTIONAL), GENERIC)
     unknown = not_understood(config)
     if unknown:
@@ -75,6 +83,18 @@ def _check_activation(config: HfConfig) -> None:
             f"{config.where} is of no known family, and '{config.path}{name}' = {value!r} leaves "
             "open whether the MLP has a gate: write a YAML file (`plan catalog models --template`)"
         )
+
+
+def _check_unstated(config: HfConfig) -> None:
+    """Refuse fields that stand in files of families with a part that no field names."""
+    if any("shared_expert" in name for name in config.values):
+        return
+    for one, other, open_question in UNSTATED:
+        if config.has(one) and config.has(other):
+            raise UnsupportedError(
+                f"{config.where} is of no known family, and '{config.path}{one}' beside '{other}' "
+                f"leaves open {open_question}: write a YAML file (`plan catalog models --template`)"
+            )
 
 
 def not_understood(config: HfConfig) -> list[str]:
