@@ -138,4 +138,6 @@ def _trait_rows(traits: RuntimeTraits) -> Iterator[Sequence[str]]:
 def _value(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{x[0]} ({x[1]})" if isinstance(x, tuple) else str(x) for x in value)
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(map(str, value))) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

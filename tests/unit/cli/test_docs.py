@@ -11,7 +11,7 @@ from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Job, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.planner.plan import Plan, plan_json
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.search import SearchOptions, search
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -114,7 +114,7 @@ def test_every_key_of_a_plan_is_explained():
         training=TrainingSpec(seq_length=4096, global_batch_size=64),
         cluster=parse_cluster("2x8:h100-sxm"),
     )
-    found = search(job)
+    found = search(job, SearchOptions(search_options="none"))
     assert isinstance(found, Plan)
     explained = (ROOT / "docs" / "reference" / "json.md").read_text("utf-8")
     known = set(re.findall(r"`([\w.]+)`", explained))

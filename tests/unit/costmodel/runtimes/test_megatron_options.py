@@ -12,6 +12,7 @@ from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import SearchOptions, check, search
+from trainplan.planner.space import parse_choice
 from trainplan.planner.space.choices import broken_rules
 
 
@@ -227,7 +228,7 @@ def test_a_setting_without_an_option_is_refused(asked, job, says):
 
 def test_a_plan_remembers_what_was_set(asked):
     job = asked(cuda_graph="full_iteration", moment_dtype="bf16")
-    plan = search(job, SearchOptions(top=1))
+    plan = search(job, SearchOptions(fix=(parse_choice("pp=1", excluded=False),)))
     text = json.dumps(plan_json(plan))
     assert json.loads(text)["options"] == {"cuda_graph": "full_iteration", "moment_dtype": "bf16"}
     read, layout = chosen_from_json(text)
