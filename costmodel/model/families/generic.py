@@ -39,7 +39,8 @@ UNSTATED: Final = (
     ("n_group", "num_experts", "whether an expert is shared by all tokens"),
 )
 """Two fields, and what they leave open if no field speaks of shared experts: jointly they stand in
-files of families with such a part that no field names. Source: as GATED; JetMoE, Hunyuan, Beam."""
+files of families with such a part that no field names. Source: tests/golden/decoder_counts.json,
+the configurations of jetmoe, hunyuan_v1_moe and beam."""
 NAMED_AT_ONCE: Final = 3
 """Fields that one message names."""
 
