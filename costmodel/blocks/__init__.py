@@ -6,8 +6,11 @@ gather them by row number.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -86,6 +89,12 @@ class Blocks:
         return *self.layers, with_tower(self.embedding, self.tower), self.head, self.mtp
 
 
+def block_counts(model: ModelSpec) -> tuple[int, ...]:
+    """Blocks of the model, in the order of `Blocks.by_kind`."""
+    layers = Counter(model.kind_of_layer)
+    return *(layers[kind] for kind in sorted(layers)), 1, 1, model.num_nextn_predict_layers
+
+
 def _beside(candidates: Candidates) -> tuple[IntColumn, ...]:
     """The parts of a key that are no columns of every block."""
     whole = adds_whole(candidates.traits, candidates.table)
@@ -148,23 +157,7 @@ def _layer_of_kind(columns: Shapes) -> Block:
     part = frozen_layer(columns, first, second)
     unread = replace(norms, dropped_bytes=np.zeros(columns.size))
     block = _layer(columns, part, unread, launches)
-    return block if model.trained.passes_gradient else _forward_alone(columns, block)
-
-
-def _forward_alone(columns: Shapes, block: Block) -> Block:
-    """A block behind which nothing is trained: it runs forward, and nothing of it is kept.
-
-    Source: derived; autograd records nothing where no input and no weight has a gradient.
-    """
-    nothing = np.zeros(columns.size)
-    return Block(
-        forward=block.forward,
-        backward=pass_seconds(columns.size),
-        weight=nothing,
-        saved_bytes=nothing,
-        modules=(),
-        recompute_forward=pass_seconds(columns.size),
-    )
+    return block if model.trained.passes_gradient else block.forward_alone()
 
 
 def _layer_at_level(columns: Shapes) -> Block:
@@ -206,7 +199,7 @@ def _end_at_level(columns: Shapes, *, head: bool) -> Block:
         forward, backward, weight = passes(with_frozen_weights(columns))
         backward = frozen_passes(backward, weight)
         block = _end(columns, forward, backward, np.zeros(columns.size))
-        block = block if head else _forward_alone(columns, block)
+        block = block if head else block.forward_alone()
     if not columns.machine.ends:
         return block
 
@@ -286,22 +279,13 @@ def _mtp(columns: Shapes, layers: Sequence[Block], head: Block) -> Block:
     if frozen:
         backward, weight = frozen_passes(backward, weight), np.zeros(columns.size)
     joined = 2 * columns.storage * columns.tokens * columns.job.model.hidden_size
-    first, *others = layers
-    for other in others:
-        first = replace(
-            first,
-            forward=first.forward + other.forward,
-            backward=first.backward + other.backward,
-            weight=first.weight + other.weight,
-            saved_bytes=first.saved_bytes + other.saved_bytes,
-            modules=first.modules + other.modules,
-        )
-    forward = first.forward + head.forward + forward
+    inside = reduce(add, layers)
+    forward = inside.forward + head.forward + forward
     return Block(
         forward=forward,
-        backward=first.backward + head.backward + backward,
-        weight=first.weight + head.weight + weight,
-        saved_bytes=first.saved_bytes + joined / columns.residual_shards,
-        modules=first.modules,
+        backward=inside.backward + head.backward + backward,
+        weight=inside.weight + head.weight + weight,
+        saved_bytes=inside.saved_bytes + joined / columns.residual_shards,
+        modules=inside.modules,
         recompute_forward=forward,
     )

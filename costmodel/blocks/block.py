@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from trainplan.costmodel.blocks.parts import Module, PassSeconds
+import numpy as np
+
+from trainplan.costmodel.blocks.parts import Module, PassSeconds, pass_seconds
 from trainplan.costmodel.layouts import FloatColumn
 
 
@@ -22,3 +24,30 @@ class Block:
     """What selective recomputation may choose."""
     recompute_forward: PassSeconds
     """What full recomputation repeats of `forward`."""
+
+    def __add__(self, other: Block) -> Block:
+        """Both, one after the other."""
+        return Block(
+            self.forward + other.forward,
+            self.backward + other.backward,
+            weight=self.weight + other.weight,
+            saved_bytes=self.saved_bytes + other.saved_bytes,
+            modules=self.modules + other.modules,
+            recompute_forward=self.recompute_forward + other.recompute_forward,
+        )
+
+    def forward_alone(self) -> Block:
+        """The block where nothing behind it is trained: it runs forward, and nothing is kept.
+
+        Source: derived; autograd records nothing where no input and no weight has a gradient.
+        """
+        size = len(self.weight)
+        nothing, none = np.zeros(size), pass_seconds(size)
+        return replace(
+            self,
+            backward=none,
+            weight=nothing,
+            saved_bytes=nothing,
+            modules=(),
+            recompute_forward=none,
+        )

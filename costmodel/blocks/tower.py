@@ -10,7 +10,7 @@ hook_hf_module_setattr_for_tp_grad_sync (a module of transformers, whole on ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -55,15 +55,17 @@ def tower_block(keys: Candidates, layer_of: Callable[[Shapes], Block]) -> TowerB
         each.append(layer_of(own))
         layers.append(_times(each[-1], kind.count))
         inputs = inputs + kind.count * own.storage * own.tokens * tower.hidden_size
-    encoder = _sum([*layers, _embedding(columns, tower)])
+    encoder = reduce(add, [*layers, _embedding(columns, tower)])
     again = encoder.recompute_forward
     if tower.frozen != "none":
-        encoder, inputs = _frozen(encoder), np.zeros(len(keys.table))
-    projector = _sum([_handed_over(columns), *(_projector(columns, p) for p in tower.projectors)])
+        encoder, inputs = encoder.forward_alone(), np.zeros(len(keys.table))
+    projector = reduce(
+        add, (_projector(columns, p) for p in tower.projectors), _handed_over(columns)
+    )
     if tower.frozen == "all":
-        projector = _frozen(projector)
+        projector = projector.forward_alone()
     layer_bytes = sum(one.saved_bytes for one in layers) if tower.frozen == "none" else 0.0
-    whole = _sum([encoder, projector])
+    whole = encoder + projector
     whole = replace(whole, recompute_forward=_scaled(again, float(tower.frozen == "none")))
     largest = np.max([one.saved_bytes for one in each], axis=0)
     return TowerBlock(whole, whole.saved_bytes - layer_bytes + inputs, largest)
@@ -71,7 +73,7 @@ def tower_block(keys: Candidates, layer_of: Callable[[Shapes], Block]) -> TowerB
 
 def with_tower(embedding: Block, tower: TowerBlock | None) -> Block:
     """The first block of the model: the token embedding, and the tower that runs beside it."""
-    return embedding if tower is None else _sum([embedding, tower.block])
+    return embedding if tower is None else embedding + tower.block
 
 
 def _scaled(seconds: PassSeconds, factor: float) -> PassSeconds:
@@ -87,29 +89,6 @@ def _times(block: Block, count: int) -> Block:
         saved_bytes=count * block.saved_bytes,
         modules=(),
         recompute_forward=_scaled(block.recompute_forward, count),
-    )
-
-
-def _frozen(block: Block) -> Block:
-    """Forward alone: nothing behind it needs a gradient, so nothing is kept."""
-    return replace(
-        block,
-        backward=_scaled(block.backward, 0.0),
-        weight=0.0 * block.weight,
-        saved_bytes=0.0 * block.saved_bytes,
-    )
-
-
-def _sum(blocks: Iterable[Block]) -> Block:
-    """Blocks that run one after the other."""
-    some = list(blocks)
-    return Block(
-        reduce(add, (one.forward for one in some)),
-        reduce(add, (one.backward for one in some)),
-        weight=reduce(add, (one.weight for one in some)),
-        saved_bytes=reduce(add, (one.saved_bytes for one in some)),
-        modules=(),
-        recompute_forward=reduce(add, (one.recompute_forward for one in some)),
     )
 
 

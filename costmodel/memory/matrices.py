@@ -14,7 +14,12 @@ import numpy as np
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine.compute import sum_columns
-from trainplan.costmodel.memory.states import MTP_NORMS, BlockParams, layer_rank_params
+from trainplan.costmodel.memory.states import (
+    MTP_NORMS,
+    BlockParams,
+    layer_rank_params,
+    modules_alike,
+)
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
     expert_hidden,
@@ -57,12 +62,7 @@ def _of_module(model: ModelSpec, kinds: Sequence[FloatColumn]) -> FloatColumn:
 
     Source: as `block_params`.
     """
-    return sum_columns(kinds[kind] for kind in model.kinds_of_module) * _own_share(model)
-
-
-def _own_share(model: ModelSpec) -> float:
-    """Of the weights of a multi-token-prediction module, those that no other one has, too."""
-    return 1 / max(1, model.num_nextn_predict_layers) if model.nextn_shared else 1.0
+    return sum_columns(kinds[kind] for kind in model.kinds_of_module) / modules_alike(model)
 
 
 def largest_in_layers(
@@ -215,7 +215,7 @@ def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
 
 def mtp_module(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """What a multi-token-prediction module has beside its layer; one copy of the table for all."""
-    own = _own_share(model)
+    own = 1 / modules_alike(model)
     yield from _cut(2 * model.hidden_size, model.hidden_size, table.tp, count=own)
     yield from _norms(model, MTP_NORMS * own)
     held = np.where(table.pp > 1, 1.0, 0.0) / max(1, model.num_nextn_predict_layers)

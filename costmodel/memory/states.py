@@ -180,6 +180,11 @@ def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn
     return mixer + router_params(model, moe) + shared, experts_params(model, moe, table)
 
 
+def modules_alike(model: ModelSpec) -> int:
+    """Multi-token-prediction modules that have the same weights."""
+    return max(1, model.num_nextn_predict_layers) if model.nextn_shared else 1
+
+
 def block_params(job: Job, table: LayoutTable) -> BlockParams:
     """Parameters of every kind of block on one rank, no adapters.
 
@@ -193,7 +198,7 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
     tied_copy = np.where(table.pp > 1, rows, 0.0)
     modules = max(1, model.num_nextn_predict_layers)
     mtp_embedding = tied_copy / modules
-    alike = modules if model.nextn_shared else 1
+    alike = modules_alike(model)
     mtp = sum_columns(layers[kind] for kind in model.kinds_of_module)
     mtp = mtp + 2 * model.hidden_size**2 / table.tp + MTP_NORMS * norm_params(model)
     normed = norm_params(model) if model.embedding_norm else 0

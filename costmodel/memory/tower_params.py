@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.blocks.tower_layers import tower_ranks
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import Rows
 from trainplan.costmodel.model.tower import (
@@ -38,7 +39,7 @@ def tower_rank_params(tower: TowerSpec | None, table: LayoutTable) -> TowerParam
     zero = np.zeros(len(table))
     if tower is None:
         return TowerParams(zero, zero)
-    tp = table.tp if tower.tensor_parallel else np.ones_like(table.tp)
+    tp = tower_ranks(tower, table)
     encoder, projectors = _encoder(tower, tp), _projectors(tower, tp)
     frozen = {"none": zero, "encoder": encoder, "all": encoder + projectors}[tower.frozen]
     return TowerParams(encoder + projectors - frozen, frozen)

@@ -16,6 +16,7 @@ from trainplan.costmodel.memory.states import (
     RankParams,
     block_params,
     expert_shard_ranks,
+    modules_alike,
     shard_ranks,
     weight_bytes_per_param,
 )
@@ -48,15 +49,10 @@ def held_params(job: Job, table: LayoutTable) -> BlockParams:
         base,
         layers=tuple(layer + own[0] - _packed(kind) for kind, layer, _, own in kinds),
         experts=tuple(experts + own[1] for _, _, experts, own in kinds),
-        mtp=base.mtp + own_mtp - packed / _alike(model),
+        mtp=base.mtp + own_mtp - packed / modules_alike(model),
         mtp_experts=base.mtp_experts + own_mtp_experts,
     )
     return replace(held, trained=_trained(model, held, adapters))
-
-
-def _alike(model: ModelSpec) -> int:
-    """Prediction modules that have the same weights."""
-    return max(1, model.num_nextn_predict_layers) if model.nextn_shared else 1
 
 
 def _in_modules(
@@ -67,7 +63,7 @@ def _in_modules(
     Source: as `block_params`: those of its layers; modules of shared weights have them once.
     """
     own = [adapters[kind] for kind in model.kinds_of_module]
-    shared, experts = (sum_columns(part) / _alike(model) for part in zip(*own, strict=True))
+    shared, experts = (sum_columns(part) / modules_alike(model) for part in zip(*own, strict=True))
     return shared, experts
 
 

@@ -10,14 +10,13 @@ lower bound of seconds gives one of joules. Hosts, switches and cooling are not 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks import Blocks, block_counts, blocks, distinct_keys
 from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.blocks.parts import PassSeconds
@@ -128,19 +127,13 @@ def _busy(seconds: PassSeconds) -> FloatColumn:
     return products + (MEMORY_SHARE - WAITING_SHARE) * seconds.elementwise
 
 
-def _counts(model: ModelSpec) -> tuple[int, ...]:
-    """Blocks of the model: layers of each kind, embedding, head, MTP."""
-    layers = Counter(model.kind_of_layer)
-    return *(layers[kind] for kind in sorted(layers)), 1, 1, model.num_nextn_predict_layers
-
-
 def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
     """Busy seconds of one micro batch through all blocks, both ways.
 
     Source: blocks follow one another, so busy seconds add up: of each kind the number of blocks
     times those of both passes of one.
     """
-    passes = zip(_counts(model), kinds.by_kind, strict=True)
+    passes = zip(block_counts(model), kinds.by_kind, strict=True)
     return np.asarray(sum(n * (_busy(b.forward) + _busy(b.backward)) for n, b in passes))
 
 
@@ -150,7 +143,7 @@ def _selective(model: ModelSpec, priced: Priced) -> FloatColumn:
     Source: modules run again as they ran forward, so the share of their seconds that is busy is
     taken to be that of the whole forward pass of the block.
     """
-    kinds = zip(_counts(model), priced.blocks.by_kind, priced.seconds.by_kind, strict=True)
+    kinds = zip(block_counts(model), priced.blocks.by_kind, priced.seconds.by_kind, strict=True)
     parts = (n * seconds.recompute * _mix(block)[priced.key] for n, block, seconds in kinds)
     return np.asarray(sum(parts, start=np.zeros(len(priced.table))))
 

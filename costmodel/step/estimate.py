@@ -94,13 +94,19 @@ class Priced(Candidates):
         return self.optimizer + self.offload
 
 
+def outside_bytes(candidates: Candidates) -> float:
+    """What a process takes outside the allocator: as measured, unless the runtime takes its own."""
+    measured, stated = candidates.machine.outside_bytes, candidates.traits.footprint.outside_bytes
+    return stated if measured is None or stated != OUTSIDE_BYTES else measured
+
+
 def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     """Time (a lower bound) and memory (exact within the model) of every row.
 
     `merged=False` keeps every pipeline rank apart instead of classes of equal ranks.
     """
     candidates = as_executed(candidates)
-    (job, machine, traits), table = candidates.shared, candidates.table
+    job, machine, table = candidates.job, candidates.machine, candidates.table
     gathered = row_blocks(candidates)
     ranks = ranks_of(job, table) if merged else _every_rank(candidates)
     params = held_params(job, table)
@@ -117,9 +123,7 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     update = rank_optimizer_seconds(machine, table, held, updated)
     optimizer = (update + rank_update_seconds(candidates, machine, ranks)).max(axis=0)
     memory = rank_memory(candidates, gathered, ranks=ranks, params=params, held=held)
-    usual = traits.footprint.outside_bytes == OUTSIDE_BYTES
-    if machine.outside_bytes is not None and usual:
-        memory = replace(memory, outside_bytes=machine.outside_bytes)
+    memory = replace(memory, outside_bytes=outside_bytes(candidates))
     offload = offload_seconds(machine, table, updated)
     return Priced(
         *candidates.shared,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks import Blocks, block_counts, blocks, distinct_keys
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import FloatColumn, num_microbatches
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -64,12 +63,10 @@ def _whole_model(model: ModelSpec, kinds: Blocks) -> FloatColumn:
     Source: a micro batch passes each block once each way, one after the other, so the seconds of a
     kind count as often as the model has it.
     """
-    layers = Counter(model.kind_of_layer)
-    counts = *(layers[kind] for kind in sorted(layers)), 1, 1, model.num_nextn_predict_layers
     return np.asarray(
         sum(
             count * (block.forward.total + block.backward.total)
-            for count, block in zip(counts, kinds.by_kind, strict=True)
+            for count, block in zip(block_counts(model), kinds.by_kind, strict=True)
         )
     )
 

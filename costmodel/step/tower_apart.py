@@ -35,7 +35,7 @@ from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.tower import TowerSpec
-from trainplan.costmodel.step.estimate import with_overhead
+from trainplan.costmodel.step.estimate import outside_bytes, with_overhead
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     rank_optimizer_seconds,
@@ -91,7 +91,7 @@ def tower_on_gpus(
         forward, backward, kept = _kept(rows, made, blocks.key, keeps)
         seconds = _step_seconds(rows, params, forward, backward, passes=passes)
         allocated = state + held * kept + workspace_bytes(job, rows.traits)
-        used = allocated * RESERVE_FACTOR + _outside_bytes(rows)
+        used = allocated * RESERVE_FACTOR + outside_bytes(rows)
         seconds = np.where(used <= memory_bytes, seconds, np.inf)
         row = int(np.argmin(seconds))
         if np.isfinite(seconds[row]) and (best is None or seconds[row] < best.step_s):
@@ -108,12 +108,6 @@ def tower_on_gpus(
                 least_sample_s=_least_sample(rows, made, blocks.key),
             )
     return best
-
-
-def _outside_bytes(rows: Candidates) -> float:
-    """As measured, or of the runtime. Source: as `costmodel.step.estimate.price`."""
-    measured = rows.machine.outside_bytes
-    return rows.traits.footprint.outside_bytes if measured is None else measured
 
 
 def _ways(job: Job, machine: Machine) -> Candidates:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from trainplan.costmodel.blocks.feed_forward.routing import changes_rows, load, local_tokens
+from trainplan.costmodel.blocks.feed_forward.routing import (
+    Load,
+    changes_rows,
+    load,
+    local_tokens,
+)
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec import Job, Layout
@@ -49,10 +54,9 @@ def imbalance(
     job: Job, layout: Layout, step_time_s: float, measured: Measured = NOTHING
 ) -> Imbalance | None:
     """What a step of so many seconds takes more than with balanced tokens; null: nothing asked."""
-    if not changes_rows(job):
+    found = _load(job, layout)
+    if found is None:
         return None
-    found = load(job, ep=layout.ep, etp=layout.etp, tokens=_tokens(job, layout))
-    assert found is not None
     even = estimate(balanced(job), layout, measured).step_time_s
     return Imbalance(
         routing=str(job.options.routing or "balanced"),
@@ -67,10 +71,9 @@ def imbalance(
 
 def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
     """How full the fullest rank is, and what is dropped, of a layout."""
-    if not changes_rows(job):
+    found = _load(job, layout)
+    if found is None:
         return
-    found = load(job, ep=layout.ep, etp=layout.etp, tokens=_tokens(job, layout))
-    assert found is not None
     name = f"routing={job.options.routing or 'balanced'}"
     yield (
         f"{name}: in every layer the fullest of {layout.ep} expert ranks is expected to compute "
@@ -88,5 +91,9 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
         )
 
 
-def _tokens(job: Job, layout: Layout) -> float:
-    return float(local_tokens(job, LayoutTable.of([layout]))[0])
+def _load(job: Job, layout: Layout) -> Load | None:
+    """The load of its experts; null: all compute the rows of balanced tokens."""
+    if not changes_rows(job):
+        return None
+    tokens = float(local_tokens(job, LayoutTable.of([layout]))[0])
+    return load(job, ep=layout.ep, etp=layout.etp, tokens=tokens)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trainplan.costmodel.model.families.falcon import falcon
-from trainplan.costmodel.model.families.family import LINEAR, QKV, Family, Fields
+from trainplan.costmodel.model.families.family import HEAD, LINEAR, QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers
 from trainplan.costmodel.model.families.plain_parts import (
     bloom,
@@ -35,19 +35,23 @@ LAYER_NORM: Final[Fields] = {"norm": "layernorm"}
 BIASED: Final[Fields] = {**LAYER_NORM, **LINEAR, "gated_mlp": False}
 """A GPT: LayerNorm, biases on all linear layers, two products in the MLP."""
 ONE_NORM: Final[Fields] = {"parallel_residual": True, "shared_norm": True}
+GPT_J: Final[Fields] = {
+    **LAYER_NORM,
+    **ONE_NORM,
+    **{"gated_mlp": False, "mlp_bias": True, "head_bias": True},
+}
 GEMMA: Final[Fields] = {"scale_embeddings": True}
 COHERE: Final[Fields] = {**LAYER_NORM, **ONE_NORM, "norm_weights": "scale"}
-EACH_HEAD: Final[Fields] = {"qk_norm": "head"}
 
 
 PLAIN: Final[Mapping[str, Family]] = {
     "apertus": Family(
         "arXiv:2509.14233, section 2",
-        model={"gated_mlp": False, "layer_weights": 2, **EACH_HEAD},
+        model={"gated_mlp": False, "layer_weights": 2, **HEAD},
     ),
     "apertus1p5_text": Family(
         "Apertus1p5TextConfig",
-        model={"gated_mlp": False, "layer_weights": 2, **EACH_HEAD},
+        model={"gated_mlp": False, "layer_weights": 2, **HEAD},
         off=("output_vocab_size",),
     ),
     "arcee": Family("modeling_arcee.py", model={"gated_mlp": False}),
@@ -65,13 +69,7 @@ PLAIN: Final[Mapping[str, Family]] = {
     ),
     "codegen": Family(
         "modeling_codegen.py",
-        model={
-            **LAYER_NORM,
-            **ONE_NORM,
-            "gated_mlp": False,
-            "mlp_bias": True,
-            "head_bias": True,
-        },
+        model=GPT_J,
         more=rotated_part,
         ignores=("rotary_dim",),
     ),
@@ -102,7 +100,7 @@ PLAIN: Final[Mapping[str, Family]] = {
     "diffllama": Family("arXiv:2410.05258, section 2.1", more=lambdas),
     "doge": Family(
         "modeling_doge.py",
-        model=EACH_HEAD,
+        model=HEAD,
         more=dynamic_mask,
         experts_if="is_moe",
         off=("is_moe",),
@@ -112,7 +110,7 @@ PLAIN: Final[Mapping[str, Family]] = {
     "exaone": Family("ExaoneConfig, LlamaForCausalLM"),
     "exaone4": Family(
         "arXiv:2507.11407, section 2.1",
-        model={"norm_position": "post", **EACH_HEAD},
+        model={"norm_position": "post", **HEAD},
         flags={"attention_bias": {}},
         slides=pattern,
         full_unrotated=True,
@@ -153,20 +151,14 @@ PLAIN: Final[Mapping[str, Family]] = {
     ),
     "gptj": Family(
         "modeling_gptj.py",
-        model={
-            **LAYER_NORM,
-            **ONE_NORM,
-            "gated_mlp": False,
-            "mlp_bias": True,
-            "head_bias": True,
-        },
+        model=GPT_J,
         more=rotated_part,
         ignores=("rotary_dim",),
     ),
     "granite": Family("modeling_granite.py"),
     "granite_swa": Family("modeling_granite_swa.py", model={"attention_sinks": True}),
     "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}, more=square_output),
-    "hunyuan_v1_dense": Family("modeling_hunyuan_v1_dense.py", model=EACH_HEAD),
+    "hunyuan_v1_dense": Family("modeling_hunyuan_v1_dense.py", model=HEAD),
     "hyperclovax": Family(
         "modeling_hyperclovax.py", flags={"use_post_norm": {"norm_position": "both"}}
     ),
