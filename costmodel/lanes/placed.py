@@ -1,0 +1,148 @@
+"""What a rank computes and holds, where it lies, and how fast it moves: what a step is made of.
+
+All are columns over rows: (row,) or (kind, row), where a number stands for the same in every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainplan.costmodel.lanes.loads import FloatColumn
+
+Column = FloatColumn | float
+Columns = TypeVar("Columns", "Quantities", "Placement")
+KindRows = NDArray[np.float64]
+"""Axes (kind of layer, row)."""
+
+
+class Place(IntEnum):
+    """Where something lies while it is not in use."""
+
+    DEVICE = 0
+    HOST = 1
+    DRIVE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Quantities:
+    """What one rank does in a step if everything lies on the device, and what could lie elsewhere.
+
+    Kinds of layers are in the order in which the rank runs them; embedding and head are kinds of
+    their own with one layer (or none) if their weights are fetched like those of layers.
+    """
+
+    micro_batches: NDArray[np.int64] | int
+    layers: KindRows
+    """Layers of each kind on the rank."""
+    forward: KindRows
+    """Seconds of the forward pass of one layer and micro batch, with its collectives."""
+    backward: KindRows
+    """Of the backward pass, with its collectives and what is recomputed."""
+    weight_bytes: KindRows
+    """Of one layer that this rank fetches for a pass: its share of the weights (2 p / d)."""
+    gradient_bytes: KindRows
+    """Of one layer that this rank sends for a micro batch: its share, as accumulated (2 p / d)."""
+    checkpoint_bytes: KindRows
+    """Kept of one layer and micro batch from the forward to the backward pass."""
+    updated: FloatColumn
+    """Parameters this rank updates, S."""
+    update_seconds: FloatColumn
+    """Of the update of all of them on the GPU."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.forward.shape[1])
+
+    def row(self, index: int) -> Quantities:
+        """One row alone."""
+        return _row(self, index, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Bytes a second of one GPU's share while all GPUs of its node do the same.
+
+    That is the least of its own link and of what the node has, divided by its GPUs.
+    """
+
+    h2d: Column
+    d2h: Column
+    drive_read: Column = np.inf
+    """Infinite where nothing lies on drives."""
+    drive_write: Column = np.inf
+    cpu_params: Column = np.inf
+    """Parameters a second that the CPUs update for one GPU: those of the node over its GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What lies where, and what a runtime copies beside what."""
+
+    optimizer: Column = 0.0
+    """Share of the optimizer's states that lies off the GPU and is updated by the CPUs."""
+    optimizer_place: NDArray[np.int64] | Place = Place.HOST
+    """Where that share lies."""
+    parameters: NDArray[np.int64] | Place = Place.DEVICE
+    """Where the weights of layers lie between passes."""
+    checkpoints: Column = 0.0
+    """Share of the kept activations that leaves the GPU."""
+    checkpoints_place: NDArray[np.int64] | Place = Place.HOST
+    stride: NDArray[np.int64] | int = 0
+    """Every `stride`-th subgroup of the offloaded optimizer is updated on the GPU; 0: none is."""
+    delayed: NDArray[np.bool_] | bool = False
+    """The update runs beside the passes of the next step: changes the training."""
+
+    @property
+    def moves(self) -> NDArray[np.bool_]:
+        """Rows in which anything leaves the GPU."""
+        return np.asarray(
+            (np.asarray(self.optimizer) > 0)
+            | (np.asarray(self.checkpoints) > 0)
+            | (np.asarray(self.parameters) != Place.DEVICE)
+        )
+
+    def row(self, index: int, rows: int) -> Placement:
+        """One row alone."""
+        return _row(self, index, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a runtime copies, when, and what it waits for: numbers of one runtime."""
+
+    gradient_in: bool
+    """Gradients of earlier micro batches come back to the GPU to be added to, in each."""
+    gradient_out: bool
+    """They leave the GPU in each micro batch, not only in the last."""
+    master_gradient_bytes: float
+    """Leave the GPU for each updated parameter behind the last micro batch's backward passes."""
+    weight_bytes: float
+    """Come back for each updated parameter after the update, if weights lie on the device."""
+    state_read_bytes: float
+    """Read from the drive for each parameter whose optimizer lies there."""
+    state_write_bytes: float
+    """Written there for it, gradients included."""
+    overlaps: bool
+    """Copies of weights, gradients and checkpoints run beside the passes."""
+    prefetch: int
+    """Layers whose weights are fetched before they are needed."""
+    pipelines_update: bool
+    """Reads, update and writes of further subgroups run beside each other."""
+    subgroups: int
+    """Pieces in which the offloaded share is updated, one after the other."""
+
+
+def _row(columns: Columns, index: int, rows: int) -> Columns:
+    """Every column at one row."""
+    taken = {}
+    for field in fields(columns):
+        value = getattr(columns, field.name)
+        if isinstance(value, np.ndarray) and value.ndim and value.shape[-1] == rows:
+            taken[field.name] = value[..., index : index + 1]
+    return replace(columns, **taken)
