@@ -53,7 +53,7 @@ class Order(StrEnum):
     ROUNDS = "rounds"
     """A round starts when all before it has ended; what follows starts when the last has ended."""
     CHAIN = "chain"
-    """Every piece starts when all before it has ended; what follows starts after the last."""
+    """Every piece starts when the one before has ended; what follows starts when all have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,21 @@ class Load:
     order: Order = Order.BESIDE
     rounds: FloatColumn | float = 1.0
     """How often it is done, by row."""
+    aside: LaneRows | float = 0.0
+    """Seconds of what runs beside a chain."""
 
     @property
     def total(self) -> LaneRows:
         """Seconds of all rounds on every lane. Source: derived, each round is the same work."""
-        return np.asarray(self.seconds * self.rounds)
+        return np.asarray((self.seconds + self.aside) * self.rounds)
+
+    @property
+    def apart(self) -> FloatColumn:
+        """Least seconds of all rounds if nothing else runs beside. Source: `floor_seconds`."""
+        least = (self.seconds + self.aside).max(axis=0)
+        if self.order is Order.CHAIN:
+            least = np.maximum(least, self.seconds.sum(axis=0))
+        return np.asarray(least * self.rounds)
 
 
 def lane_rows(rows: int, seconds: dict[Lane, FloatColumn | float]) -> LaneRows:
@@ -107,6 +117,5 @@ def floor_seconds(loads: Sequence[Load]) -> FloatColumn:
             continue
         if beside is not None:
             ended, beside = ended + beside.max(axis=0), None
-        one = load.seconds.sum if load.order is Order.CHAIN else load.seconds.max
-        ended = ended + one(axis=0) * load.rounds
+        ended = ended + load.apart
     return ended if beside is None else np.asarray(ended + beside.max(axis=0))

@@ -6,7 +6,7 @@ All are columns over rows: (row,) or (kind, row), where a number stands for the 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from trainplan.costmodel.lanes.loads import FloatColumn
 
 Column = FloatColumn | float
-Columns = TypeVar("Columns", "Quantities", "Placement")
+Columns = TypeVar("Columns", "Quantities", "Speeds", "Placement")
+Indices = NDArray[np.intp] | NDArray[np.bool_] | list[int]
 KindRows = NDArray[np.float64]
 """Axes (kind of layer, row)."""
 
@@ -59,9 +60,9 @@ class Quantities:
         """How many rows there are."""
         return int(self.forward.shape[1])
 
-    def row(self, index: int) -> Quantities:
-        """One row alone."""
-        return _row(self, index, self.rows)
+    def take(self, rows: Indices) -> Quantities:
+        """Some rows alone."""
+        return _taken(self, rows, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,10 @@ class Speeds:
     drive_write: Column = np.inf
     cpu_params: Column = np.inf
     """Parameters a second that the CPUs update for one GPU: those of the node over its GPUs."""
+
+    def take(self, rows: Indices, of: int) -> Speeds:
+        """Some of so many rows alone."""
+        return _taken(self, rows, of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,42 +112,53 @@ class Placement:
             | (np.asarray(self.parameters) != Place.DEVICE)
         )
 
-    def row(self, index: int, rows: int) -> Placement:
-        """One row alone."""
-        return _row(self, index, rows)
+    def take(self, rows: Indices, of: int) -> Placement:
+        """Some of so many rows alone."""
+        return _taken(self, rows, of)
+
+
+class Accumulation(StrEnum):
+    """Where the gradients of several micro batches are summed."""
+
+    ON_GPU = "on the GPU"
+    OFF_IF_SEVERAL = "off the GPU if there are several micro batches"
+    """Each leaves the GPU; those of earlier ones come back before, to be added to."""
+    OFF = "off the GPU"
+    """So even for one micro batch, whose gradients leave and come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What a runtime copies, when, and what it waits for: numbers of one runtime."""
+    """What a runtime copies, when, and what it waits for."""
 
-    gradient_in: bool
-    """Gradients of earlier micro batches come back to the GPU to be added to, in each."""
-    gradient_out: bool
-    """They leave the GPU in each micro batch, not only in the last."""
-    master_gradient_bytes: float
-    """Leave the GPU for each updated parameter behind the last micro batch's backward passes."""
-    weight_bytes: float
-    """Come back for each updated parameter after the update, if weights lie on the device."""
-    state_read_bytes: float
-    """Read from the drive for each parameter whose optimizer lies there."""
-    state_write_bytes: float
-    """Written there for it, gradients included."""
+    accumulation: Accumulation
     overlaps: bool
-    """Copies of weights, gradients and checkpoints run beside the passes."""
-    prefetch: int
-    """Layers whose weights are fetched before they are needed."""
+    """Copies of weights and gradients run beside the passes."""
+    checkpoints_beside: bool
+    """So do those of kept activations."""
+    gradients_with_update: bool
+    """Summed gradients leave as part of the update, not beside the last backward passes."""
     pipelines_update: bool
-    """Reads, update and writes of further subgroups run beside each other."""
-    subgroups: int
+    """Reads, update, copies and writes of further subgroups run beside each other."""
+    prefetch: int = 1
+    """Layers whose weights are fetched before they are needed."""
+    subgroups: int = 1
     """Pieces in which the offloaded share is updated, one after the other."""
+    gradient_bytes: float = 4.0
+    """That leave the GPU for each parameter the CPUs update, once a step."""
+    weight_bytes: float = 2.0
+    """That come back for it, or go to the drive, after the update."""
+    state_read_bytes: float = 16.0
+    """Read for it if the optimizer lies on the drive: weights, moments, gradients in fp32."""
+    state_write_bytes: float = 12.0
+    """Written for it: weights and moments; its gradient is written when it leaves the GPU."""
 
 
-def _row(columns: Columns, index: int, rows: int) -> Columns:
-    """Every column at one row."""
+def _taken(columns: Columns, rows: Indices, of: int) -> Columns:
+    """Every column at some of its rows; what is one number for all stays."""
     taken = {}
     for field in fields(columns):
         value = getattr(columns, field.name)
-        if isinstance(value, np.ndarray) and value.ndim and value.shape[-1] == rows:
-            taken[field.name] = value[..., index : index + 1]
+        if isinstance(value, np.ndarray) and value.ndim and value.shape[-1] == of:
+            taken[field.name] = value[..., rows]
     return replace(columns, **taken)

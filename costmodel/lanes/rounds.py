@@ -11,7 +11,7 @@ Linearity (1992), section 1.2 and chapter 3 (event graphs are linear in max-plus
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,8 @@ class Columns:
     """Of each item's own name."""
     order: Order
     rounds: int
+    chained: int
+    """Items, the first ones, that each wait for the one before."""
 
     @property
     def live(self) -> list[int]:
@@ -54,19 +56,20 @@ class Columns:
         return sorted(read)
 
 
-def columns(part: Part, names: Sequence[str], rows: int) -> Columns:
-    """A part as columns."""
-    slot = {name: NAMES + index for index, name in enumerate(names)}
-    seconds = np.empty((len(part.items), rows))
-    for index, item in enumerate(part.items):
+def columns(part: Part, names: Mapping[str, int], rows: int) -> Columns:
+    """A part as columns; `names` numbers the names of all parts."""
+    items = part.all_items
+    seconds = np.empty((len(items), rows))
+    for index, item in enumerate(items):
         seconds[index] = item.seconds
     return Columns(
-        lanes=tuple(int(item.lane) for item in part.items),
+        lanes=tuple(int(item.lane) for item in items),
         seconds=seconds,
-        after=tuple(tuple(slot[name] for name in item.after) for item in part.items),
-        slots=tuple(slot[item.name] for item in part.items),
+        after=tuple(tuple(NAMES + names[name] for name in item.after) for item in items),
+        slots=tuple(NAMES + names[item.name] for item in items),
         order=part.order,
         rounds=part.rounds,
+        chained=len(part.items) if part.order is Order.CHAIN else 0,
     )
 
 
@@ -93,8 +96,9 @@ def after_rounds(part: Columns, state: State) -> State:
 def one_round(part: Columns, state: State) -> State:
     """State when the items of a part are done once."""
     state, after = state.copy(), part.after
+    end = state[ENDED]
     for index, (lane, slot) in enumerate(zip(part.lanes, part.slots, strict=True)):
-        start = state[ENDED] if part.order is Order.CHAIN else state[lane]
+        start = np.maximum(end, state[lane]) if index < part.chained else state[lane]
         for waited in after[index]:
             start = np.maximum(start, state[waited])
         end = start + part.seconds[index]

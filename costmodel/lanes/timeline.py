@@ -53,10 +53,12 @@ class _Clock:
         """All rounds of a part."""
         apart = part.order is not Order.BESIDE
         for _ in range(part.rounds):
-            self.barrier = self.last if apart else self.barrier
+            self.barrier = chained = self.last if apart else self.barrier
             for item in part.items:
-                waits = self.last if part.order is Order.CHAIN else self.barrier
-                self.run(item, _seconds(item, row), waits)
+                self.run(item, _seconds(item, row), chained)
+                chained = len(self.spans) - 1 if part.order is Order.CHAIN else chained
+            for item in part.aside:
+                self.run(item, _seconds(item, row), self.barrier)
         self.barrier = self.last if apart and part.rounds else self.barrier
 
 

@@ -18,6 +18,7 @@ All evaluations read these same items: `floor` (no order, cheap), `makespan` (th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,13 +53,26 @@ class Part:
     items: tuple[Item, ...]
     order: Order = Order.BESIDE
     rounds: int = 1
+    aside: tuple[Item, ...] = ()
+    """Start with a chain and wait for nothing of it but their lanes and what they name."""
+
+    @property
+    def all_items(self) -> tuple[Item, ...]:
+        """Of a round, in order."""
+        return self.items + self.aside
 
     def load(self, rows: int) -> Load:
         """Its seconds by lane, without what waits for what."""
-        loaded = lane_rows(rows, {})
-        for item in self.items:
-            loaded[item.lane] += item.seconds
-        return Load(loaded, self.order, self.rounds)
+        seconds, aside = lane_rows(rows, {}), lane_rows(rows, {})
+        for items, loaded in ((self.items, seconds), (self.aside, aside)):
+            for item in items:
+                loaded[item.lane] += item.seconds
+        return Load(seconds, self.order, self.rounds, aside)
+
+    def changed(self, change: Callable[[Item], Item]) -> Part:
+        """The same with other items."""
+        items, aside = (tuple(map(change, some)) for some in (self.items, self.aside))
+        return replace(self, items=items, aside=aside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +84,16 @@ class Work:
 
     def __post_init__(self) -> None:
         """Refuse an item that waits for a name which no item has."""
-        names = {item.name for part in self.parts for item in part.items}
+        names = set(self.names)
         for part in self.parts:
-            for item in part.items:
+            for item in part.all_items:
                 if unknown := set(item.after) - names:
                     raise ValueError(f"{item.name} waits for {sorted(unknown)}, which no item is")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of items, each once."""
+        return list(dict.fromkeys(item.name for part in self.parts for item in part.all_items))
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -98,7 +117,7 @@ class Work:
         Source: derived; an item ends its seconds after the later of its lane's last end and the
         ends it waits for. Rounds are multiplied, not walked: `after_rounds`.
         """
-        names = list(dict.fromkeys(item.name for part in self.parts for item in part.items))
+        names = {name: slot for slot, name in enumerate(self.names)}
         state = first_state(len(names), self.rows)
         for part in self.parts:
             state = after_rounds(columns(part, names, self.rows), state)
@@ -106,11 +125,9 @@ class Work:
 
     def faster(self, lane: Lane, factor: float) -> Work:
         """The same items where one lane is `factor` times as fast."""
-        parts = tuple(
-            replace(part, items=tuple(_faster(item, lane, factor) for item in part.items))
-            for part in self.parts
+        return self.changed(
+            lambda item: replace(item, seconds=item.seconds / factor) if item.lane is lane else item
         )
-        return replace(self, parts=parts)
 
     def worth_of(self, lane: Lane, factor: float = 2.0) -> FloatColumn:
         """Seconds (row,) saved if one lane were `factor` times as fast.
@@ -121,16 +138,11 @@ class Work:
 
     def only(self, lane: Lane) -> Work:
         """The same items where all lanes but one take no time."""
-        parts = tuple(
-            replace(
-                part,
-                items=tuple(
-                    item if item.lane is lane else replace(item, seconds=0.0) for item in part.items
-                ),
-            )
-            for part in self.parts
-        )
-        return replace(self, parts=parts)
+        return self.changed(lambda item: item if item.lane is lane else replace(item, seconds=0.0))
+
+    def changed(self, change: Callable[[Item], Item]) -> Work:
+        """The same with other items."""
+        return replace(self, parts=tuple(part.changed(change) for part in self.parts))
 
     @property
     def exposed(self) -> FloatColumn:
@@ -140,8 +152,3 @@ class Work:
         those of the GPU alone, so that lanes without work add nothing to the last digit.
         """
         return np.asarray(self.makespan - self.only(Lane.GPU).makespan)
-
-
-def _faster(item: Item, lane: Lane, factor: float) -> Item:
-    """An item of `lane` takes its part of the seconds."""
-    return replace(item, seconds=item.seconds / factor) if item.lane is lane else item
