@@ -5,7 +5,7 @@ Nothing here knows single pieces of work: a search prices thousands of rows with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -62,7 +62,7 @@ class Load:
 
     seconds: LaneRows
     order: Order = Order.BESIDE
-    rounds: FloatColumn | float = 1.0
+    rounds: FloatColumn | NDArray[np.int64] | int = 1
     """How often it is done, by row."""
     aside: LaneRows | float = 0.0
     """Seconds of what runs beside a chain."""
@@ -81,7 +81,7 @@ class Load:
         return np.asarray(least * self.rounds)
 
 
-def lane_rows(rows: int, seconds: dict[Lane, FloatColumn | float]) -> LaneRows:
+def lane_rows(rows: int, seconds: Mapping[Lane, FloatColumn | float]) -> LaneRows:
     """Seconds by lane and row, 0 of lanes that are not named.
 
     Source: derived, the axes are (lane, row); a lane that is not named has no work in that part

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from trainplan.costmodel.lanes.loads import FloatColumn
 
+BoolColumn = NDArray[np.bool_]
+IntColumn = NDArray[np.int64]
 Column = FloatColumn | float
 Columns = TypeVar("Columns", "Quantities", "Speeds", "Placement")
 Indices = NDArray[np.intp] | NDArray[np.bool_] | list[int]
@@ -37,7 +39,7 @@ class Quantities:
     their own with one layer (or none) if their weights are fetched like those of layers.
     """
 
-    micro_batches: NDArray[np.int64] | int
+    micro_batches: IntColumn | int
     layers: KindRows
     """Layers of each kind on the rank."""
     forward: KindRows
@@ -91,26 +93,31 @@ class Placement:
 
     optimizer: Column = 0.0
     """Share of the optimizer's states that lies off the GPU and is updated by the CPUs."""
-    optimizer_place: NDArray[np.int64] | Place = Place.HOST
+    optimizer_place: IntColumn | Place = Place.HOST
     """Where that share lies."""
-    parameters: NDArray[np.int64] | Place = Place.DEVICE
+    parameters: IntColumn | Place = Place.DEVICE
     """Where the weights of layers lie between passes."""
     checkpoints: Column = 0.0
     """Share of the kept activations that leaves the GPU."""
-    checkpoints_place: NDArray[np.int64] | Place = Place.HOST
-    stride: NDArray[np.int64] | int = 0
+    checkpoints_place: IntColumn | Place = Place.HOST
+    stride: IntColumn | int = 0
     """Every `stride`-th subgroup of the offloaded optimizer is updated on the GPU; 0: none is."""
-    delayed: NDArray[np.bool_] | bool = False
+    delayed: BoolColumn | bool = False
     """The update runs beside the passes of the next step: changes the training."""
 
     @property
-    def moves(self) -> NDArray[np.bool_]:
+    def moves(self) -> BoolColumn:
         """Rows in which anything leaves the GPU."""
         return np.asarray(
             (np.asarray(self.optimizer) > 0)
             | (np.asarray(self.checkpoints) > 0)
             | (np.asarray(self.parameters) != Place.DEVICE)
         )
+
+    @property
+    def updates_off(self) -> BoolColumn:
+        """Rows in which the CPUs update something."""
+        return np.asarray(np.asarray(self.optimizer) > 0)
 
     def take(self, rows: Indices, of: int) -> Placement:
         """Some of so many rows alone."""
@@ -152,6 +159,18 @@ class Habits:
     """Read for it if the optimizer lies on the drive: weights, moments, gradients in fp32."""
     state_write_bytes: float = 12.0
     """Written for it: weights and moments; its gradient is written when it leaves the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """What of gradients moves in one micro batch, by row."""
+
+    back: BoolColumn
+    """Sums of earlier ones come back to the GPU."""
+    out: BoolColumn
+    """They leave with its own added."""
+    summed: BoolColumn
+    """The sums of all leave for the update: it is the last micro batch."""
 
 
 def _taken(columns: Columns, rows: Indices, of: int) -> Columns:

@@ -82,10 +82,10 @@ def first_state(names: int, rows: int) -> State:
 
 def after_rounds(part: Columns, state: State) -> State:
     """State when all rounds of a part are done."""
-    if not part.rounds:
-        return state
     if part.order is not Order.BESIDE:
         return _apart(part, state)
+    if not part.rounds:
+        return state
     if part.rounds > 1:
         state = state.copy()
         live = part.live
@@ -113,10 +113,10 @@ def _apart(part: Columns, state: State) -> State:
     Source: derived; at the start of such a round every entry of the state is at most the end of
     all before, which every item waits for, so only that one number counts.
     """
-    alone = first_state(len(state) - NAMES, state.shape[-1])
-    done = one_round(part, alone)
-    earlier = state[ENDED] + (part.rounds - 1) * done[ENDED]
-    state = np.maximum(state, done + earlier)
+    state = state.copy()
+    if part.rounds:
+        done = one_round(part, first_state(len(state) - NAMES, state.shape[-1]))
+        state = np.maximum(state, done + state[ENDED] + (part.rounds - 1) * done[ENDED])
     state[:NAMES] = state[ENDED]
     return state
 

@@ -59,7 +59,7 @@ class _Clock:
                 chained = len(self.spans) - 1 if part.order is Order.CHAIN else chained
             for item in part.aside:
                 self.run(item, _seconds(item, row), self.barrier)
-        self.barrier = self.last if apart and part.rounds else self.barrier
+        self.barrier = self.last if apart else self.barrier
 
 
 def timeline(work: Work, row: int = 0) -> list[Span]:
