@@ -67,7 +67,7 @@ def pass_loads(
     count = quantities.layers
     weights = PASSES * (count * quantities.weight_bytes).sum(axis=0)
     sums = (count * quantities.gradient_bytes).sum(axis=0)
-    kept = (count * quantities.checkpoint_bytes).sum(axis=0) * placement.checkpoints
+    kept = away_bytes(quantities, habits) * placement.checkpoints
     fetched = weights * (np.asarray(placement.parameters) != Place.DEVICE)
     read = weights * (np.asarray(placement.parameters) == Place.DRIVE)
     deep = kept * (np.asarray(placement.checkpoints_place) == Place.DRIVE)
@@ -82,6 +82,20 @@ def pass_loads(
             Lane.DRIVE_WRITE: (deep + written * gradients.summed) / speeds.drive_write,
         },
     )
+
+
+def away_bytes(quantities: Quantities, habits: Habits) -> FloatColumn:
+    """Kept activations of a micro batch that leave the GPU if all may: not those of the last layer.
+
+    Source: DeepSpeed 0.19.8, runtime/activation_checkpointing/checkpointing.py,
+    `_get_cpu_offload_engine`: keep_last_count=1, the backward pass wants them at once.
+    """
+    every = quantities.layers * quantities.checkpoint_bytes
+    if not habits.keeps_last:
+        return np.asarray(every.sum(axis=0))
+    last = len(every) - 1 - np.argmax((every > 0)[::-1], axis=0)
+    one = np.where(every.any(axis=0), quantities.checkpoint_bytes[last, range(quantities.rows)], 0)
+    return np.asarray(every.sum(axis=0) - one)
 
 
 def _sums_out(
@@ -121,12 +135,15 @@ def pass_items(
     passes += [
         Pass(f"backward {layer}", layer, kind, forward=False) for layer, kind in layers[::-1]
     ]
-    row = RowItems(quantities, speeds, placement, habits, gradients, passes)
+    kept = [layer for layer, kind in layers if quantities.checkpoint_bytes[kind, 0] > 0]
+    last = max(kept, default=-1)
+    row = RowItems(quantities, speeds, placement, habits, gradients, passes, last)
     items: list[Item] = []
     ahead = habits.prefetch
     for index in range(-2 * ahead, len(passes)):
         items += row.read(index + 2 * ahead)
         items += row.fetch(index + ahead)
-        items += row.return_checkpoint(index + habits.checkpoints_beside)
         items += row.compute(index)
+        items += row.return_checkpoint(index + 1)
+        items += row.gradient(index)
     return tuple(items)

@@ -143,6 +143,8 @@ class Habits:
     """Copies of weights and gradients run beside the passes."""
     checkpoints_beside: bool
     """So do those of kept activations."""
+    keeps_last: bool
+    """Those of the last layer that keeps any never leave."""
     gradients_with_update: bool
     """Summed gradients leave as part of the update, not beside the last backward passes."""
     pipelines_update: bool

@@ -40,6 +40,8 @@ class RowItems:
     habits: Habits
     gradients: Gradients
     passes: list[Pass]
+    last_kept: int
+    """The last layer that keeps any activations; -1: none does."""
 
     def _at(self, index: int) -> Pass | None:
         """A pass by its place, if there is one."""
@@ -52,9 +54,10 @@ class RowItems:
 
     def _kept(self, one: Pass) -> float:
         """Bytes of kept activations that leave the GPU."""
-        return float(
-            self.quantities.checkpoint_bytes[one.kind, 0] * _one(self.placement.checkpoints)
-        )
+        if self.habits.keeps_last and one.layer == self.last_kept:
+            return 0.0
+        share = _one(self.placement.checkpoints)
+        return float(self.quantities.checkpoint_bytes[one.kind, 0]) * share
 
     def read(self, index: int) -> Iterator[Item]:
         """Weights from the drive into a buffer that frees when an earlier pass ends."""
@@ -75,7 +78,7 @@ class RowItems:
             yield Item(f"weights {one.name}", Lane.H2D, seconds, (*read, *after))
 
     def return_checkpoint(self, index: int) -> Iterator[Item]:
-        """Kept activations of a backward pass, one pass before it if beside."""
+        """Kept activations of a backward pass: when the pass before starts if beside, or ends."""
         one = self._at(index)
         if not one or one.forward or not (size := self._kept(one)):
             return
@@ -108,11 +111,12 @@ class RowItems:
             if _one(self.placement.checkpoints_place) == Place.DRIVE:
                 stored = kept / self.speeds.drive_write
                 yield Item(f"store {one.layer}", Lane.DRIVE_WRITE, stored, (f"keep {one.layer}",))
-        if not one.forward:
-            yield from self.gradient(one)
 
-    def gradient(self, one: Pass) -> Iterator[Item]:
+    def gradient(self, index: int) -> Iterator[Item]:
         """Gradients of a layer: earlier sums come back, new ones leave, the last for the update."""
+        one = self._at(index)
+        if not one or one.forward:
+            return
         moved, after = self.gradients, (one.name,)
         size = self.quantities.gradient_bytes[one.kind]
         if _one(moved.back):
