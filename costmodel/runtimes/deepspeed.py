@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.lanes.habits import deepspeed_habits
+from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -62,6 +64,11 @@ def engine_moves_shards(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((moves & (table.zero_stage != 3)) | partial)
 
 
+def habits(stage: int, place: Place) -> Habits:
+    """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
+    return deepspeed_habits(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
+
+
 DEEPSPEED = RuntimeTraits(
     name="deepspeed",
     version="0.19.6",
@@ -89,6 +96,7 @@ DEEPSPEED = RuntimeTraits(
         # runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing; ArcticTraining
         # `arctic_training/monkey_patches.py` for models of transformers
         checkpoints=(0.0, 1.0),
+        habits=habits,
     ),
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),

@@ -16,7 +16,7 @@ from trainplan.costmodel.machine.uncertainty import step_time_interval
 from trainplan.costmodel.memory.host import OffDevice
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
-from trainplan.costmodel.step.estimate import Priced, price, with_overhead
+from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,
     heterogeneous_seconds,
@@ -55,7 +55,7 @@ def simulated(candidates: Candidates, memory_margin: float) -> Simulated:
     grouped = in_groups(candidates.table)
     if grouped.any():
         return _with_groups(candidates, memory_margin)
-    priced = price(candidates, merged=False)
+    priced = with_lanes_run(price(candidates, merged=False))
     makespans, used = simulate(priced), priced.memory.used
     explained = makespans.with_messages + makespans.dp_comm + priced.update
     fits = priced.memory.fits(candidates.machine.memory_bytes * (1 - memory_margin))

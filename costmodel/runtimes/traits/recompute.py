@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layout import Tier
 
@@ -64,6 +65,11 @@ class Offloading:
     """Every so many subgroups of an offloaded optimizer one may be updated on the GPU."""
     delays: bool = False
     """The update may run beside the next step."""
+    habits: Callable[[int, Place], Habits] | None = None
+    """What it copies when, by ZeRO stage and where the optimizer lies; None: it
+    offloads the optimizer alone, in series after the passes."""
+    subgroup_params: float | None = None
+    """Parameters that are updated at once; None: as DeepSpeed's default."""
     modules: tuple[str, ...] = ()
     """Modules whose activations it can keep on the host."""
     choices: Callable[[ModelSpec], tuple[Offload, ...]] = no_offloads
