@@ -20,13 +20,13 @@ from trainplan.costmodel.lanes.work import Work
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts.table import FULL, KindRankRows
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.host import SUBGROUP_PARAMS
 from trainplan.costmodel.memory.states import (
     BlockParams,
     expert_shard_ranks,
     rank_params,
     shard_ranks,
 )
+from trainplan.costmodel.memory.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.traffic.data_parallel import CPU_ADAM_PARAMS_PER_SECOND, updated_params
 
