@@ -45,7 +45,7 @@ from trainplan.planner.exporters.training_script import (
 
 COMMIT = "edaa7221267243c7be7fb49c5d5f5c4fb97b4641"
 """DeepSpeed commit whose keys are written (0.19.6)."""
-CHECKED = "20 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
+CHECKED = "40 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
 FILE = "ds_config.json"
 WRITTEN: dict[str, tuple[object, ...]] = {
     "attention": ("flash",),

@@ -175,7 +175,7 @@ def _filled_in(config: LaunchConfig) -> Iterator[str]:
     filled = [(file.name, *one) for file in config.files for one in file.filled_in]
     if filled:
         yield "fill_in() {  # FILE KEY NAME"
-        yield "  if [[ \"${!3}\" == *[\\\"\\\\\\&\\|$'\\n']* ]]; then"
+        yield '  if [[ "${!3}" == *[\\"\\\\\\&\\|$\'\\n\']* ]]; then'
         yield '    echo "$3 has a quote, a backslash, &, | or a line end: use another." >&2'
         yield "    exit 2"
         yield "  fi"
