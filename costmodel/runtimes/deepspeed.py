@@ -13,6 +13,7 @@ import numpy as np
 from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts.table import FULL
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE
@@ -64,6 +65,17 @@ def engine_moves_shards(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((moves & (table.zero_stage != 3)) | partial)
 
 
+@rule(
+    "checkpoints_are_recomputed",
+    "offload_checkpoints recompute",
+    "offload.checkpoints keeps inputs of recomputed layers on the host: use recompute=full",
+    "deepspeedai/DeepSpeed runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing",
+)
+def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
+    """A checkpoint is the input of a layer that runs again."""
+    return np.asarray((table.offload_checkpoints > 0) & (table.recompute != FULL))
+
+
 def habits(stage: int, place: Place) -> Habits:
     """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
     return deepspeed_habits(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
@@ -104,6 +116,7 @@ DEEPSPEED = RuntimeTraits(
         *RULES,
         engine_offloads_shards,
         engine_moves_shards,
+        checkpoints_are_recomputed,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
         quantised_weights_are_whole,
