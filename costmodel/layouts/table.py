@@ -95,6 +95,8 @@ class LayoutTable:
     offload_optimizer: Annotated[FloatColumn, Share("the optimizer kept in host memory")]
     offload_modules: Annotated[IntColumn, Modules(OFFLOAD_MODULES, by_request=True)]
     stages: Annotated[ObjectColumn, Stages()]
+    tiled_loss: Annotated[IntColumn, Flag()]
+    tiled_mlp: Annotated[IntColumn, Flag()]
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -27,6 +27,7 @@ from trainplan.costmodel.runtimes.traits import (
     Host,
     Offloading,
     Sharding,
+    Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.spec import Job
@@ -66,6 +67,8 @@ DEEPSPEED = RuntimeTraits(
     # runtime/engine.py, _configure_basic_optimizer; names it lacks are those of torch.optim
     optimizers=(("adamw", "AdamW"), ("lion", "Lion"), ("sgd", "SGD"), ("muon", "Muon")),
     offloading=Offloading(optimizer_step=0.001),  # runtime/zero/offload_config.py, ratio
+    # runtime/sequence_parallel/ulysses_sp.py, TiledMLP and TiledFusedLogitsLoss
+    tiling=Tiling(mlp=True, loss=True),
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),
     rules=(

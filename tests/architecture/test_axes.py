@@ -62,6 +62,7 @@ SAMPLES = {
     "recompute_num_layers": Sample(on={"recompute_num_layers": 3}, same=UNIFORM),
     "offload.optimizer": Sample(on={"offload": OffloadSpec(optimizer=0.5)}, same={"dp": 2}),
     "stages": Sample(on={"stages": stage_specs((2, 4))}, same={"pp": 2}),
+    "tiled_loss": Sample(on={"tiled_loss": True}, same={"dp": 4, "micro_batch_size": 8}),
 }
 """Where a value alone makes no layout; else it is varied beside four replicas."""
 SELECTED = {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
