@@ -23,7 +23,7 @@ from trainplan.costmodel.memory.states import (
 from trainplan.costmodel.memory.tiles import (
     hidden_gradient_columns,
     tile_bytes_per_logit,
-    tiled_mlp_columns,
+    tiled_layer_columns,
 )
 from trainplan.costmodel.model.mixer_params import projected_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns
@@ -185,7 +185,7 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     ups, tiled = 2 if model.gated_mlp else 1, table.tiled_mlp == 1
     widest = ups * widest_mlp(model) / table.tp
     if tiled.any():
-        widest = np.where(tiled, tiled_mlp_columns(candidates, widest_mlp(model)), widest)
+        widest = np.where(tiled, tiled_layer_columns(candidates, widest_mlp(model)), widest)
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
         rows = moe.rows_per_token * table.etp / cut * loads(job, table).fullest

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from tests.oracles.live_bytes import LiveBytes
@@ -9,12 +10,14 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.tiles import loss_tiles, mlp_tiles
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.memory.rank import backward_bytes
 from trainplan.costmodel.memory.tiles import (
     hidden_gradient_columns,
     tile_bytes_per_logit,
     tiled_mlp_columns,
 )
 from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import price
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 ulysses = pytest.importorskip(
@@ -26,6 +29,7 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 pytestmark = pytest.mark.oracle
 functional = torch.nn.functional
 BF16 = 2
+UNIFORM = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
 class Mlp(torch.nn.Module):
@@ -104,4 +108,73 @@ def test_a_tiled_loss_takes_as_many_bytes_as_deepspeeds(make_job, seq_length):
     logits = seq_length / tiles * model.vocab_size
     said = logits * tile_bytes_per_logit(rows)[0]
     said += BF16 * seq_length * hidden_gradient_columns(rows)[0]
+    assert said == pytest.approx(found, rel=0.01)
+
+
+class Core(torch.autograd.Function):
+    """FlashAttention-2 with what its backward pass allocates."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        out = torch.empty(q.shape, dtype=q.dtype)
+        ctx.save_for_backward(q, k, v, out, torch.empty(q.shape[:-1], dtype=torch.float32))
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        q, k, v, _, _ = ctx.saved_tensors
+        made = [torch.empty_like(one) for one in (q, k, v)]
+        inside = [torch.empty(q.shape, dtype=torch.float32), *map(torch.empty_like, (q, q))]
+        return (*made, inside)[:3]
+
+
+def attended(_module, q, k, v, _mask, **_options):
+    return Core.apply(*(one.transpose(1, 2) for one in (q, k, v))), None
+
+
+def layer_bytes(model, tokens, tiles):
+    """Largest sum of a recomputed layer of transformers beside its input."""
+    llama = pytest.importorskip(
+        "transformers.models.llama.modeling_llama", reason="transformers is not installed"
+    )
+    config = llama.LlamaConfig(
+        **{name: getattr(model, name) for name in ("hidden_size", "intermediate_size")},
+        num_attention_heads=model.num_attention_heads,
+        num_key_value_heads=model.num_key_value_heads,
+    )
+    llama.ALL_ATTENTION_FUNCTIONS["counted"] = attended
+    config._attn_implementation = "counted"
+    with FakeTensorMode(), LiveBytes() as live:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16)
+        layer = llama.LlamaDecoderLayer(config, 0)
+        torch.set_default_dtype(before)
+        for weight in layer.parameters():
+            weight.grad = torch.zeros_like(weight)
+        mlp, names = layer.mlp, ("gate", "up", "down")
+        for name in names:
+            setattr(mlp, name, getattr(mlp, f"{name}_proj"))
+        weights = [*mlp.parameters()]
+        mlp.forward = lambda x: ulysses.TiledMLP.apply(mlp_forward, mlp, x, tiles, weights)
+        table = [torch.ones(1, tokens, model.head_dim, dtype=torch.bfloat16) for _ in range(2)]
+        x = torch.empty(1, tokens, model.hidden_size, dtype=torch.bfloat16, requires_grad=True)
+        output = torch.utils.checkpoint.checkpoint(
+            lambda x: layer(x, position_embeddings=table),
+            x,
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        live.restart()
+        before = live.now
+        output.backward(torch.empty_like(output))
+        return live.peak - before
+
+
+def test_a_layer_with_a_tiled_mlp_takes_as_many_bytes_as_that_of_transformers(make_job):
+    rows = candidates(make_job, 131_072)
+    table = LayoutTable.of([Layout(**UNIFORM, tiled_mlp=True)])
+    priced = price(context_of(rows.job, rows.machine).with_table(table))
+    tokens = np.array([131_072.0])
+    said = backward_bytes(priced, priced.gathered, ranks=priced.ranks, tokens=tokens)[0, 0]
+    found = layer_bytes(rows.job.model, 131_072, int(mlp_tiles(rows.job, table)[0]))
     assert said == pytest.approx(found, rel=0.01)
