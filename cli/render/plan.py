@@ -33,7 +33,7 @@ from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.space import legality_rules
-from trainplan.planner.space.choices import MEMORY, ranks_straddle
+from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
 from trainplan.planner.space.settings import ELSEWHERE
 
 SHOWN_RULES = 5
@@ -168,6 +168,10 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     says = {rule.name: rule.says for rule in rules}
     says[ELSEWHERE] = "searched under settings that are no slower"
     says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
+    says[HOST_MEMORY] = (
+        "fits on the GPUs, not in the memory of their host: more host.memory_gib, drives or nodes"
+    )
+    says[DRIVE_SPACE] = "fits on the GPUs, not on the drives: more or larger host.drives, or nodes"
     shown = list(refused.items())[:SHOWN_RULES]
     rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]
     more = list(refused.values())[SHOWN_RULES:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.catalog import host_of
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
@@ -122,6 +123,22 @@ def offloads(job: Job, traits: RuntimeTraits) -> tuple[Offload, ...]:
     Tried where the job allows it: no published run says what it costs in time.
     """
     return traits.offloading.choices(job.model) if job.may_offload_activations else ()
+
+
+def has_drives(job: Job) -> bool:
+    """May state lie on drives: does every node have some, of known speed?"""
+    drives = [host.drives if (host := host_of(group)) else None for group in job.cluster.groups]
+    return all(one is not None and one.read_gb_per_s is not None for one in drives)
+
+
+def tiers(job: Job, traits: RuntimeTraits) -> tuple[str, ...]:
+    """Values of offload.tier."""
+    return tuple(one for one in traits.offloading.tiers if one == "cpu" or has_drives(job))
+
+
+def moved_parameters(job: Job, traits: RuntimeTraits) -> tuple[str | None, ...]:
+    """Values of offload.parameters."""
+    return tuple(one for one in traits.offloading.parameters if one != "nvme" or has_drives(job))
 
 
 def offloaded(job: Job, traits: RuntimeTraits) -> tuple[tuple[str, ...], ...]:

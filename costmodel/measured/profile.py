@@ -89,7 +89,8 @@ def measured_machine(
         optimizer_bytes_per_second=_optimizer_speed(updates),
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
-        cpu_adam_params_per_second=_cpu_adam_speed(profile.gpus_per_node, updates),
+        cpu_adam_params_per_second=_cpu_adam_speed(profile.gpus_per_node, updates)
+        or machine.cpu_adam_params_per_second,
         host_bytes_per_second=_host_speed(machine, points_of(points, CopyPoint)),
         outside_bytes=outside,
     )

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.lanes.habits import deepspeed_habits
+from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -47,6 +49,27 @@ def engine_offloads_shards(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(partial | ((share > 0) & (table.zero_stage == 0)))
 
 
+@rule(
+    "engine_moves_shards",
+    "zero_stage offload_parameters offload_tier offload_optimizer",
+    "offload.parameters, and states on drives, need zero_stage 3, and these the whole optimizer: "
+    "change one",
+    "deepspeedai/DeepSpeed runtime/zero/config.py, offload_param; runtime/zero/stage3.py, "
+    "_configure_offloading (stage_1_and_2.py knows no drive)",
+    values=(1.0,),
+)
+def engine_moves_shards(job: Job, table: LayoutTable) -> BoolColumn:
+    """Weights are fetched one by one, and swapped, where they are sharded alone."""
+    moves = (table.offload_parameters > 0) | (table.offload_tier > 0)
+    partial = (table.offload_tier > 0) & (table.offload_optimizer < 1)
+    return np.asarray((moves & (table.zero_stage != 3)) | partial)
+
+
+def habits(stage: int, place: Place) -> Habits:
+    """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
+    return deepspeed_habits(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
+
+
 DEEPSPEED = RuntimeTraits(
     name="deepspeed",
     version="0.19.6",
@@ -66,7 +89,16 @@ DEEPSPEED = RuntimeTraits(
     recompute=RECOMPUTE,
     # runtime/engine.py, _configure_basic_optimizer; names it lacks are those of torch.optim
     optimizers=(("adamw", "AdamW"), ("lion", "Lion"), ("sgd", "SGD"), ("muon", "Muon")),
-    offloading=Offloading(optimizer_step=0.001),  # runtime/zero/offload_config.py, ratio
+    offloading=Offloading(  # runtime/zero/offload_config.py
+        optimizer_step=0.001,  # ratio
+        gradients=True,  # runtime/zero/stage_1_and_2.py and stage3.py, cpu_offload
+        tiers=("cpu", "nvme"),
+        parameters=(None, "cpu", "nvme"),
+        # runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing; ArcticTraining
+        # `arctic_training/monkey_patches.py` for models of transformers
+        checkpoints=(0.0, 1.0),
+        habits=habits,
+    ),
     # runtime/sequence_parallel/ulysses_sp.py, TiledMLP and TiledFusedLogitsLoss
     tiling=Tiling(mlp=True, loss=True),
     autograd=AUTOGRAD,
@@ -74,6 +106,7 @@ DEEPSPEED = RuntimeTraits(
     rules=(
         *RULES,
         engine_offloads_shards,
+        engine_moves_shards,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
         quantised_weights_are_whole,

@@ -57,11 +57,34 @@ OFFLOAD_MODULES = (
 Core."""
 
 
+Tier = Literal["cpu", "nvme"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+"""Where offloaded states lie: in host memory, or on the drives of the node."""
+PARAMETER_TIERS: tuple[Tier | None, ...] = (None, *TIERS)
+
+
 class OffloadSpec(Spec):
-    """Fractions of state kept outside GPU memory."""
+    """What is kept outside GPU memory."""
 
     optimizer: float = Field(default=0.0, ge=0.0, le=1.0)
-    tier: Literal["cpu"] = "cpu"
+    """Share of the optimizer's states that the processors update."""
+    tier: Tier = "cpu"
+    """Where that share lies."""
+    parameters: Tier | None = None
+    """Where weights lie between passes; null: on the GPU."""
+    checkpoints: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the inputs of recomputed layers that waits in host memory."""
+    stride: NonNegativeInt = 0
+    """Of the subgroups of an offloaded optimizer every `stride`-th is updated on the GPU; 0: none.
+    """
+    delayed: bool = False
+    """The update runs beside the next step, which computes with weights one step old."""
+
+    @model_validator(mode="after")
+    def _stride_leaves_some(self) -> Self:
+        if self.stride == 1:
+            raise ValueError("offload.stride = 1 would update all on the GPU: use 0, or 2 and more")
+        return self
 
 
 class StageSpec(Spec):

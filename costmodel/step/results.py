@@ -70,6 +70,28 @@ class RankMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """What one node keeps off its GPUs, all of its ranks together."""
+
+    host_bytes: float
+    host_capacity_bytes: float | None
+    """Null: not known, so not checked."""
+    drive_bytes: float
+    drive_capacity_bytes: float | None
+    """Null: no drive is known."""
+
+    @property
+    def host_fits(self) -> bool:
+        """Is the host memory enough, as far as it is known?"""
+        return self.host_capacity_bytes is None or self.host_bytes <= self.host_capacity_bytes
+
+    @property
+    def drive_fits(self) -> bool:
+        """Is the space on the drives enough?"""
+        return self.drive_bytes <= (self.drive_capacity_bytes or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Peak memory of a step."""
 
@@ -79,6 +101,8 @@ class Memory:
     """Fullest rank, device memory the process takes: reserved, context and communicators."""
     capacity_bytes: float
     fits: bool
+    """GPUs, host and drives."""
+    host: NodeMemory
     pipeline_ranks: tuple[RankMemory, ...]
 
     @property

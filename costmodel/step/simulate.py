@@ -13,16 +13,24 @@ from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import step_time_interval
+from trainplan.costmodel.memory.host import OffDevice
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
-from trainplan.costmodel.step.estimate import Priced, price, with_overhead
+from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,
     heterogeneous_seconds,
     price_heterogeneous,
     simulate_heterogeneous,
 )
-from trainplan.costmodel.step.results import VALUES, Estimate, Memory, RankMemory, Terms
+from trainplan.costmodel.step.results import (
+    VALUES,
+    Estimate,
+    Memory,
+    NodeMemory,
+    RankMemory,
+    Terms,
+)
 from trainplan.costmodel.step.timelines import Makespans, simulate
 
 
@@ -47,15 +55,15 @@ def simulated(candidates: Candidates, memory_margin: float) -> Simulated:
     grouped = in_groups(candidates.table)
     if grouped.any():
         return _with_groups(candidates, memory_margin)
-    priced = price(candidates, merged=False)
+    priced = with_lanes_run(price(candidates, merged=False))
     makespans, used = simulate(priced), priced.memory.used
     explained = makespans.with_messages + makespans.dp_comm + priced.update
-    limit = candidates.machine.memory_bytes * (1 - memory_margin)
+    fits = priced.memory.fits(candidates.machine.memory_bytes * (1 - memory_margin))
 
     def row(index: int) -> Estimate:
         return _estimate(priced, index, makespans=makespans.row(index), margin=memory_margin)
 
-    return Simulated(with_overhead(candidates.machine, explained), used, used <= limit, row)
+    return Simulated(with_overhead(candidates.machine, explained), used, fits, row)
 
 
 def _with_groups(candidates: Candidates, margin: float) -> Simulated:
@@ -124,7 +132,7 @@ def _tightest(heterogeneous: HeterogeneousStep, row: int, memory: Memory, margin
         peak_allocated_bytes=float(table.allocated[fullest, row]),
         peak_reserved_bytes=float(used[fullest]),
         capacity_bytes=float(capacity[fullest]),
-        fits=bool((used <= capacity * (1 - margin)).all()),
+        fits=bool((used <= capacity * (1 - margin)).all() and table.off_device.fits()[row]),
     )
 
 
@@ -201,6 +209,16 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     return replace(measured, overhead=step - explained / speed)
 
 
+def _node_memory(away: OffDevice, row: int) -> NodeMemory:
+    drives = float(away.drive_limit)
+    return NodeMemory(
+        host_bytes=float(away.host_used()[row]),
+        host_capacity_bytes=None if np.isinf(away.host_limit) else float(away.host_limit),
+        drive_bytes=float(away.drive_used()[row]),
+        drive_capacity_bytes=drives or None,
+    )
+
+
 def _memory(priced: Priced, row: int, margin: float) -> Memory:
     table, machine = priced.memory, priced.machine
     allocated, reserved = table.allocated[:, row], table.reserved[:, row]
@@ -221,6 +239,7 @@ def _memory(priced: Priced, row: int, margin: float) -> Memory:
         peak_allocated_bytes=float(allocated.max()),
         peak_reserved_bytes=used,
         capacity_bytes=machine.memory_bytes,
-        fits=used <= machine.memory_bytes * (1 - margin),
+        fits=bool(table.fits(machine.memory_bytes * (1 - margin))[row]),
+        host=_node_memory(table.off_device, row),
         pipeline_ranks=ranks,
     )

@@ -12,6 +12,7 @@ cost model, tested in tests/properties.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -218,7 +219,7 @@ class Search:
         for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             offload[part], bound[part] = found.offload, found.bound
             self.priced += found.priced
-            self.rule_filter.refused[MEMORY] += found.refused
+            self.rule_filter.refused += Counter(found.refused)
         pool = Pool(with_fraction(table, offload), bound, batch.branch[owner])
         self.layouts = self.layouts.joined(pool.prune(self._cutoff()))
 

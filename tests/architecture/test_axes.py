@@ -61,6 +61,27 @@ SAMPLES = {
     "recompute_method": Sample(on={"recompute_method": "block"}, same={**UNIFORM, "pp": 2}),
     "recompute_num_layers": Sample(on={"recompute_num_layers": 3}, same=UNIFORM),
     "offload.optimizer": Sample(on={"offload": OffloadSpec(optimizer=0.5)}, same={"dp": 2}),
+    "offload.tier": Sample(
+        on={"offload": OffloadSpec(optimizer=1, tier="nvme")},
+        off={"offload": OffloadSpec(optimizer=1)},
+        same={"dp": 2, "zero_stage": 3},
+    ),
+    "offload.parameters": Sample(
+        on={"offload": OffloadSpec(parameters="cpu")}, same={"dp": 2, "zero_stage": 3}
+    ),
+    "offload.checkpoints": Sample(
+        on={"offload": OffloadSpec(checkpoints=1)}, same={**UNIFORM, "dp": 2}
+    ),
+    "offload.stride": Sample(
+        on={"offload": OffloadSpec(optimizer=1, stride=2)},
+        off={"offload": OffloadSpec(optimizer=1)},
+        same={"dp": 2, "zero_stage": 3},
+    ),
+    "offload.delayed": Sample(
+        on={"offload": OffloadSpec(optimizer=1, delayed=True)},
+        off={"offload": OffloadSpec(optimizer=1)},
+        same={"dp": 2, "zero_stage": 2},
+    ),
     "stages": Sample(on={"stages": stage_specs((2, 4))}, same={"pp": 2}),
     "tiled_loss": Sample(on={"tiled_loss": True}, same={"dp": 4, "micro_batch_size": 8}),
 }
@@ -131,7 +152,7 @@ def _job_for(make_job):
     """(model, layout, runtime) -> a job whose cluster the layout fills."""
 
     def make(model, layout, runtime="megatron-lm"):
-        job = make_job(model, f"1x{layout.world_size}:h100-sxm", 32)
+        job = make_job(model, f"1x{layout.world_size}:h100-sxm@dgx-2", 32)
         return job.model_copy(update={"runtime": runtime})
 
     return make

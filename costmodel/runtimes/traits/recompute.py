@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.layout import Tier
 
 
 def no_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
@@ -51,6 +53,23 @@ class Offloading:
     optimizer_step: float | None = None
     """It can offload any fraction of the optimizer, and a search tries multiples of this one; None
     where it offloads nothing."""
+    gradients: bool = False
+    """Sharded gradients lie with the offloaded share of the optimizer, not on the GPU."""
+    tiers: tuple[Tier, ...] = ("cpu",)
+    """Where the offloaded share of the optimizer may lie."""
+    parameters: tuple[Tier | None, ...] = (None,)
+    """Where weights may lie between passes; null: on the GPU."""
+    checkpoints: tuple[float, ...] = (0.0,)
+    """Shares of the inputs of recomputed layers that may lie on the host."""
+    strides: tuple[int, ...] = (0,)
+    """Every so many subgroups of an offloaded optimizer one may be updated on the GPU."""
+    delays: bool = False
+    """The update may run beside the next step."""
+    habits: Callable[[int, Place], Habits] | None = None
+    """What it copies when, by ZeRO stage and where the optimizer lies; None: it
+    offloads the optimizer alone, in series after the passes."""
+    subgroup_params: float | None = None
+    """Parameters that are updated at once; None: as DeepSpeed's default."""
     modules: tuple[str, ...] = ()
     """Modules whose activations it can keep on the host."""
     choices: Callable[[ModelSpec], tuple[Offload, ...]] = no_offloads

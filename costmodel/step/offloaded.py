@@ -1,0 +1,191 @@
+"""Seconds that a step takes longer because something lies off the GPU: lanes beside its own.
+
+The bound of a row and its longest path are two evaluations of the same work, `costmodel.lanes`.
+Where a runtime's habits are not known its optimizer is offloaded in series, after the passes
+(`costmodel.traffic.data_parallel.offload_seconds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.lanes.offloaded_step import floor_of_step, seconds_of_step, step_work
+from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.work import Work
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
+from trainplan.costmodel.layouts.table import FULL, KindRankRows
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.host import SUBGROUP_PARAMS
+from trainplan.costmodel.memory.states import (
+    BlockParams,
+    expert_shard_ranks,
+    rank_params,
+    shard_ranks,
+)
+from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.traffic.data_parallel import CPU_ADAM_PARAMS_PER_SECOND, updated_params
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.step.estimate import Priced
+
+Evaluation = Callable[[Quantities, Speeds, Placement, Habits], FloatColumn]
+FLOOR: Evaluation = floor_of_step
+LONGEST_PATH: Evaluation = seconds_of_step
+TIER_PLACES = (Place.HOST, Place.DRIVE)
+PARAMETER_PLACES = (Place.DEVICE, Place.HOST, Place.DRIVE)
+
+
+def moving_rows(candidates: Candidates) -> BoolColumn:
+    """Rows that keep something off the GPU, in a runtime whose habits are known."""
+    table = candidates.table
+    if candidates.traits.offloading.habits is None:
+        return np.zeros(len(table), dtype=bool)
+    states = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
+    return np.asarray(states | ((table.offload_checkpoints > 0) & (table.recompute == FULL)))
+
+
+def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
+    """Seconds by which lanes beside the GPU outlast a step that keeps all on it, 0 where none do.
+
+    Source: derived; the same work is evaluated, of which the GPU alone takes its passes and its
+    whole update. The rank that is delayed most delays the step.
+    """
+    moving = np.flatnonzero(moving_rows(priced))
+    found = np.zeros(len(priced.table))
+    for number in range(len(priced.ranks.embedding) if len(moving) else 0):
+        quantities, placement = quantities_of(priced, number), placement_of(priced)
+        passes = quantities.layers * (quantities.forward + quantities.backward)
+        alone = quantities.micro_batches * passes.sum(axis=0) + quantities.update_seconds
+        for rows, habits in _alike(priced, quantities, moving):
+            some = (
+                quantities.take(rows),
+                speeds_of(priced.machine),
+                placement.take(rows, len(found)),
+            )
+            beyond = evaluation(*some, habits) - alone[rows]
+            found[rows] = np.maximum(found[rows], beyond)
+    return found
+
+
+def row_work(priced: Priced, row: int) -> Work | None:
+    """The items of one row, of the rank that is delayed most; none where nothing moves."""
+    if not moving_rows(priced)[row]:
+        return None
+    works, only = [], np.array([row])
+    for number in range(len(priced.ranks.embedding)):
+        quantities, placement = quantities_of(priced, number), placement_of(priced)
+        [(_, habits)] = _alike(priced, quantities, only)
+        some = (
+            quantities.take(only),
+            speeds_of(priced.machine),
+            placement.take(only, len(priced.key)),
+        )
+        works.append(step_work(*some, habits))
+    return max(works, key=lambda work: float(work.makespan[0]))
+
+
+def _alike(
+    priced: Priced, quantities: Quantities, rows: IntColumn
+) -> Iterator[tuple[IntColumn, Habits]]:
+    """Rows of one ZeRO stage, tier and number of subgroups, with what the runtime then does."""
+    table, habits = priced.table, priced.traits.offloading.habits
+    assert habits is not None
+    share = quantities.updated * table.offload_optimizer
+    most = priced.traits.offloading.subgroup_params or SUBGROUP_PARAMS
+    pieces = np.maximum(1, np.ceil(share / most)).astype(np.int64)
+    columns = (table.zero_stage[rows], table.offload_tier[rows], pieces[rows])
+    first, key = distinct(*columns)
+    for number, one in enumerate(first.tolist()):
+        stage, tier, subgroups = (int(column[one]) for column in columns)
+        yield rows[key == number], replace(habits(stage, TIER_PLACES[tier]), subgroups=subgroups)
+
+
+def speeds_of(machine: Machine) -> Speeds:
+    """Speeds of one GPU's share while all GPUs of its node do the same.
+
+    Source: derived; a node's drives and processors serve its GPUs alike.
+    """
+    drives, gpus = machine.drives, machine.gpus_per_node
+    adam = machine.cpu_adam_params_per_second or CPU_ADAM_PARAMS_PER_SECOND
+    read = drives.read_bytes_per_second if drives else None
+    write = drives.write_bytes_per_second if drives else None
+    return Speeds(
+        h2d=machine.host_bytes_per_second,
+        d2h=machine.host_bytes_per_second,
+        drive_read=read / gpus if read else np.inf,
+        drive_write=write / gpus if write else np.inf,
+        cpu_params=adam / gpus,
+    )
+
+
+def placement_of(candidates: Candidates) -> Placement:
+    """What layouts keep where."""
+    table = candidates.table
+    return Placement(
+        optimizer=table.offload_optimizer,
+        optimizer_place=np.array(TIER_PLACES)[table.offload_tier],
+        parameters=np.array(PARAMETER_PLACES)[table.offload_parameters],
+        checkpoints=np.where(table.recompute == FULL, table.offload_checkpoints, 0.0),
+        stride=table.offload_stride,
+        delayed=table.offload_delayed > 0,
+    )
+
+
+def quantities_of(priced: Priced, number: int) -> Quantities:
+    """What a rank class does in a step if everything lies on the GPU, by its number.
+
+    Source: derived; its blocks and the passes of each, embedding first, head last.
+    """
+    table, storage = priced.table, priced.job.training.storage_bytes
+    held = rank_params(priced.ranks, priced.params)
+    updated = updated_params(table, held)
+    gradient = float(max(priced.traits.gradients.accumulated_bytes, storage))
+    again = _repeated(priced.ranks, number)
+    nothing = np.zeros(len(table))
+    kept = priced.blocks.layer_input_bytes[priced.key] * (table.recompute == FULL)
+    backward = [
+        one.backward + share * one.recompute_forward
+        for one, share in zip(priced.seconds.by_kind, [*again, *[nothing] * 3], strict=True)
+    ]
+    return Quantities(
+        micro_batches=priced.microbatches,
+        layers=_in_order([one[number] for one in priced.ranks.by_kind]),
+        forward=_in_order([one.forward for one in priced.seconds.by_kind]),
+        backward=_in_order(backward),
+        weight_bytes=float(storage) * _sharded(priced, priced.params),
+        gradient_bytes=gradient * _sharded(priced, priced.params.with_gradients),
+        checkpoint_bytes=_in_order([*(kept * share for share in again), *[nothing] * 3]),
+        updated=updated[number],
+        update_seconds=priced.optimizer,
+    )
+
+
+def _in_order(by_kind: list[FloatColumn]) -> KindRankRows:
+    """Each kind of layer, embedding, head, MTP as a micro batch meets them."""
+    *layers, embedding, head, mtp = by_kind
+    return np.stack([embedding, *layers, mtp, head]).astype(np.float64)
+
+
+def _repeated(ranks: Ranks, number: int) -> list[FloatColumn]:
+    """Share of the layers of each kind on a rank class that run forward again."""
+    pairs = zip(ranks.recomputed, ranks.layers, strict=True)
+    return [again[number] / np.maximum(1.0, count[number]) for again, count in pairs]
+
+
+def _sharded(priced: Priced, params: BlockParams) -> KindRankRows:
+    """Parameters of a block of each kind that a rank keeps or sends: its share of them."""
+    shared, expert = shard_ranks(priced.table), expert_shard_ranks(priced.table)
+    layers = zip(params.layers, params.experts, strict=True)
+    return _in_order(
+        [
+            *(one / shared + experts / expert for one, experts in layers),
+            (params.embedding + params.tower.trained) / shared,
+            params.head / shared,
+            params.mtp / shared + params.mtp_experts / expert,
+        ]
+    )
