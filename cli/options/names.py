@@ -107,6 +107,7 @@ OBJECTIVES = (
     "cost",
     "energy",
     "gpus",
+    "context",
 )
 LEVELS = (
     "safe",

@@ -18,6 +18,7 @@ from trainplan.cli.render.parts.headline import headline, job_line, refusals
 from trainplan.cli.render.parts.objective import (
     WORDS,
     amount,
+    ladder_part,
     objective_lines,
     only_even,
     sizes_part,
@@ -58,6 +59,7 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     yield Group(terms_table(best.estimate), Text(binding_text(plan)))
     yield Group(alternatives_table(plan), *legend(plan))
     yield from sizes_part(plan)
+    yield from ladder_part(plan)
     yield from others_part(plan)
     yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
     yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
