@@ -16,6 +16,7 @@ from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.imbalance import imbalance_notes
+from trainplan.planner.questions.offload_notes import offload_notes
 from trainplan.planner.questions.remedies import Remedy, remedies
 
 REMEDY_SECONDS = 5.0
@@ -30,7 +31,13 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)
     beside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
     rows = imbalance_notes(job, chosen)
-    notes = (*beside, *rows, *answer.notes(job, measured), *question.notes)
+    notes = (
+        *beside,
+        *rows,
+        *offload_notes(estimate),
+        *answer.notes(job, measured),
+        *question.notes,
+    )
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
         case = Case(

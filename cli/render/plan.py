@@ -15,6 +15,7 @@ from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, ter
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import headline, job_line, refusals
+from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.objective import (
     WORDS,
     amount,
@@ -62,6 +63,7 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     yield from ladder_part(plan)
     yield from others_part(plan)
     yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
+    yield from lanes_part(best.estimate)
     yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
     if others := tuple(note for note in plan.notes if note not in cannot):
         yield notes_part(others)

@@ -1,8 +1,8 @@
 """Seconds that a step takes longer because something lies off the GPU: lanes beside its own.
 
 The bound of a row and its longest path are two evaluations of the same work, `costmodel.lanes`.
-Where a runtime's habits are not known its optimizer is offloaded in series, after the passes
-(`costmodel.traffic.data_parallel.offload_seconds`).
+Where a runtime offloads its optimizer alone, in series after the passes, the closed form of that
+is `costmodel.traffic.data_parallel.offload_seconds`; the items of the same step say what binds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.offloaded_step import floor_of_step, seconds_of_step, step_work
 from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.timeline import binding
 from trainplan.costmodel.lanes.work import Work
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts.table import FULL, KindRankRows
@@ -28,6 +30,7 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.step.results import LaneUse
 from trainplan.costmodel.traffic.data_parallel import CPU_ADAM_PARAMS_PER_SECOND, updated_params
 
 if TYPE_CHECKING:
@@ -41,7 +44,13 @@ PARAMETER_PLACES = (Place.DEVICE, Place.HOST, Place.DRIVE)
 
 
 def moving_rows(candidates: Candidates) -> BoolColumn:
-    """Rows that keep something off the GPU, in a runtime whose habits are known."""
+    """Rows whose lanes run beside the GPU's: all that keep something off it, but in series."""
+    if candidates.traits.offloading.in_series:
+        return np.zeros(len(candidates.table), dtype=bool)
+    return _moves(candidates)
+
+
+def _moves(candidates: Candidates) -> BoolColumn:
     table = candidates.table
     if candidates.traits.offloading.habits is None:
         return np.zeros(len(table), dtype=bool)
@@ -74,7 +83,7 @@ def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
 
 def row_work(priced: Priced, row: int) -> Work | None:
     """The items of one row, of the rank that is delayed most; none where nothing moves."""
-    if not moving_rows(priced)[row]:
+    if not _moves(priced)[row]:
         return None
     works, only = [], np.array([row])
     for number in range(len(priced.ranks.embedding)):
@@ -87,6 +96,44 @@ def row_work(priced: Priced, row: int) -> Work | None:
         )
         works.append(step_work(*some, habits))
     return max(works, key=lambda work: float(work.makespan[0]))
+
+
+def lane_uses(priced: Priced, row: int) -> tuple[LaneUse, ...]:
+    """What each lane of a row does, most binding first; empty where nothing moves.
+
+    Source: `Work`; a lane twice as fast saves what the longest path of the same items then lacks,
+    and no less than a step takes that keeps all on the GPU.
+    """
+    work = row_work(priced, row)
+    if work is None:
+        return ()
+    path, busy = binding(work), work.lane_seconds[:, 0]
+    least = float(work.makespan[0]) - float(priced.offload[row])
+    uses = [
+        LaneUse(
+            lane=lane.plain,
+            busy_s=float(busy[lane]),
+            binding_s=path.get(lane, 0.0),
+            saved_if_twice_as_fast_s=min(
+                float(work.worth_of(lane)[0]),
+                float(work.makespan[0]) - least if lane is not Lane.GPU else np.inf,
+            ),
+        )
+        for lane in Lane
+        if busy[lane] > 0
+    ]
+    return tuple(sorted(uses, key=lambda use: -use.binding_s))
+
+
+def written_bytes(priced: Priced, row: int) -> float:
+    """Bytes that the drives of a node take in a step.
+
+    Source: derived; seconds of its lane times its speed, of all GPUs of the node.
+    """
+    work, speed = row_work(priced, row), float(speeds_of(priced.machine).drive_write)
+    if work is None or not np.isfinite(speed):
+        return 0.0
+    return float(work.lane_seconds[Lane.DRIVE_WRITE, 0]) * speed * priced.machine.gpus_per_node
 
 
 def _alike(

@@ -79,6 +79,11 @@ class NodeMemory:
     drive_bytes: float
     drive_capacity_bytes: float | None
     """Null: no drive is known."""
+    drive_written_bytes: float = 0.0
+    """In a step."""
+    drive_life_s: float | None = None
+    """Until the drives have taken what their maker warrants, training all the time; null: not
+    written to, or not known."""
 
     @property
     def host_fits(self) -> bool:
@@ -112,6 +117,20 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneUse:
+    """What one lane does in a step that keeps something off the GPU, for the slowest rank."""
+
+    lane: str
+    """GPU, host to GPU, GPU to host, CPU, drive read, drive write."""
+    busy_s: float
+    """Seconds of its work, before what no term explains is added."""
+    binding_s: float
+    """Of these, those on the longest path: the step waits for them."""
+    saved_if_twice_as_fast_s: float
+    """Of the step, if this lane alone were twice as fast."""
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """All a layout is expected to cost."""
 
@@ -124,3 +143,5 @@ class Estimate:
     terms: Terms
     memory: Memory
     uncertainty: Interval
+    lanes: tuple[LaneUse, ...] = ()
+    """Most binding first; empty where nothing is off the GPU, or moved in series."""

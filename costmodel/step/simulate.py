@@ -13,7 +13,6 @@ from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import step_time_interval
-from trainplan.costmodel.memory.host import OffDevice
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead
@@ -23,9 +22,11 @@ from trainplan.costmodel.step.heterogeneous import (
     price_heterogeneous,
     simulate_heterogeneous,
 )
+from trainplan.costmodel.step.offloaded import lane_uses, written_bytes
 from trainplan.costmodel.step.results import (
     VALUES,
     Estimate,
+    LaneUse,
     Memory,
     NodeMemory,
     RankMemory,
@@ -149,8 +150,9 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
         tflops_per_gpu=flop_per_second / TERA,
         mfu=flop_per_second / _mean_peak(machine),
         terms=terms,
-        memory=_memory(priced, row, margin),
+        memory=_memory(priced, row, margin, step),
         uncertainty=step_time_interval(job, step, terms.host, calibrated=machine.calibrated),
+        lanes=tuple(_in_step(machine, use) for use in lane_uses(priced, row)),
     )
 
 
@@ -209,17 +211,27 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     return replace(measured, overhead=step - explained / speed)
 
 
-def _node_memory(away: OffDevice, row: int) -> NodeMemory:
-    drives = float(away.drive_limit)
+def _in_step(machine: Machine, use: LaneUse) -> LaneUse:
+    """Saved seconds of the whole step. Source: `with_overhead` is linear."""
+    saved = with_overhead(machine, np.array([0.0, use.saved_if_twice_as_fast_s]))
+    return replace(use, saved_if_twice_as_fast_s=float(saved[1] - saved[0]))
+
+
+def _node_memory(priced: Priced, row: int, step: float) -> NodeMemory:
+    away, drives = priced.memory.off_device, priced.machine.drives
+    written = written_bytes(priced, row)
+    known = drives.written_bytes if drives else None
     return NodeMemory(
         host_bytes=float(away.host_used()[row]),
         host_capacity_bytes=None if np.isinf(away.host_limit) else float(away.host_limit),
         drive_bytes=float(away.drive_used()[row]),
-        drive_capacity_bytes=drives or None,
+        drive_capacity_bytes=drives.space_bytes if drives else None,
+        drive_written_bytes=written,
+        drive_life_s=known / written * step if known and written else None,
     )
 
 
-def _memory(priced: Priced, row: int, margin: float) -> Memory:
+def _memory(priced: Priced, row: int, margin: float, step: float) -> Memory:
     table, machine = priced.memory, priced.machine
     allocated, reserved = table.allocated[:, row], table.reserved[:, row]
     ranks = tuple(
@@ -240,6 +252,6 @@ def _memory(priced: Priced, row: int, margin: float) -> Memory:
         peak_reserved_bytes=used,
         capacity_bytes=machine.memory_bytes,
         fits=bool(table.fits(machine.memory_bytes * (1 - margin))[row]),
-        host=_node_memory(table.off_device, row),
+        host=_node_memory(priced, row, step),
         pipeline_ranks=ranks,
     )

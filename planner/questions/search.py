@@ -33,6 +33,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.estimates import check, check_model, estimate
 from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
+from trainplan.planner.questions.offload_notes import host_change, offload_notes
 from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
@@ -93,6 +94,7 @@ def search(
         plan = plan.model_copy(update={"other_schedules": slower, **found})
     layout = plan.best.layout
     told = *_without_files(job, layout), *imbalance_notes(job, layout)
+    told = *told, *offload_notes(plan.best.estimate)
     texts = [*told, *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
@@ -181,6 +183,8 @@ def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
     if not options.only_answer:
         changes = relaxations(Case(job, options, context.measured), context.budget)
     used, least_memory = found.least_memory or (None, None)
+    if host := host_change(found.least_host_bytes):
+        changes = ((host,), *(one for one in changes if len(one) == 1))
     return Infeasible(
         job=job,
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
@@ -188,6 +192,7 @@ def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
         least_memory_bytes=used,
         least_memory_layout=least_memory.row(0) if least_memory else None,
         capacity_bytes=context.usable_bytes(job),
+        least_host_bytes=found.least_host_bytes,
         changes=tuple(one[0] for one in changes if len(one) == 1),
         relaxations=changes,
         untried=values_outside_grid(found.space, options.choices),

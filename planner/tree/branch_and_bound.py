@@ -102,6 +102,7 @@ class Search:
         self.cutoff = np.inf
         self.budget: Budget = Unlimited()
         self.least_memory = self.layouts
+        self.least_host = np.inf
 
     def run(self, budget: Budget, cutoff: float = np.inf) -> SearchResult:
         """Open branches until none can win or the budget is spent.
@@ -136,6 +137,7 @@ class Search:
             priced=self.priced,
             evaluated=self.evaluated,
             complete=complete,
+            least_host_bytes=self.least_host if np.isfinite(self.least_host) else None,
             least_memory=None if ranked or np.isfinite(cutoff) else self._least_memory(),
         )
 
@@ -220,6 +222,7 @@ class Search:
             offload[part], bound[part] = found.offload, found.bound
             self.priced += found.priced
             self.rule_filter.refused += Counter(found.refused)
+            self.least_host = min(self.least_host, found.least_host)
         pool = Pool(with_fraction(table, offload), bound, batch.branch[owner])
         self.layouts = self.layouts.joined(pool.prune(self._cutoff()))
 

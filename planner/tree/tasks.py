@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR, MemoryTable
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY
@@ -109,6 +109,8 @@ class PolicyPrices:
     """Layouts priced."""
     refused: Mapping[str, int]
     """Legal layouts that do not fit, by what is full."""
+    least_host: float
+    """Bytes of the host of a node that any of those needs at least whose GPUs have room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,15 @@ class PricePolicies:
         if len(some):
             rows = with_fraction(self.table.take(some), chosen[some])
             bound[some] = objective.bound(self.context.price(rows))
-        return PolicyPrices(chosen, bound, len(self.table) + len(some), refused)
+        needed = self._least_host(plain.memory) if refused[HOST_MEMORY] else np.inf
+        return PolicyPrices(chosen, bound, len(self.table) + len(some), refused, needed)
+
+    def _least_host(self, memory: MemoryTable) -> float:
+        """Of layouts that fit on the GPUs, whatever the host has."""
+        away = replace(memory.off_device, host_limit=np.inf)
+        memory = replace(memory, off_device=away)
+        chosen = least_offload(memory, self.context.memory_bytes, self.ranges, self.legal)
+        return float(np.where(chosen < 0, np.inf, away.host_used(chosen)).min(initial=np.inf))
 
 
 @dataclass(frozen=True, slots=True)

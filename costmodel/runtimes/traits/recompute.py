@@ -67,7 +67,9 @@ class Offloading:
     """The update may run beside the next step."""
     habits: Callable[[int, Place], Habits] | None = None
     """What it copies when, by ZeRO stage and where the optimizer lies; None: it
-    offloads the optimizer alone, in series after the passes."""
+    offloads nothing, or nobody knows."""
+    in_series: bool = False
+    """It offloads the optimizer alone, and nothing of that runs beside the passes."""
     subgroup_params: float | None = None
     """Parameters that are updated at once; None: as DeepSpeed's default."""
     modules: tuple[str, ...] = ()
