@@ -115,6 +115,7 @@ OBJECTIVES = (
     "cost",
     "energy",
     "gpus",
+    "context",
 )
 LEVELS = (
     "safe",

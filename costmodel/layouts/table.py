@@ -103,6 +103,8 @@ class LayoutTable:
     offload_checkpoints: Annotated[FloatColumn, Share("kept activations off the GPU")]
     offload_stride: Annotated[IntColumn, Count(least=0)]
     stages: Annotated[ObjectColumn, Stages()]
+    tiled_loss: Annotated[IntColumn, Flag()]
+    tiled_mlp: Annotated[IntColumn, Flag()]
 
     def __len__(self) -> int:
         return len(self.tp)

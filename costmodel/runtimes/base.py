@@ -19,8 +19,10 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Setting,
     Sharding,
+    Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
+from trainplan.costmodel.runtimes.traits.tiling import UNTILED
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.job import StatePrecision
 
@@ -54,6 +56,7 @@ class RuntimeTraits:
     adapting: Adapting = field(default_factory=Adapting)
     """What it can train beside every weight."""
     offloading: Offloading = field(default_factory=Offloading)
+    tiling: Tiling = UNTILED
     autograd: Autograd = FUSED_KERNELS
     """What the graph of operations keeps and makes beyond that of fused kernels."""
     footprint: Footprint = PLAIN

@@ -30,6 +30,7 @@ from trainplan.costmodel.runtimes.traits import (
     Host,
     Offloading,
     Sharding,
+    Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.spec import Job
@@ -110,6 +111,8 @@ DEEPSPEED = RuntimeTraits(
         checkpoints=(0.0, 1.0),
         habits=habits,
     ),
+    # runtime/sequence_parallel/ulysses_sp.py, TiledMLP and TiledFusedLogitsLoss
+    tiling=Tiling(mlp=True, loss=True),
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),
     rules=(

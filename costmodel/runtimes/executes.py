@@ -23,6 +23,7 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
         recomputes_modules(traits),
         *recomputes_layers(traits),
         offloads_modules(traits),
+        *tiles(traits),
         *offloads_states(traits),
     )
 
@@ -192,6 +193,32 @@ def offloads_modules(traits: RuntimeTraits) -> Rule:
         broken=broken,
         says=f"{traits.name} offloads {some if known else none}",
         source=f"{traits.name} {traits.version}",
+    )
+
+
+def tiles(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rules that only what the runtime can tile is tiled."""
+
+    def loss(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without tiles makes all logits."""
+        return np.asarray(table.tiled_loss == 1)
+
+    def mlp(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without tiles runs an MLP on all tokens."""
+        return np.asarray(table.tiled_mlp == 1)
+
+    source = f"{traits.name} {traits.version}"
+    parts = (("loss", traits.tiling.loss, loss), ("mlp", traits.tiling.mlp, mlp))
+    return tuple(
+        Rule(
+            name=f"runtime_tiles_{part}",
+            columns=frozenset({f"tiled_{part}"}),
+            broken=broken,
+            says=f"{traits.name} has no tiled {part}: leave out tiled_{part}, or use deepspeed",
+            source=source,
+        )
+        for part, has, broken in parts
+        if not has
     )
 
 

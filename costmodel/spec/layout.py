@@ -142,6 +142,10 @@ class Layout(Spec):
     offload: OffloadSpec = OffloadSpec()
     offload_modules: tuple[str, ...] = ()
     """Parts of every layer whose activations are copied to host memory and back."""
+    tiled_loss: bool = False
+    """Output projection and loss run on one tile of tokens at a time; the runtime says how many."""
+    tiled_mlp: bool = False
+    """So do MLPs."""
     stages: tuple[StageSpec, ...] | None = None
     """Virtual stages in pipeline order; null: the even split of `costmodel.layouts.even_split`."""
 
