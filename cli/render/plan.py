@@ -19,6 +19,7 @@ from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.objective import (
     WORDS,
     amount,
+    ladder_part,
     objective_lines,
     only_even,
     sizes_part,
@@ -59,6 +60,7 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     yield Group(terms_table(best.estimate), Text(binding_text(plan)))
     yield Group(alternatives_table(plan), *legend(plan))
     yield from sizes_part(plan)
+    yield from ladder_part(plan)
     yield from others_part(plan)
     yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
     yield from lanes_part(best.estimate)

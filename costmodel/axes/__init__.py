@@ -17,7 +17,6 @@ from trainplan.costmodel.axes.groups import STAGES
 from trainplan.costmodel.axes.offload import (
     ACTIVATIONS,
     CHECKPOINTS,
-    DELAYED,
     OPTIMIZER,
     PARAMETERS,
     STRIDE,
@@ -25,6 +24,7 @@ from trainplan.costmodel.axes.offload import (
 )
 from trainplan.costmodel.axes.pp import PP, SCHEDULE, VPP
 from trainplan.costmodel.axes.recompute import METHOD, MODULES, NUM_LAYERS, RECOMPUTED
+from trainplan.costmodel.axes.tiles import TILED_LOSS, TILED_MLP
 from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
 from trainplan.costmodel.layouts import Rule
 
@@ -65,9 +65,10 @@ AXES: tuple[Axis, ...] = (
     PARAMETERS,
     CHECKPOINTS,
     STRIDE,
-    DELAYED,
     DP_REPLICATE,
     STAGES,
+    TILED_LOSS,
+    TILED_MLP,
 )
 """Every choice of a layout, as the certificate of a search lists them."""
 AXIS_OF_COLUMN = MappingProxyType({axis.column: axis for axis in AXES})

@@ -92,6 +92,31 @@ def recompute_subsets(job: Job, traits: RuntimeTraits) -> tuple[tuple[str, ...],
     return traits.recompute.subsets(job.model)
 
 
+def tiled_losses(job: Job, traits: RuntimeTraits) -> tuple[bool, ...]:
+    """Values of tiled_loss."""
+    return (False, True) if traits.tiling.loss else (False,)
+
+
+def tiled_mlps(job: Job, traits: RuntimeTraits) -> tuple[bool, ...]:
+    """Values of tiled_mlp."""
+    return (False, True) if traits.tiling.mlp else (False,)
+
+
+def tilings(job: Job, traits: RuntimeTraits) -> tuple[tuple[bool, bool], ...]:
+    """Values of tiled_loss and tiled_mlp that are tried: nothing, the loss, the MLPs as well.
+
+    A tiled loss costs little time, tiled MLPs a pass more: who lacks memory takes them in this
+    order.
+    """
+    return tuple(
+        dict.fromkeys(
+            (loss, loss and mlp)
+            for loss in tiled_losses(job, traits)
+            for mlp in tiled_mlps(job, traits)
+        )
+    )
+
+
 def offloads(job: Job, traits: RuntimeTraits) -> tuple[Offload, ...]:
     """Values of offload_modules besides none, with what is recomputed beside them.
 

@@ -100,10 +100,11 @@ class LayoutTable:
     offload_modules: Annotated[IntColumn, Modules(OFFLOAD_MODULES, by_request=True)]
     offload_tier: Annotated[IntColumn, Names(TIERS)]
     offload_parameters: Annotated[IntColumn, Names(PARAMETER_TIERS)]
-    offload_checkpoints: Annotated[FloatColumn, Share("checkpoints kept in host memory")]
+    offload_checkpoints: Annotated[FloatColumn, Share("kept activations off the GPU")]
     offload_stride: Annotated[IntColumn, Count(least=0)]
-    offload_delayed: Annotated[IntColumn, Flag()]
     stages: Annotated[ObjectColumn, Stages()]
+    tiled_loss: Annotated[IntColumn, Flag()]
+    tiled_mlp: Annotated[IntColumn, Flag()]
 
     def __len__(self) -> int:
         return len(self.tp)

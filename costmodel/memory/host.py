@@ -53,7 +53,11 @@ class OffDevice:
     drive_limit: float
 
     def host_used(self, fraction: FloatColumn | None = None) -> FloatColumn:
-        """Host memory of a node. Source: derived; an offloaded share takes its share."""
+        """Host memory of a node.
+
+        Source: derived; states off the GPU take as many bytes as on it, so a share of the optimizer
+        takes that share of `host_optimizer`.
+        """
         share = self.fraction if fraction is None else fraction
         return np.asarray(self.host + share * self.host_optimizer)
 
@@ -89,8 +93,8 @@ def off_device(
 ) -> OffDevice:
     """What layouts keep off the GPUs of a node.
 
-    `weights` are the bytes a rank keeps of its weights wherever they lie, `checkpoints` those it
-    keeps on the host.
+    `weights` are the bytes a rank keeps of its weights wherever they lie, `checkpoints` those of
+    its kept activations that are off the device.
     """
     machine, table = candidates.machine, candidates.table
     drives, none = machine.drives, np.zeros(len(table))
@@ -120,10 +124,11 @@ def off_device(
     size = weight_buffer_params(candidates.job.model, shard_ranks(table))
     fetched = WEIGHT_BUFFERS * size * storage
     on_host = np.where(placed == ON_HOST, weights, np.where(placed == ON_DRIVE, fetched, 0.0))
+    kept_deep = candidates.traits.offloading.checkpoints_tier == "nvme"
     return OffDevice(
-        host=of_node(on_host + checkpoints + moved_activations(blocks, ranks)),
+        host=of_node(on_host + checkpoints * (not kept_deep) + moved_activations(blocks, ranks)),
         host_optimizer=of_node(np.where(on_drive, np.minimum(buffers, states), states)),
-        drive=of_node(np.where(placed == ON_DRIVE, weights, 0.0)),
+        drive=of_node(np.where(placed == ON_DRIVE, weights, 0.0) + checkpoints * kept_deep),
         drive_optimizer=of_node(np.where(on_drive, states, 0.0)),
         fraction=table.offload_optimizer,
         **limits,

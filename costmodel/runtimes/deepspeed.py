@@ -13,6 +13,7 @@ import numpy as np
 from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts.table import FULL
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE
@@ -29,6 +30,7 @@ from trainplan.costmodel.runtimes.traits import (
     Host,
     Offloading,
     Sharding,
+    Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.spec import Job
@@ -77,6 +79,17 @@ def engine_updates_on_processors(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.offload_optimizer > 0) & slow)
 
 
+@rule(
+    "checkpoints_are_recomputed",
+    "offload_checkpoints recompute",
+    "offload.checkpoints keeps inputs of recomputed layers on the host: use recompute=full",
+    "deepspeedai/DeepSpeed runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing",
+)
+def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
+    """A checkpoint is the input of a layer that runs again."""
+    return np.asarray((table.offload_checkpoints > 0) & (table.recompute != FULL))
+
+
 def habits(stage: int, place: Place) -> Habits:
     """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
     return deepspeed_habits(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
@@ -111,6 +124,8 @@ DEEPSPEED = RuntimeTraits(
         checkpoints=(0.0, 1.0),
         habits=habits,
     ),
+    # runtime/sequence_parallel/ulysses_sp.py, TiledMLP and TiledFusedLogitsLoss
+    tiling=Tiling(mlp=True, loss=True),
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),
     rules=(
@@ -118,6 +133,7 @@ DEEPSPEED = RuntimeTraits(
         engine_offloads_shards,
         engine_moves_shards,
         engine_updates_on_processors,
+        checkpoints_are_recomputed,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
         quantised_weights_are_whole,

@@ -23,6 +23,7 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
         recomputes_modules(traits),
         *recomputes_layers(traits),
         offloads_modules(traits),
+        *tiles(traits),
         *offloads_states(traits),
     )
 
@@ -195,16 +196,40 @@ def offloads_modules(traits: RuntimeTraits) -> Rule:
     )
 
 
+def tiles(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rules that only what the runtime can tile is tiled."""
+
+    def loss(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without tiles makes all logits."""
+        return np.asarray(table.tiled_loss == 1)
+
+    def mlp(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without tiles runs an MLP on all tokens."""
+        return np.asarray(table.tiled_mlp == 1)
+
+    source = f"{traits.name} {traits.version}"
+    parts = (("loss", traits.tiling.loss, loss), ("mlp", traits.tiling.mlp, mlp))
+    return tuple(
+        Rule(
+            name=f"runtime_tiles_{part}",
+            columns=frozenset({f"tiled_{part}"}),
+            broken=broken,
+            says=f"{traits.name} has no tiled {part}: leave out tiled_{part}, or use deepspeed",
+            source=source,
+        )
+        for part, has, broken in parts
+        if not has
+    )
+
+
 def offloads_states(traits: RuntimeTraits) -> tuple[Rule, ...]:
     """The rules that states leave the GPU as the runtime can move them."""
     can = traits.offloading
-    delayed = (False, True) if can.delays else (False,)
     known: dict[str, tuple[object, ...]] = {
         "offload_tier": can.tiers,
         "offload_parameters": can.parameters,
         "offload_checkpoints": can.checkpoints,
         "offload_stride": can.strides,
-        "offload_delayed": delayed,
     }
     return tuple(_keeps(traits, column, values) for column, values in known.items())
 

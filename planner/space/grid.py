@@ -1,7 +1,8 @@
 """The grid of candidates: every value of every axis, as a tree of three levels.
 
     node      tp, cp, pp, dp, ep, etp, micro batch, sequence parallelism
-    skeleton  node with virtual stages, a schedule that runs them, ZeRO stage and its replicas
+    skeleton  node with virtual stages, a schedule that runs them, ZeRO stage and its replicas,
+              and what is tiled
     layout    skeleton with a policy: what layers recompute and what is offloaded
 
 Rules are applied as soon as the columns they read are known; a row refused early counts for all
@@ -43,6 +44,8 @@ class Staging(NamedTuple):
     """Its place in `SCHEDULE_NAMES`."""
     zero_stage: int
     dp_replicate: int
+    tiled_loss: int
+    tiled_mlp: int
     placement: tuple[float, ...]
     """Columns `PLACEMENT_COLUMNS`."""
 
@@ -120,11 +123,12 @@ class Space:
             for replicas in grid.replicas_under(self.job, self.traits, pp, zero_stage)
         ]
         return tuple(
-            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage, replicas, placement)
+            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage, replicas, *tiled, placement)
             for vpp in self.virtual_stages(pp)
             for name in names
             if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
             for zero_stage, replicas in sharded
+            for tiled in grid.tilings(self.job, self.traits)
             for placement in self.placements
         )
 
@@ -193,7 +197,15 @@ class Space:
 
 
 NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "sequence_parallel", "micro_batch_size")
-STAGING_COLUMNS = ("vpp", "schedule", "zero_stage", "dp_replicate", *PLACEMENT_COLUMNS)
+STAGING_COLUMNS = (
+    "vpp",
+    "schedule",
+    "zero_stage",
+    "dp_replicate",
+    "tiled_loss",
+    "tiled_mlp",
+    *PLACEMENT_COLUMNS,
+)
 SKELETON_COLUMNS = (*NODE_COLUMNS, *STAGING_COLUMNS)
 FIRST_KNOWN = frozenset(axis.column for axis in AXES if isinstance(axis.search, Held))
 """Columns that no level adds: a rule may read them with those of any level."""

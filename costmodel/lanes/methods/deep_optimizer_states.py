@@ -1,0 +1,89 @@
+"""Deep Optimizer States: every k-th subgroup of the host's optimizer is updated on the GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.lanes.habits import deepspeed_habits
+from trainplan.costmodel.lanes.methods.method import Kept, Method
+from trainplan.costmodel.lanes.offloaded_step import step_work
+from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.update import STATE_BYTES, update_part
+from trainplan.costmodel.lanes.work import Work
+
+SUBGROUP_PARAMS = 100_000_000
+"""Parameters of a subgroup.
+
+Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316: subgroups of 100 M.
+"""
+
+
+def habits_for(quantities: Quantities) -> Habits:
+    """Of one row: as many subgroups as its parameters fill."""
+    count = int(np.ceil(quantities.updated[0] / SUBGROUP_PARAMS))
+    return deepspeed_habits(3, pipelined=True, subgroups=max(1, count))
+
+
+def stride_of_the_rule(quantities: Quantities, speeds: Speeds, weight_bytes: float = 2.0) -> int:
+    """Smallest k of at least 2 at which the CPUs are busy for as long as one subgroup's way.
+
+    The CPUs update k - 1 subgroups while one travels: (k - 1) t_cpu >= its longest lane, where
+    weights of those k - 1 share the link to the GPU; 0 if that link is slower than the CPUs.
+    Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316, per parameter.
+    """
+    host, up = 1.0 / _first(speeds.cpu_params), 1.0 / _first(speeds.h2d)
+    update = float(quantities.update_seconds[0] / quantities.updated[0])
+    spared = host - weight_bytes * up
+    if spared <= 0.0:
+        return 0
+    way = max(update, STATE_BYTES / _first(speeds.d2h))
+    return 1 + max(1, math.ceil(way / host), math.ceil(STATE_BYTES * up / spared))
+
+
+def best_stride(quantities: Quantities, speeds: Speeds) -> int:
+    """The stride of one row whose update ends first; 0 if the CPUs alone end first.
+
+    All are tried. The first stride of the rule is the best if subgroups are many and the one
+    before it ends no sooner: filling and emptying the lanes counts where they are few.
+    Source: `update_seconds` of all strides.
+    """
+    habits = habits_for(quantities)
+    tried = (0, *range(2, habits.subgroups + 1))
+    seconds = [update_seconds(quantities, speeds, habits, stride) for stride in tried]
+    return int(tried[int(np.argmin(seconds))])
+
+
+def update_seconds(quantities: Quantities, speeds: Speeds, habits: Habits, stride: int) -> float:
+    """Seconds of the update alone with a stride. Source: `Work.makespan` of `update_part`."""
+    placement = Placement(optimizer=1.0, stride=stride)
+    part = update_part(quantities, speeds, placement, habits, pipelined=True)
+    return float(Work((part,)).makespan[0])
+
+
+def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
+    """The stride of the placement, or the best one if it has none."""
+    stride = int(_first(placement.stride)) or best_stride(quantities, speeds)
+    placed = replace(placement, optimizer=1.0, optimizer_place=Place.HOST, stride=stride)
+    return step_work(quantities, speeds, placed, habits_for(quantities))
+
+
+def _first(column: object) -> float:
+    """The value of a single row."""
+    return float(np.asarray(column).reshape(-1)[0])
+
+
+METHOD = Method(
+    name="deep-optimizer-states",
+    what="every k-th subgroup of the host's optimizer goes to the GPU for its update and back",
+    source="Maurya et al., Deep Optimizer States, arXiv:2410.21316",
+    work=_work,
+    keeps=(
+        Kept(Place.DEVICE, "weights in 16 bits", 2.0),
+        Kept(Place.HOST, "gradients in 32 bits", 4.0),
+        Kept(Place.HOST, "weights in 32 bits", 4.0),
+        Kept(Place.HOST, "moments", 8.0),
+    ),
+)

@@ -1,0 +1,103 @@
+"""Fuyou: Adam out of core beside the backward pass; the best part of activations swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.lanes.habits import deepspeed_habits
+from trainplan.costmodel.lanes.loads import FloatColumn, Lane, Order
+from trainplan.costmodel.lanes.methods.method import Kept, Method
+from trainplan.costmodel.lanes.passes import pass_items
+from trainplan.costmodel.lanes.placed import Gradients, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.update import STATE_BYTES
+from trainplan.costmodel.lanes.work import Item, Part, Work
+
+HABITS = replace(deepspeed_habits(3), gradient_bytes=2.0, keeps_last=False)
+"""Gradients leave in 16 bits. Source: Liao et al., Fuyou, arXiv:2403.06504"""
+LAST = Gradients(*(np.array([flag]) for flag in (False, False, True)))
+
+
+def swapped_shares(
+    sizes: FloatColumn, saved: FloatColumn, gpu: float, others: Sequence[tuple[float, float]]
+) -> tuple[FloatColumn, float]:
+    """Share of each tensor that is swapped, and the seconds of the step.
+
+    The step is the larger of `gpu` + what is computed again of the rest (`saved` seconds a tensor)
+    and of each other lane: its seconds so far + seconds a swapped byte. The first falls with every
+    byte, most with the tensors that save most a byte, the others rise: so tensors are taken in that
+    order up to where the two meet, the last one in part (a fractional knapsack).
+    Source: Liao et al., Fuyou, arXiv:2403.06504 (automatic swapping management).
+    """
+    order = np.argsort(-saved / sizes, kind="stable")
+    shares = np.zeros(len(sizes))
+    taken, recomputed = 0.0, gpu + float(saved.sum())
+    for index in order:
+        free = _until_they_meet(recomputed, saved[index] / sizes[index], taken, others)
+        share = min(1.0, max(0.0, free / sizes[index]))
+        shares[index] = share
+        taken += share * sizes[index]
+        recomputed -= share * saved[index]
+        if share < 1.0:
+            break
+    lanes = [seconds + rate * taken for seconds, rate in others]
+    return shares, max(recomputed, *lanes) if lanes else recomputed
+
+
+def _until_they_meet(
+    gpu: float, saved: float, taken: float, others: Sequence[tuple[float, float]]
+) -> float:
+    """Bytes until the GPU's seconds, that fall by `saved` each, meet the slowest other lane.
+
+    Source: derived, gpu - saved x = seconds + rate (taken + x) for the first lane to be met.
+    """
+    meets = (
+        (gpu - seconds - rate * taken) / (saved + rate)
+        for seconds, rate in others
+        if saved + rate > 0
+    )
+    return min(meets, default=np.inf)
+
+
+def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
+    """One micro batch; the placement's share of activations goes to the drive."""
+    placed = Placement(
+        optimizer=1.0,
+        parameters=Place.DRIVE,
+        checkpoints=placement.checkpoints,
+        checkpoints_place=Place.DRIVE,
+    )
+    items = pass_items(quantities, speeds, placed, HABITS, LAST)
+    return Work((Part(tuple(_updated(items, quantities, speeds)), Order.BESIDE),))
+
+
+def _updated(items: Sequence[Item], quantities: Quantities, speeds: Speeds) -> Iterator[Item]:
+    """Behind the gradients of each layer its Adam: read, update, write, beside further layers."""
+    before: tuple[str, ...] = ()
+    for item in items:
+        yield item
+        if not item.name.startswith("gradient "):
+            continue
+        layer = item.name.removeprefix("gradient ")
+        params = item.seconds * speeds.d2h / HABITS.gradient_bytes
+        read, update = f"read states {layer}", f"Adam {layer}"
+        yield Item(read, Lane.DRIVE_READ, STATE_BYTES * params / speeds.drive_read, before)
+        yield Item(update, Lane.CPU, params / speeds.cpu_params, (item.name, read))
+        written = (STATE_BYTES + HABITS.weight_bytes) * params / speeds.drive_write
+        yield Item(f"write states {layer}", Lane.DRIVE_WRITE, written, (update,))
+        before = (update,)
+
+
+METHOD = Method(
+    name="fuyou",
+    what="Adam of a layer beside the backward pass of the next; activations swapped to drives",
+    source="Liao et al., Fuyou, arXiv:2403.06504",
+    work=_work,
+    keeps=(
+        Kept(Place.DRIVE, "weights in 16 bits", 2.0),
+        Kept(Place.DRIVE, "weights in 32 bits", 4.0),
+        Kept(Place.DRIVE, "moments", 8.0),
+    ),
+)
