@@ -151,6 +151,12 @@ def test_fuyou_updates_beside_the_backward_pass_what_zero_infinity_updates_behin
     assert beside.makespan < passes + 2.0 < behind.makespan
 
 
+def test_fuyou_updates_once_whatever_the_micro_batches():
+    work = METHODS["fuyou"].work(model(micro_batches=4), SPEEDS, Placement())
+    assert work.lane_seconds[Lane.CPU] == pytest.approx([8e8 / 1e9])
+    assert work.lane_seconds[Lane.GPU] == pytest.approx([4 * 8 * 0.15])
+
+
 def test_activations_hide_if_the_drive_writes_them_in_the_forward_pass():
     assert ssdtrain.hides(4e9, 1.0, 4e9) == 1.0
     assert ssdtrain.hides(4.01e9, 1.0, 4e9) == 0.0
