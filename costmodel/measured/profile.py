@@ -22,14 +22,18 @@ from trainplan.costmodel.measured.curve_residuals import (
     collective_residuals,
     product_residuals,
 )
+from trainplan.costmodel.measured.host import (
+    cpu_adam_params_per_second,
+    host_copy_bytes_per_second,
+)
 from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import (
+    HOST_COPIES,
     LOSSES,
     PERMUTES,
     AttentionPoint,
     CollectivePoint,
-    CopyPoint,
     EndPoint,
     LayerPoint,
     LinkPoint,
@@ -77,6 +81,9 @@ def measured_machine(
     forward, backward = attention_residuals(machine, cores)
     outside = _outside_bytes(points_of(points, MemoryPoint))
     updates = points_of(points, OptimizerPoint)
+    copies = [
+        rate for way in HOST_COPIES if (rate := host_copy_bytes_per_second(way, points)) is not None
+    ]
     return replace(
         machine,
         attention_residuals=forward,
@@ -89,8 +96,8 @@ def measured_machine(
         optimizer_bytes_per_second=_optimizer_speed(updates),
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
-        cpu_adam_params_per_second=_cpu_adam_speed(profile.gpus_per_node, updates),
-        host_bytes_per_second=_host_speed(machine, points_of(points, CopyPoint)),
+        cpu_adam_params_per_second=cpu_adam_params_per_second(profile.gpus_per_node, points),
+        host_bytes_per_second=min(copies, default=machine.host_bytes_per_second),
         outside_bytes=outside,
     )
 
@@ -180,23 +187,6 @@ def _stream_speed(points: Sequence[Point], names: Sequence[str]) -> float | None
     largest = max((p.moved_bytes for p in mine), default=0)
     speeds = [p.moved_bytes / p.time.seconds for p in mine if p.moved_bytes == largest]
     return min(speeds, default=None)
-
-
-def _cpu_adam_speed(processes: int, points: Sequence[OptimizerPoint]) -> float | None:
-    """Parameters per second of all processes of a measured node, each on its share of the cores."""
-    rates = [p.num_params / p.time.seconds for p in points if p.place == "cpu"]
-    return processes * median(rates) if rates else None
-
-
-def _host_speed(machine: Machine, points: Sequence[CopyPoint]) -> float:
-    """Bytes per second between one GPU and the host, the slower way, while most GPUs copy."""
-    copies = [p for p in points if p.direction in ("host_to_device", "device_to_host")]
-    if not copies:
-        return machine.host_bytes_per_second
-    most = max(p.concurrent for p in copies)
-    largest = max(p.num_bytes for p in copies if p.concurrent == most)
-    chosen = [p for p in copies if (p.concurrent, p.num_bytes) == (most, largest)]
-    return min(p.num_bytes / p.time.seconds for p in chosen)
 
 
 def _outside_bytes(points: Sequence[MemoryPoint]) -> float | None:

@@ -13,6 +13,7 @@ from trainplan.costmodel.comm import bus_factor
 from trainplan.costmodel.measured.profile import points_of
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
+    HOST_COPIES,
     CollectivePoint,
     CopyPoint,
     Host,
@@ -107,7 +108,11 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec | None:
     if not products or not streams:
         return None
     bandwidth = max(streams)
-    copies = [p.num_bytes / p.time.seconds for p in points_of(points, CopyPoint)]
+    copies = [
+        p.num_bytes / p.time.seconds
+        for p in points_of(points, CopyPoint)
+        if p.direction in HOST_COPIES
+    ]
     moved = points_of(points, CollectivePoint)
     links = [_bus(p) for p in moved if 1 < p.ranks <= p.per_node]
     nics = [_bus(p) / p.per_node for p in moved if p.ranks > p.per_node]

@@ -15,6 +15,7 @@ from trainplan.costmodel.machine.hardware import (
 )
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.evidence.profile import (
+    HOST_COPIES,
     MEASURED_RUNTIME,
     CopyPoint,
     EndPoint,
@@ -99,7 +100,6 @@ def _memory(profile: Profile) -> bool:
 
 NEIGHBOURS = "collectives"
 """How the `Provenance` of groups in a node whose members are next to each other ends."""
-HOST_COPIES = ("host_to_device", "device_to_host")
 
 
 @dataclass(frozen=True, slots=True)
