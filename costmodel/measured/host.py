@@ -1,17 +1,107 @@
-"""What a profile says of host memory, processors and drives of a node."""
+"""What a profile says of host memory, processors and drives of a node.
+
+Speeds are as measured, sizes as the cluster states them: the profile's stand where it states none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import TypedDict
 
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.machine.hardware import Provenance
+from trainplan.costmodel.machine.hosts import Drives
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.profile import (
+    HOST_COPIES,
     CopyPoint,
     Direction,
     Host,
     OptimizerPoint,
     Point,
+    Profile,
 )
+
+DRIVE_WAYS: tuple[Direction, ...] = ("nvme_read", "nvme_write")
+NOT_OF_A_NODE = frozenset(
+    {"9p", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs"}
+)
+"""File systems that other nodes use too: the speed of one node alone is not that of all.
+
+Source: Linux, Documentation/filesystems; GPFS and BeeGFS by the types their own modules register.
+"""
+
+
+class MeasuredHost(TypedDict):
+    """Fields of `Machine` that are of the host."""
+
+    host_bytes_per_second: float
+    cpu_adam_params_per_second: float | None
+    host_memory_bytes: float | None
+    drives: Drives | None
+    provenance: tuple[Provenance, ...]
+
+
+def measured_host(machine: Machine, profile: Profile) -> MeasuredHost:
+    """The host of a machine as a profile measured it; what it did not measure stays as it is.
+
+    Source: derived; speeds of a profile come before those of a cluster file, as for the NIC in
+    `machine_of`; sizes of a cluster file before those of a profile, as for the memory of a GPU.
+    """
+    adam = cpu_adam_params_per_second(profile.gpus_per_node, profile.points)
+    rates = [host_copy_bytes_per_second(way, profile.points) for way in HOST_COPIES]
+    copies = [rate for rate in rates if rate is not None]
+    drives = _drives(machine.drives, profile)
+    memory = machine.host_memory_bytes or host_memory_bytes(profile.hosts)
+    taken = {
+        "copies to the host": bool(copies),
+        "Adam in host memory": adam is not None,
+        "host memory": memory is not None and machine.host_memory_bytes is None,
+        "drive": drives != machine.drives,
+    }
+    return {
+        "host_bytes_per_second": min(copies, default=machine.host_bytes_per_second),
+        "cpu_adam_params_per_second": adam or machine.cpu_adam_params_per_second,
+        "host_memory_bytes": memory,
+        "drives": drives,
+        "provenance": (*machine.provenance, *_sources(profile, taken)),
+    }
+
+
+def host_notes(layout: Layout, profile: Profile | None) -> tuple[str, ...]:
+    """What an offloaded layout rests on that a profile did not measure."""
+    offload, points = layout.offload, profile.points if profile else ()
+    if profile is None or not (offload.optimizer or layout.offload_modules):
+        return ()
+    found = []
+    if all(host_copy_bytes_per_second(way, points) is None for way in HOST_COPIES):
+        found.append("host copies not measured: datasheet; `plan profile --only copies` has them")
+    if offload.optimizer and cpu_adam_params_per_second(profile.gpus_per_node, points) is None:
+        found.append(
+            "Adam in host memory not measured: as published; `plan profile --only cpu_adam` has it"
+        )
+    return tuple(found)
+
+
+def _sources(profile: Profile, taken: dict[str, bool]) -> Iterator[Provenance]:
+    source = profile.origins[0].source
+    for quantity, measured in taken.items():
+        if measured:
+            yield Provenance(f"{profile.gpu} {quantity}", "measured", source)
+
+
+def _drives(known: Drives | None, profile: Profile) -> Drives | None:
+    """Drives with the speeds of the one that was measured; null where its room is not known.
+
+    Where the drive is one that several nodes share, those of the cluster stay.
+    """
+    read, write = (drive_bytes_per_second(way, profile.points) for way in DRIVE_WAYS)
+    space = known.space_bytes if known else drive_free_bytes(profile.hosts)
+    shared = any(host.drive_file_system in NOT_OF_A_NODE for host in profile.hosts)
+    if read is None or write is None or space is None or shared:
+        return known
+    return Drives(space, read, write, known.written_bytes if known else None)
 
 
 def cpu_adam_params_per_second(processes: int, points: Sequence[Point]) -> float | None:

@@ -22,14 +22,10 @@ from trainplan.costmodel.measured.curve_residuals import (
     collective_residuals,
     product_residuals,
 )
-from trainplan.costmodel.measured.host import (
-    cpu_adam_params_per_second,
-    host_copy_bytes_per_second,
-)
+from trainplan.costmodel.measured.host import measured_host
 from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import (
-    HOST_COPIES,
     LOSSES,
     PERMUTES,
     AttentionPoint,
@@ -81,9 +77,6 @@ def measured_machine(
     forward, backward = attention_residuals(machine, cores)
     outside = _outside_bytes(points_of(points, MemoryPoint))
     updates = points_of(points, OptimizerPoint)
-    copies = [
-        rate for way in HOST_COPIES if (rate := host_copy_bytes_per_second(way, points)) is not None
-    ]
     return replace(
         machine,
         attention_residuals=forward,
@@ -96,9 +89,8 @@ def measured_machine(
         optimizer_bytes_per_second=_optimizer_speed(updates),
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
-        cpu_adam_params_per_second=cpu_adam_params_per_second(profile.gpus_per_node, points),
-        host_bytes_per_second=min(copies, default=machine.host_bytes_per_second),
         outside_bytes=outside,
+        **measured_host(machine, profile),
     )
 
 

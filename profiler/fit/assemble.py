@@ -10,6 +10,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, GIB, TERA
 from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.measured.host import DRIVE_WAYS
 from trainplan.costmodel.measured.profile import points_of
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
@@ -69,6 +70,7 @@ def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = (
         notes=(
             *condensed(content.notes),
             *slow_notes(points_of(content.points, LinkPoint)),
+            *drive_notes(content.points),
             *notes,
         ),
     )
@@ -76,6 +78,17 @@ def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = (
         return fitted(bare, spec_of(bare))
     note = f"{gpu} is not in the catalog, so nothing was fitted: {MISSING_DEVICE}"
     return bare.model_copy(update={"notes": (*bare.notes, note)})
+
+
+def drive_notes(points: Sequence[Point]) -> tuple[str, ...]:
+    """Says where a drive was measured through the file system's cache alone."""
+    copies = [p for p in points_of(points, CopyPoint) if p.direction in DRIVE_WAYS]
+    if not copies or not all(p.cached for p in copies):
+        return ()
+    return (
+        "the drive was measured through the file system's cache alone, which is the speed of "
+        "memory: estimates take none of it",
+    )
 
 
 def condensed(notes: Sequence[str]) -> tuple[str, ...]:

@@ -8,14 +8,20 @@ from trainplan.costmodel.measured.host import (
     drive_free_bytes,
     host_copy_bytes_per_second,
     host_memory_bytes,
+    host_notes,
 )
+from trainplan.costmodel.measured.profile import measured_machine
+from trainplan.costmodel.spec import ClusterSpec, Layout
+from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.profile import (
     CopyPoint,
     Host,
     OptimizerPoint,
+    Origin,
     Profile,
     Timing,
 )
+from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 
 GIB = 2**30
 
@@ -90,7 +96,86 @@ def test_points_and_hosts_of_former_profiles_are_read_as_they_were_meant():
       "hosts": [{"name": "node", "num_gpus": 8}],
       "points": [{"kind": "copy", "direction": "nvme_read", "num_bytes": 1024, "concurrent": 1,
                   "time": {"seconds": 1.0}},
-                 {"kind": "optimizer", "num_params": 8, "place": "cpu", "time": {"seconds": 1.0}}]}"""
+                 {"kind": "optimizer", "num_params": 8, "place": "cpu",
+                  "time": {"seconds": 1.0}}]}"""
     drive, adam = Profile.model_validate_json(text).points
     assert (drive.cached, drive.pageable, drive.both_ways) == (False, False, False)
     assert adam.processes is None
+
+
+DRIVE = (copy("nvme_read", 0.2, concurrent=8), copy("nvme_write", 0.5, concurrent=8))
+
+
+def profile(*points, **fields):
+    return Profile(
+        gpu="h100-sxm",
+        gpus_per_node=8,
+        origins=(Origin(source="a test"),),
+        points=points,
+        hosts=(host(**fields),),
+    )
+
+
+def machine(measured, stated=None):
+    group = NodeGroup(gpu="h100-sxm", num_nodes=1, gpus_per_node=8, host=stated)
+    return measured_machine(ClusterSpec(name="mine", groups=(group,)), "bf16", measured)
+
+
+def test_memory_and_drive_of_a_profile_reach_the_machine_and_say_so():
+    found = machine(profile(*DRIVE, memory_bytes=GIB, drive_free_bytes=7 * GIB))
+    assert found.host_memory_bytes == GIB
+    assert found.drives.space_bytes == 7 * GIB
+    assert found.drives.read_bytes_per_second == pytest.approx(GIB / 0.2)
+    assert found.drives.write_bytes_per_second == pytest.approx(GIB / 0.5)
+    assert found.drives.written_bytes is None
+    said = {p.quantity for p in found.provenance if (p.kind, p.source) == ("measured", "a test")}
+    assert said == {"h100-sxm host memory", "h100-sxm drive"}
+
+
+def test_a_profile_without_a_host_leaves_the_machine_as_it_was():
+    found, plain = machine(profile()), machine(None)
+    for name in ("host_bytes_per_second", "host_memory_bytes", "drives", "provenance"):
+        assert getattr(found, name) == getattr(plain, name)
+    assert found.cpu_adam_params_per_second is None
+
+
+def test_speeds_are_as_measured_and_sizes_as_the_cluster_states_them():
+    drives = DriveSpec(count=4, tb=2, read_gb_per_s=7, write_gb_per_s=5, tb_written=1000)
+    stated = HostSpec(memory_gib=512, adam_params_per_s=1e9, drives=drives)
+    adam = OptimizerPoint(num_params=10**8, place="cpu", time=Timing(seconds=1.0))
+    mine = profile(*DRIVE, adam, memory_bytes=GIB, drive_free_bytes=7 * GIB)
+    found = machine(mine, stated)
+    assert found.host_memory_bytes == 512 * GIB
+    assert found.drives.space_bytes == 8e12
+    assert found.drives.written_bytes == 4e15
+    assert found.drives.read_bytes_per_second == pytest.approx(GIB / 0.2)
+    assert found.cpu_adam_params_per_second == pytest.approx(8e8)
+    assert machine(profile(), stated).cpu_adam_params_per_second == 1e9
+
+
+@pytest.mark.parametrize(
+    ("points", "fields"),
+    [
+        (DRIVE[:1], {"drive_free_bytes": GIB}),
+        (DRIVE, {}),
+        (DRIVE, {"drive_free_bytes": GIB, "drive_file_system": "nfs4"}),
+        ([one.model_copy(update={"cached": True}) for one in DRIVE], {"drive_free_bytes": GIB}),
+    ],
+    ids=["one way", "no room known", "of several nodes", "through the cache"],
+)
+def test_a_drive_that_is_not_known_whole_is_not_known(points, fields):
+    assert machine(profile(*points, **fields)).drives is None
+
+
+def test_an_offloaded_layout_says_what_was_not_measured():
+    whole = Layout(offload={"optimizer": 1.0})
+    modules = Layout(offload_modules=("mlp_norm",))
+    adam = OptimizerPoint(num_params=10**8, place="cpu", time=Timing(seconds=1.0))
+    assert host_notes(Layout(), profile()) == ()
+    assert host_notes(whole, None) == ()
+    assert [note.split(";")[0] for note in host_notes(whole, profile())] == [
+        "host copies not measured: datasheet",
+        "Adam in host memory not measured: as published",
+    ]
+    assert len(host_notes(modules, profile())) == 1
+    assert host_notes(whole, profile(adam, copy("device_to_host", 1.0))) == ()

@@ -23,7 +23,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.profiler.fit.assemble import device_of, gpu_of, profile_of
+from trainplan.profiler.fit.assemble import device_of, drive_notes, gpu_of, profile_of
 from trainplan.profiler.fit.merge import merged
 from trainplan.profiler.journal.records import Header, JournalContent
 from trainplan.profiler.launch.requests import TINY_LLAMA
@@ -195,3 +195,15 @@ def test_nodes_of_an_unknown_device_have_the_fastest_link_measured_between_them(
     group = NodeGroup(gpu=found.gpu, device=found.device, num_nodes=2, gpus_per_node=2)
     machine = measured_machine(ClusterSpec(groups=(group,)), "fp32", found)
     assert machine.nic_bytes_per_second == pytest.approx(0.75e9)
+
+
+def test_a_drive_measured_through_its_cache_alone_is_said_so_and_is_no_link_of_a_gpu():
+    cached = CopyPoint(
+        direction="nvme_read", num_bytes=10**9, cached=True, time=Timing(seconds=0.01)
+    )
+    direct = cached.model_copy(update={"cached": False})
+    assert "cache alone" in drive_notes([cached])[0]
+    assert drive_notes([cached, direct]) == drive_notes(POINTS) == ()
+    found = profile_of(content(CPU_HOST, points=(*POINTS, cached)), ORIGIN)
+    assert any("cache alone" in note for note in found.notes)
+    assert found.device.host_gb_per_s.value == pytest.approx(4)
