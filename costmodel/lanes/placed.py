@@ -1,0 +1,183 @@
+"""What a rank computes and holds, where it lies, and how fast it moves: what a step is made of.
+
+All are columns over rows: (row,) or (kind, row), where a number stands for the same in every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum, StrEnum
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainplan.costmodel.lanes.loads import FloatColumn
+
+BoolColumn = NDArray[np.bool_]
+IntColumn = NDArray[np.int64]
+Column = FloatColumn | float
+Columns = TypeVar("Columns", "Quantities", "Speeds", "Placement")
+Indices = NDArray[np.intp] | NDArray[np.bool_] | list[int]
+KindRows = NDArray[np.float64]
+"""Axes (kind of layer, row)."""
+
+
+class Place(IntEnum):
+    """Where something lies while it is not in use."""
+
+    DEVICE = 0
+    HOST = 1
+    DRIVE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Quantities:
+    """What one rank does in a step if everything lies on the device, and what could lie elsewhere.
+
+    Kinds of layers are in the order in which the rank runs them; embedding and head are kinds of
+    their own with one layer (or none) if their weights are fetched like those of layers.
+    """
+
+    micro_batches: IntColumn | int
+    layers: KindRows
+    """Layers of each kind on the rank."""
+    forward: KindRows
+    """Seconds of the forward pass of one layer and micro batch, with its collectives."""
+    backward: KindRows
+    """Of the backward pass, with its collectives and what is recomputed."""
+    weight_bytes: KindRows
+    """Of one layer that this rank fetches for a pass: its share of the weights (2 p / d)."""
+    gradient_bytes: KindRows
+    """Of one layer that this rank sends for a micro batch: its share, as accumulated (2 p / d)."""
+    checkpoint_bytes: KindRows
+    """Kept of one layer and micro batch from the forward to the backward pass."""
+    updated: FloatColumn
+    """Parameters this rank updates, S."""
+    update_seconds: FloatColumn
+    """Of the update of all of them on the GPU."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.forward.shape[1])
+
+    def take(self, rows: Indices) -> Quantities:
+        """Some rows alone."""
+        return _taken(self, rows, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Bytes a second of one GPU's share while all GPUs of its node do the same.
+
+    That is the least of its own link and of what the node has, divided by its GPUs.
+    """
+
+    h2d: Column
+    d2h: Column
+    drive_read: Column = np.inf
+    """Infinite where nothing lies on drives."""
+    drive_write: Column = np.inf
+    cpu_params: Column = np.inf
+    """Parameters a second that the CPUs update for one GPU: those of the node over its GPUs."""
+
+    def take(self, rows: Indices, of: int) -> Speeds:
+        """Some of so many rows alone."""
+        return _taken(self, rows, of)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What lies where, and what a runtime copies beside what."""
+
+    optimizer: Column = 0.0
+    """Share of the optimizer's states that lies off the GPU and is updated by the CPUs."""
+    optimizer_place: IntColumn | Place = Place.HOST
+    """Where that share lies."""
+    parameters: IntColumn | Place = Place.DEVICE
+    """Where the weights of layers lie between passes."""
+    checkpoints: Column = 0.0
+    """Share of the kept activations that leaves the GPU."""
+    checkpoints_place: IntColumn | Place = Place.HOST
+    stride: IntColumn | int = 0
+    """Every `stride`-th subgroup of the offloaded optimizer is updated on the GPU; 0: none is."""
+    delayed: BoolColumn | bool = False
+    """The update runs beside the passes of the next step: changes the training."""
+
+    @property
+    def moves(self) -> BoolColumn:
+        """Rows in which anything leaves the GPU."""
+        return np.asarray(
+            (np.asarray(self.optimizer) > 0)
+            | (np.asarray(self.checkpoints) > 0)
+            | (np.asarray(self.parameters) != Place.DEVICE)
+        )
+
+    @property
+    def updates_off(self) -> BoolColumn:
+        """Rows in which the CPUs update something."""
+        return np.asarray(np.asarray(self.optimizer) > 0)
+
+    def take(self, rows: Indices, of: int) -> Placement:
+        """Some of so many rows alone."""
+        return _taken(self, rows, of)
+
+
+class Accumulation(StrEnum):
+    """Where the gradients of several micro batches are summed."""
+
+    ON_GPU = "on the GPU"
+    OFF_IF_SEVERAL = "off the GPU if there are several micro batches"
+    """Each leaves the GPU; those of earlier ones come back before, to be added to."""
+    OFF = "off the GPU"
+    """So even for one micro batch, whose gradients leave and come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a runtime copies, when, and what it waits for."""
+
+    accumulation: Accumulation
+    overlaps: bool
+    """Copies of weights and gradients run beside the passes."""
+    checkpoints_beside: bool
+    """So do those of kept activations."""
+    gradients_with_update: bool
+    """Summed gradients leave as part of the update, not beside the last backward passes."""
+    pipelines_update: bool
+    """Reads, update, copies and writes of further subgroups run beside each other."""
+    prefetch: int = 1
+    """Layers whose weights are fetched before they are needed."""
+    subgroups: int = 1
+    """Pieces in which the offloaded share is updated, one after the other."""
+    gradient_bytes: float = 4.0
+    """That leave the GPU for each parameter the CPUs update, once a step."""
+    weight_bytes: float = 2.0
+    """That come back for it, or go to the drive, after the update."""
+    state_read_bytes: float = 16.0
+    """Read for it if the optimizer lies on the drive: weights, moments, gradients in fp32."""
+    state_write_bytes: float = 12.0
+    """Written for it: weights and moments; its gradient is written when it leaves the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """What of gradients moves in one micro batch, by row."""
+
+    back: BoolColumn
+    """Sums of earlier ones come back to the GPU."""
+    out: BoolColumn
+    """They leave with its own added."""
+    summed: BoolColumn
+    """The sums of all leave for the update: it is the last micro batch."""
+
+
+def _taken(columns: Columns, rows: Indices, of: int) -> Columns:
+    """Every column at some of its rows; what is one number for all stays."""
+    taken = {}
+    for field in fields(columns):
+        value = getattr(columns, field.name)
+        if isinstance(value, np.ndarray) and value.ndim and value.shape[-1] == of:
+            taken[field.name] = value[..., rows]
+    return replace(columns, **taken)

@@ -1,0 +1,124 @@
+"""The update of the optimizer's states, a share of them by the CPUs.
+
+As in `passes`, seconds by lane of many rows in closed form and the same piece by piece for one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.lanes.loads import FloatColumn, Lane, LaneRows, Load, Order, lane_rows
+from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.work import Item, Part
+
+STATE_BYTES = 12
+"""Of one parameter in Adam: fp32 weights and two moments, which a subgroup takes to the GPU and
+back. Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1 (K = 12)."""
+
+
+def gpu_subgroups(subgroups: int, stride: FloatColumn | int) -> FloatColumn:
+    """Subgroups of the offloaded states that the GPU updates: every `stride`-th.
+
+    Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316, section 4 (interleaved
+    offloading: one of each k subgroups is moved to the GPU for its update).
+    """
+    stride = np.asarray(stride)
+    return np.where(stride > 0, subgroups // np.maximum(1, stride), 0).astype(np.float64)
+
+
+def _seconds(
+    quantities: Quantities, speeds: Speeds, placement: Placement, habits: Habits
+) -> tuple[LaneRows, LaneRows, LaneRows]:
+    """Seconds (lane, row) of a subgroup by the CPUs, by the GPU, and of what never left the GPU.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage3.py, step: states and gradients are read, updated,
+    weights in 16 bits copied to where they lie, states written; Megatron-LM
+    core/optimizer/cpu_offloading/hybrid_optimizer.py, step: gradients leave first.
+    """
+    away = quantities.updated * placement.optimizer
+    one = away / habits.subgroups
+    rate = np.zeros_like(away)
+    np.divide(quantities.update_seconds, quantities.updated, out=rate, where=quantities.updated > 0)
+    deep = np.asarray(placement.optimizer_place) == Place.DRIVE
+    home = np.asarray(placement.parameters) == Place.DEVICE
+    drive = np.asarray(placement.parameters) == Place.DRIVE
+    out = habits.gradient_bytes * habits.gradients_with_update
+    written = habits.state_write_bytes * deep + habits.weight_bytes * drive
+    rows = quantities.rows
+    by_cpu = {
+        Lane.D2H: one * out / speeds.d2h,
+        Lane.DRIVE_READ: one * habits.state_read_bytes * deep / speeds.drive_read,
+        Lane.CPU: one / speeds.cpu_params,
+        Lane.H2D: one * habits.weight_bytes * home / speeds.h2d,
+        Lane.DRIVE_WRITE: one * written / speeds.drive_write,
+    }
+    by_gpu = {
+        Lane.H2D: one * STATE_BYTES / speeds.h2d,
+        Lane.GPU: one * rate,
+        Lane.D2H: one * STATE_BYTES / speeds.d2h,
+    }
+    stays = {Lane.GPU: (quantities.updated - away) * rate}
+    return lane_rows(rows, by_cpu), lane_rows(rows, by_gpu), lane_rows(rows, stays)
+
+
+IN_ORDER = (
+    (Lane.D2H, "gradients"),
+    (Lane.DRIVE_READ, "read states"),
+    (Lane.CPU, "Adam"),
+    (Lane.H2D, "weights"),
+    (Lane.DRIVE_WRITE, "write states"),
+)
+"""What the update of a subgroup by the CPUs does, one after the other."""
+THERE_AND_BACK = ((Lane.H2D, "fetch"), (Lane.GPU, "update"), (Lane.D2H, "return"))
+
+
+def update_load(
+    quantities: Quantities,
+    speeds: Speeds,
+    placement: Placement,
+    habits: Habits,
+    *,
+    pipelined: bool,
+) -> Load:
+    """The update by lane; `pipelined` if subgroups run beside each other, else a chain.
+
+    Source: derived, subgroups on the GPU and on the CPUs times the seconds of one, `gpu_subgroups`.
+    """
+    cpu, gpu, stays = _seconds(quantities, speeds, placement, habits)
+    on_gpu = gpu_subgroups(habits.subgroups, np.asarray(placement.stride))
+    moved = cpu * (habits.subgroups - on_gpu) + gpu * on_gpu
+    if pipelined:
+        return Load(moved + stays, Order.BESIDE)
+    return Load(moved, Order.CHAIN, aside=stays)
+
+
+def update_part(
+    quantities: Quantities,
+    speeds: Speeds,
+    placement: Placement,
+    habits: Habits,
+    *,
+    pipelined: bool,
+) -> Part:
+    """The update of a single row."""
+    cpu, gpu, stays = _seconds(quantities, speeds, placement, habits)
+    stay = tuple(_chain(stays, ((Lane.GPU, "update what stays"),), ""))
+    if not pipelined:
+        return Part(tuple(_chain(cpu * habits.subgroups, IN_ORDER, "")), Order.CHAIN, aside=stay)
+    stride = int(np.asarray(placement.stride).reshape(-1)[0])
+    items = list(stay)
+    for index in range(habits.subgroups):
+        theirs = stride and index % stride == stride - 1
+        seconds, order = (gpu, THERE_AND_BACK) if theirs else (cpu, IN_ORDER)
+        items += _chain(seconds, order, f" {index}")
+    return Part(tuple(items), Order.BESIDE)
+
+
+def _chain(seconds: LaneRows, order: tuple[tuple[Lane, str], ...], suffix: str) -> list[Item]:
+    """One after the other what takes any time."""
+    items: list[Item] = []
+    for lane, name in order:
+        if seconds[lane].any():
+            after = (items[-1].name,) if items else ()
+            items.append(Item(f"{name}{suffix}", lane, seconds[lane], after))
+    return items

@@ -1,0 +1,154 @@
+"""What one rank and its share of the host do in a step, in order, and how long it takes.
+
+    work = Work(
+        parts=(
+            Part((Item("read", Lane.DRIVE_READ, a), Item("copy", Lane.H2D, b, after=("read",)))),
+            Part((Item("adam", Lane.CPU, c),), Order.CHAIN),
+        ),
+        rows=1,
+    )
+
+A lane serves its items one after the other in the order they stand here. An item starts when its
+lane is free and the latest item of every name in `after` has ended: of the same round if it stands
+before, else of the round or part before; none so far is none to wait for.
+
+All evaluations read these same items: `floor` (no order, cheap), `makespan` (the longest path),
+`costmodel.lanes.timeline` (start and end of each item of one row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel.lanes.loads import (
+    FloatColumn,
+    Lane,
+    LaneRows,
+    Load,
+    Order,
+    floor_seconds,
+    lane_rows,
+    lane_seconds,
+)
+from trainplan.costmodel.lanes.rounds import after_rounds, columns, first_state
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One piece of work: of one lane, `seconds` long by row, when what it comes after has ended."""
+
+    name: str
+    lane: Lane
+    seconds: FloatColumn | float
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Items that are done `rounds` times, one round after the other."""
+
+    items: tuple[Item, ...]
+    order: Order = Order.BESIDE
+    rounds: int = 1
+    aside: tuple[Item, ...] = ()
+    """Start with a chain and wait for nothing of it but their lanes and what they name."""
+
+    @property
+    def all_items(self) -> tuple[Item, ...]:
+        """Of a round, in order."""
+        return self.items + self.aside
+
+    def load(self, rows: int) -> Load:
+        """Its seconds by lane, without what waits for what."""
+        seconds, aside = lane_rows(rows, {}), lane_rows(rows, {})
+        for items, loaded in ((self.items, seconds), (self.aside, aside)):
+            for item in items:
+                loaded[item.lane] += item.seconds
+        return Load(seconds, self.order, self.rounds, aside)
+
+    def changed(self, change: Callable[[Item], Item]) -> Part:
+        """The same with other items."""
+        items, aside = (tuple(map(change, some)) for some in (self.items, self.aside))
+        return replace(self, items=items, aside=aside)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A step of one rank: parts one after the other (what that means: `Order`)."""
+
+    parts: tuple[Part, ...]
+    rows: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse an item that waits for a name which no item has."""
+        names = set(self.names)
+        for part in self.parts:
+            for item in part.all_items:
+                if unknown := set(item.after) - names:
+                    raise ValueError(f"{item.name} waits for {sorted(unknown)}, which no item is")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of items, each once."""
+        return list(dict.fromkeys(item.name for part in self.parts for item in part.all_items))
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """Seconds by lane of each part."""
+        return tuple(part.load(self.rows) for part in self.parts)
+
+    @property
+    def lane_seconds(self) -> LaneRows:
+        """Seconds (lane, row) that each lane works in a step. Source: `lane_seconds` of loads."""
+        return lane_seconds(self.loads)
+
+    @property
+    def floor(self) -> FloatColumn:
+        """Least seconds (row,) of a step, never above `makespan`. Source: `floor_seconds`."""
+        return floor_seconds(self.loads)
+
+    @property
+    def makespan(self) -> FloatColumn:
+        """Seconds (row,) of a step: the longest path through items and lanes.
+
+        Source: derived; an item ends its seconds after the later of its lane's last end and the
+        ends it waits for. Rounds are multiplied, not walked: `after_rounds`.
+        """
+        names = {name: slot for slot, name in enumerate(self.names)}
+        state = first_state(len(names), self.rows)
+        for part in self.parts:
+            state = after_rounds(columns(part, names, self.rows), state)
+        return np.asarray(state[len(Lane)])
+
+    def faster(self, lane: Lane, factor: float) -> Work:
+        """The same items where one lane is `factor` times as fast."""
+        return self.changed(
+            lambda item: replace(item, seconds=item.seconds / factor) if item.lane is lane else item
+        )
+
+    def worth_of(self, lane: Lane, factor: float = 2.0) -> FloatColumn:
+        """Seconds (row,) saved if one lane were `factor` times as fast.
+
+        Source: derived, the same items are evaluated again with the seconds of that lane divided.
+        """
+        return np.asarray(self.makespan - self.faster(lane, factor).makespan)
+
+    def only(self, lane: Lane) -> Work:
+        """The same items where all lanes but one take no time."""
+        return self.changed(lambda item: item if item.lane is lane else replace(item, seconds=0.0))
+
+    def changed(self, change: Callable[[Item], Item]) -> Work:
+        """The same with other items."""
+        return replace(self, parts=tuple(part.changed(change) for part in self.parts))
+
+    @property
+    def exposed(self) -> FloatColumn:
+        """Seconds (row,) by which the step outlasts the GPU's own work; 0 where others take none.
+
+        Source: derived; the same arithmetic on the same items, once with all lanes and once with
+        those of the GPU alone, so that lanes without work add nothing to the last digit.
+        """
+        return np.asarray(self.makespan - self.only(Lane.GPU).makespan)
