@@ -172,6 +172,7 @@ MEASUREMENTS = (
     "copies",
     "cpu_adam",
     "drive",
+    "offloaded_step",
     "power",
 )
 LAUNCH_KINDS = (

@@ -38,6 +38,7 @@ FEEDS = {
     "copies": "offloading to the host",
     "cpu_adam": "the optimizer step in host memory",
     "drive": "what lies on drives; speeds through the cache inform only",
+    "offloaded_step": "nothing: it is told beside its own estimate",
     "power": "nothing: it informs only",
 }
 """What of an estimate each item sets."""
@@ -121,6 +122,9 @@ FIELDS = {
     "`nvme_write`.",
     "CopyPoint.num_bytes": "Bytes of one copy.",
     "CopyPoint.time": "Of one copy.",
+    "OffloadedStepPoint.layers": "Layers of the model.",
+    "OffloadedStepPoint.tokens": "Tokens of the batch.",
+    "OffloadedStepPoint.written_bytes": "To the drive in a step.",
     "OverlapPoint.operation": "The collective beside the compute.",
     "OverlapPoint.ranks": "Members of its group.",
     "OverlapPoint.num_bytes": "Of the full tensor.",

@@ -108,6 +108,22 @@ def drive_file(
     """A new file in the folder, written once and removed afterwards.
 
     Raises:
+        ProfilerError: As `scratch_file`.
+    """
+    with ExitStack() as stack:
+        descriptor = stack.enter_context(scratch_file(folder, num_bytes, direct=direct))
+        blocks = tuple(stack.enter_context(_block()) for _ in range(requests))
+        pool = stack.enter_context(ThreadPoolExecutor(requests))
+        file = DriveFile(descriptor, direct, num_bytes, blocks, pool)
+        file.write()
+        yield file
+
+
+@contextmanager
+def scratch_file(folder: str, num_bytes: int, *, direct: bool) -> Iterator[int]:
+    """Descriptor of a new file in the folder, removed afterwards, with room for that many bytes.
+
+    Raises:
         ProfilerError: There is no room for it, or it is asked for past a cache that the file system
             does not let anybody past.
     """
@@ -119,11 +135,7 @@ def drive_file(
         if direct:
             descriptor = past_cache(path)
             stack.callback(os.close, descriptor)
-        blocks = tuple(stack.enter_context(_block()) for _ in range(requests))
-        pool = stack.enter_context(ThreadPoolExecutor(requests))
-        file = DriveFile(descriptor, direct, num_bytes, blocks, pool)
-        file.write()
-        yield file
+        yield descriptor
 
 
 @contextmanager
@@ -164,6 +176,13 @@ def past_cache(path: str) -> int:
         f"unsupported: the file system of --scratch ({kind or 'of unknown type'}) does not read or "
         "write past its cache (O_DIRECT), so the drive itself cannot be measured there"
     )
+
+
+def past_cache_is_open(folder: str) -> bool:
+    """Do files in the folder open past the file system's cache?"""
+    with suppress(ProfilerError), scratch_file(folder, 0, direct=True):
+        return True
+    return False
 
 
 def _measure(case: Access, size: int, folder: str, clock: Clock) -> Iterator[Point]:

@@ -192,6 +192,31 @@ class CopyPoint(Spec):
     time: Timing
 
 
+class OffloadedStepPoint(Spec):
+    """A step of a small model whose weights and states lie on a drive, beside its estimate."""
+
+    kind: Literal["offloaded_step"] = "offloaded_step"
+    layers: Count
+    width: Count
+    """Of both square matrices of a layer."""
+    tokens: Count
+    precision: Precision = "bf16"
+    """Of weights and products; states are fp32."""
+    cached: bool = False
+    """Through the file system's cache, where it lets nobody past."""
+    read_bytes: Count
+    """From the drive in a step."""
+    written_bytes: Count
+    lane_seconds: Mapping[str, NonNegativeFloat]
+    """Of each lane in a step, from the times of its parts alone."""
+    floor_seconds: PositiveFloat
+    """Of the largest lane."""
+    path_seconds: PositiveFloat
+    """Of the longest path through the parts: the estimate."""
+    time: Timing
+    """Of the step that was run."""
+
+
 class OverlapPoint(Spec):
     """Compute and communication at the same time."""
 
@@ -231,6 +256,7 @@ Point = Annotated[
     | CollectivePoint
     | LinkPoint
     | CopyPoint
+    | OffloadedStepPoint
     | OverlapPoint
     | MemoryPoint
     | PowerPoint,

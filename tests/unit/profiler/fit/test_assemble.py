@@ -16,6 +16,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     CopyPoint,
     Failure,
     Host,
+    OffloadedStepPoint,
     Origin,
     ProductPoint,
     Profile,
@@ -207,3 +208,25 @@ def test_a_drive_measured_through_its_cache_alone_is_said_so_and_is_no_link_of_a
     found = profile_of(content(CPU_HOST, points=(*POINTS, cached)), ORIGIN)
     assert any("cache alone" in note for note in found.notes)
     assert found.device.host_gb_per_s.value == pytest.approx(4)
+
+
+def test_a_step_from_the_drive_is_shown_beside_its_estimate():
+    step = OffloadedStepPoint(
+        layers=8,
+        width=1024,
+        tokens=128,
+        read_bytes=3 * 10**9,
+        written_bytes=2 * 10**9,
+        lane_seconds={"CPU": 1.0, "drive read": 3.0},
+        floor_seconds=3.0,
+        path_seconds=3.6,
+        time=Timing(seconds=4.0),
+    )
+    console = Console(width=250)
+    found = profile_of(content(CPU_HOST, points=(*POINTS, step)), ORIGIN)
+    with console.capture() as page:
+        console.print(*profile_page(found, Path("mine.json")))
+    assert (
+        "8 layers of 1024, 128 tokens: 4.00 s measured, 3.60 s estimated (-10%), of which 3.00 s "
+        "are drive read; 3 GB read, 2 GB written" in page.get()
+    )
