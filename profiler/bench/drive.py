@@ -41,22 +41,27 @@ class Access:
     way: Way
     cached: bool
     requests: int
+    both_ways: bool = False
+    """While as much is written to another file."""
 
     @property
     def key(self) -> str:
         """Its name in the journal."""
-        return f"{self.way} {'cached' if self.cached else 'direct'} requests={self.requests}"
+        said = " both_ways" * self.both_ways
+        return f"{self.way} {'cached' if self.cached else 'direct'} requests={self.requests}{said}"
 
 
 def drive_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
-    """Both ways past the file system's cache and through it, where a folder is given.
+    """Each way past the file system's cache and through it, where a folder is given.
 
-    One request at a time is measured too, unless quick.
+    Both ways at once too, as an update of what lies there needs them; unless quick, also one
+    request at a time.
     """
     if request.scratch is None:
         return
     size = FILE_BYTES_QUICK if request.quick else FILE_BYTES
     cases = [Access(way, cached, REQUESTS) for cached in (False, True) for way in WAYS]
+    cases.append(Access("nvme_read", cached=False, requests=REQUESTS, both_ways=True))
     if not request.quick:
         cases += [Access(way, cached=False, requests=1) for way in WAYS]
     for case in cases:
@@ -186,15 +191,31 @@ def past_cache_is_open(folder: str) -> bool:
 
 
 def _measure(case: Access, size: int, folder: str, clock: Clock) -> Iterator[Point]:
-    with drive_file(folder, size, case.requests, direct=not case.cached) as file:
-        time = clock.time(file.read if case.way == "nvme_read" else file.write)
+    with ExitStack() as stack:
+        opened = partial(drive_file, folder, size, case.requests, direct=not case.cached)
+        file = stack.enter_context(opened())
+        call = file.read if case.way == "nvme_read" else file.write
+        if case.both_ways:
+            other = stack.enter_context(opened())
+            call = partial(at_once, stack.enter_context(ThreadPoolExecutor(1)), call, other.write)
+        time = clock.time(call)
     yield CopyPoint(
         direction=case.way,
         num_bytes=size,
         concurrent=case.requests,
+        both_ways=case.both_ways,
         cached=case.cached,
         time=time,
     )
+
+
+def at_once(
+    thread: ThreadPoolExecutor, one: Callable[[], object], other: Callable[[], object]
+) -> None:
+    """Two calls beside each other, until both have ended."""
+    ended = thread.submit(other)
+    one()
+    ended.result()
 
 
 DRIVE = Item("drive", "reading and writing the drive of --scratch", drive_tasks)

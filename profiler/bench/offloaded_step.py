@@ -7,13 +7,14 @@ path through its items, and the largest lane, which no order of them beats.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.spec.evidence.profile import OffloadedStepPoint, Point
-from trainplan.profiler.bench.drive import past_cache_is_open, scratch_file
+from trainplan.profiler.bench.drive import at_once, past_cache_is_open, scratch_file
 from trainplan.profiler.bench.inputs.tensors import (
     check_finite,
     device_of,
@@ -98,7 +99,11 @@ def open_step(sizes: Sizes, request: Request, place: Place) -> Iterator[Step]:
 
 
 def _alone(step: Step, clock: Clock) -> Mapping[str, float]:
-    """Seconds of an item of each sort while nothing else runs; those of all layers in turn."""
+    """Seconds of an item of each sort while nothing else runs; those of all layers in turn.
+
+    But states are read while others are written: the longer of the two takes as long as both
+    together, as drives share themselves between the two.
+    """
     sizes, calls = step.sizes, step.calls()
     seconds = {}
     for sort in KINDS:
@@ -106,7 +111,20 @@ def _alone(step: Step, clock: Clock) -> Mapping[str, float]:
             continue
         first = sizes.layers if sort in ("backward", "copy_out") else 0
         seconds[sort] = clock.time(_in_turn(calls[sort], first, sizes.layers)).seconds
+    seconds[max("read_states", "write", key=lambda sort: seconds[sort])] = _both(step, clock)
     return seconds
+
+
+def _both(step: Step, clock: Clock) -> float:
+    """Seconds of reading states of one layer while those of another are written."""
+    turns = cycle(range(step.sizes.layers - 1))
+    with ThreadPoolExecutor(1) as thread:
+
+        def call() -> None:
+            turn = next(turns)
+            at_once(thread, partial(step.read_states, turn), partial(step.write, turn + 1))
+
+        return clock.time(call).seconds
 
 
 def _in_turn(call: Callable[[int], object], first: int, count: int) -> Callable[[], object]:

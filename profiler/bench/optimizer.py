@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 SIZES = {"cuda": (2**26, 2**28), "cpu": (2**22, 2**24)}
 """Parameters: their fp32 weight, gradient and two moments are 16 bytes each, far beyond caches."""
-HOST_SIZES = {"cuda": (2**24, 2**26), "cpu": (2**22, 2**24)}
+HOST_SIZES = {"cuda": (2**26, 2**27), "cpu": (2**22, 2**24)}
+"""As SIZES: processors of servers have caches of up to 0.3 GiB, where 2^24 parameters, all their 16
+bytes together, run twice as fast as 2^26. Source: measured on 16 cores of an Intel Xeon beside an
+H200: 9.1e9 parameters a second against 4.6e9.
+"""
 
 
 def device_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:

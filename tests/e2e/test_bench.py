@@ -182,7 +182,7 @@ def test_gpus_copy_pinned_and_pageable_both_ways_alone_and_together():
 
 def test_adam_in_host_memory_runs_in_all_processes_and_in_one():
     tasks = {task.key: task.together for task in ITEMS["cpu_adam"].tasks(asked(DENSE), GPUS)}
-    assert tasks == {f"params={2**24}": True, f"params={2**24} processes=1": False}
+    assert tasks == {f"params={2**26}": True, f"params={2**26} processes=1": False}
     (alone,) = points("cpu_adam", asked(DENSE))
     assert alone.processes == 1
 
@@ -201,6 +201,17 @@ def test_a_drive_is_measured_past_the_cache_and_through_it_and_left_as_it_was(tm
     assert {point.concurrent for point in found} == {8}
     assert [path.name for path in tmp_path.iterdir()] == ["trainplan-mine"]
     assert mine.read_text() == "kept"
+
+
+def test_a_drive_is_measured_while_it_reads_and_writes(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(drive.DriveFile, "read", lambda self: seen.append(("read", id(self))))
+    monkeypatch.setattr(drive.DriveFile, "write", lambda self: seen.append(("write", id(self))))
+    case = drive.Access("nvme_read", cached=True, requests=2, both_ways=True)
+    (point,) = drive._measure(case, BLOCK_BYTES, str(tmp_path), OnceClock())
+    assert (point.direction, point.both_ways, point.num_bytes) == ("nvme_read", True, BLOCK_BYTES)
+    made, others, timed = seen[0], seen[1], sorted(seen[2:])
+    assert timed == [("read", made[1]), ("write", others[1])]
 
 
 def test_every_block_of_a_file_is_written_and_read_once(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from trainplan.profiler.bench.offload.program import Sizes, program, run, thread
 
 torch = pytest.importorskip("torch", reason="the step needs torch")
 from trainplan.profiler.bench.offload.step import LEARNING_RATE, _layer  # noqa: E402
-from trainplan.profiler.bench.offloaded_step import open_step  # noqa: E402
+from trainplan.profiler.bench.offloaded_step import _alone, open_step  # noqa: E402
 
 SIZES = Sizes(layers=3, width=64, tokens=8, weight_bytes=4)
 SORTS = ("read", "forward", "backward", "read_states", "adam", "write")
@@ -74,6 +74,12 @@ def test_its_point_has_the_largest_lane_and_the_longest_path(tmp_path):
     assert set(point.lane_seconds) == {"CPU", "drive read", "drive write"}
     assert point.floor_seconds == pytest.approx(max(point.lane_seconds.values()))
     assert point.floor_seconds <= point.path_seconds <= sum(point.lane_seconds.values())
+
+
+def test_states_are_read_beside_writes_and_the_longer_of_both_takes_the_time_of_both(step):
+    found = _alone(step, OnceClock())  # the first call takes 1 ms, every one 1 ms more
+    assert list(found) == list(SORTS)
+    assert [1e3 * found[sort] for sort in SORTS] == pytest.approx([1, 2, 3, 4, 5, 7])
 
 
 def seconds(**changed):

@@ -186,7 +186,7 @@ class CopyPoint(Spec):
     pageable: bool = False
     """Host memory that the system may move: the driver copies through a buffer of its own."""
     both_ways: bool = False
-    """The same GPUs copy as much the other way at the same time."""
+    """As much goes the other way at the same time; the time is that of both."""
     cached: bool = False
     """Through the file system's cache, without waiting for the drive; else past it (`O_DIRECT`)."""
     time: Timing

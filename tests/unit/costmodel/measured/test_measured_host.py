@@ -68,6 +68,22 @@ def test_a_drive_is_as_fast_as_past_its_cache_with_most_requests():
     assert drive_bytes_per_second("nvme_read", points[:1]) is None
 
 
+def test_a_drive_measured_while_it_does_both_has_that_speed_each_way():
+    both = copy("nvme_read", 0.7, concurrent=8, both_ways=True)
+    for way in ("nvme_read", "nvme_write"):
+        assert drive_bytes_per_second(way, [*DRIVE, both]) == pytest.approx(GIB / 0.7)
+    cached = both.model_copy(update={"cached": True})
+    assert drive_bytes_per_second("nvme_read", [*DRIVE, cached]) == pytest.approx(GIB / 0.2)
+
+
+def test_of_updates_in_host_memory_the_largest_counts_as_caches_hold_smaller_ones():
+    small, large = (
+        OptimizerPoint(num_params=size, place="cpu", time=Timing(seconds=seconds))
+        for size, seconds in ((10**6, 1e-4), (10**8, 0.1))
+    )
+    assert cpu_adam_params_per_second(2, [small, large, small]) == pytest.approx(2e9)
+
+
 def test_the_node_updates_what_all_its_processes_do_together():
     together, alone, former = (
         OptimizerPoint(num_params=10**8, place="cpu", processes=n, time=Timing(seconds=seconds))
