@@ -181,6 +181,7 @@ MEASUREMENTS = (
     "copies",
     "cpu_adam",
     "drive",
+    "offloaded_step",
     "power",
 )
 LAUNCH_KINDS = (

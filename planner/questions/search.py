@@ -11,6 +11,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
+from trainplan.costmodel.measured.host import host_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
@@ -93,8 +94,12 @@ def search(
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})
     layout = plan.best.layout
-    told = *_without_files(job, layout), *imbalance_notes(job, layout)
-    told = *told, *offload_notes(plan.best.estimate)
+    told = (
+        *_without_files(job, layout),
+        *imbalance_notes(job, layout),
+        *offload_notes(plan.best.estimate),
+        *host_notes(layout, measured.profile),
+    )
     texts = [*told, *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
