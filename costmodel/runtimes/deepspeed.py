@@ -77,6 +77,19 @@ def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.offload_checkpoints > 0) & (table.recompute != FULL))
 
 
+@rule(
+    "engine_updates_on_processors",
+    "offload_optimizer",
+    "the engine updates offloaded states with Adam or Lion alone: use one, or do not offload",
+    "deepspeedai/DeepSpeed runtime/engine.py, zero_force_ds_cpu_optimizer",
+    values=(1.0,),
+)
+def engine_updates_on_processors(job: Job, table: LayoutTable) -> BoolColumn:
+    """Others have no update of its own for processors."""
+    slow = job.training.optimizer.name not in ("adamw", "lion")
+    return np.asarray((table.offload_optimizer > 0) & slow)
+
+
 def habits(stage: int, place: Place) -> Habits:
     """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
     return deepspeed_habits(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
@@ -120,6 +133,7 @@ DEEPSPEED = RuntimeTraits(
         engine_offloads_shards,
         engine_moves_shards,
         checkpoints_are_recomputed,
+        engine_updates_on_processors,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
         quantised_weights_are_whole,

@@ -22,13 +22,13 @@ from trainplan.costmodel.lanes.work import Work
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts.table import KindRankRows
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.host import SUBGROUP_PARAMS
 from trainplan.costmodel.memory.states import (
     BlockParams,
     expert_shard_ranks,
     rank_params,
     shard_ranks,
 )
+from trainplan.costmodel.memory.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.spec.layout import TIERS
 from trainplan.costmodel.step.results import LaneUse
