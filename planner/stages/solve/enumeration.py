@@ -247,23 +247,33 @@ def _matches(
     than `most` are not all told.
     """
     left, seconds = beginnings
-    total, found = ways.total, [np.zeros((2, 0), dtype=np.int64)]
-    for layers in np.unique(left).tolist():
-        own, behind = np.flatnonzero(left == layers), np.flatnonzero(total <= layers)
-        behind = behind[np.isfinite(rest[:, layers - total[behind]]).all(axis=0)]
-        fixed = ways.seconds[:, behind] + rest[:, layers - total[behind]]
-        for some, others in _pairs(seconds[own], most_s[:, None] - fixed, most_s):
-            at, way = own[some], behind[others]
-            for path in range(len(most_s)):
-                longer = seconds[at, path] + ways.seconds[path, way]
-                wins = longer + rest[path, layers - total[way]] <= most_s[path]
-                at, way = at[wins], way[wins]
-            found.append(np.stack([at, way]))
-        if sum(one.shape[1] for one in found) > most:
+    total, found, told = ways.total, [np.zeros((2, 0), dtype=np.int64)], 0
+    for some, others in _likely(beginnings, ways, rest, most_s):
+        at, way = some, others
+        for path in range(len(most_s)):
+            longer = seconds[at, path] + ways.seconds[path, way]
+            wins = longer + rest[path, left[at] - total[way]] <= most_s[path]
+            at, way = at[wins], way[wins]
+        found.append(np.stack([at, way]))
+        told += len(at)
+        if told > most:
             break
     at, way = np.concatenate(found, axis=1)
     order = np.lexsort((way, at))
     return at[order], way[order]
+
+
+def _likely(
+    beginnings: tuple[IntColumn, FloatColumn], ways: _Ways, rest: FloatColumn, most_s: FloatColumn
+) -> Iterator[tuple[IntColumn, IntColumn]]:
+    """`_pairs` of beginnings with as many layers left, and ways with enough ranks behind."""
+    (left, seconds), total = beginnings, ways.total
+    for layers in np.unique(left).tolist():
+        own, may = np.flatnonzero(left == layers), np.flatnonzero(total <= layers)
+        may = may[np.isfinite(rest[:, layers - total[may]]).all(axis=0)]
+        room = most_s[:, None] - ways.seconds[:, may] - rest[:, layers - total[may]]
+        for some, others in _pairs(seconds[own], room, most_s):
+            yield own[some], may[others]
 
 
 def _pairs(
