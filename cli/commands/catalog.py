@@ -18,9 +18,11 @@ from trainplan.cli.render.catalog import (
     reading_entry,
     reading_page,
 )
+from trainplan.cli.render.hosts import host_entry, hosts_page
 from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
+from trainplan.costmodel.catalog import hosts as known_hosts
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.spec import ClusterSpec
@@ -59,6 +61,14 @@ def models(name: str | None, *, template: bool, as_json: bool) -> None:
         show_json(reading_entry(read_model(name)))
     else:
         show(*reading_page(read_model(name)))
+
+
+def hosts(*, as_json: bool) -> None:
+    """Print all hosts."""
+    if as_json:
+        show_json({"hosts": {name: host_entry(name) for name in known_hosts()}})
+    else:
+        show(*hosts_page())
 
 
 def optimizers(*, as_json: bool) -> None:

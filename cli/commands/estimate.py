@@ -11,11 +11,13 @@ from trainplan.cli.render.parts.text import gib, seconds
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.measured.host import host_notes
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.imbalance import imbalance_notes
+from trainplan.planner.questions.offload_notes import offload_notes
 from trainplan.planner.questions.remedies import Remedy, remedies
 
 REMEDY_SECONDS = 5.0
@@ -29,8 +31,12 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     measured = question.measured
     estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)
     beside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
-    rows = imbalance_notes(job, chosen)
-    notes = (*beside, *rows, *answer.notes(job, measured), *question.notes)
+    told = (
+        *imbalance_notes(job, chosen),
+        *offload_notes(estimate),
+        *host_notes(chosen, measured.profile),
+    )
+    notes = (*beside, *told, *answer.notes(job, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
         case = Case(

@@ -91,6 +91,8 @@ def command(
 ) -> None:
     """Search, and print the plan or why there is none."""
     destination.check()
+    if not question.has_length and (options.objective != "context" or pareto):
+        raise click.MissingParameter(param_hint="'--seq-length'", param_type="option")
     if pareto:
         _alone(options, destination, baseline)
         _choices(question, options, pair_of(pareto), destination, time_limit)
@@ -223,10 +225,10 @@ def pair_of(text: str) -> tuple[Name, Name]:
     Raises:
         SpecError: Not two different objectives.
     """
-    known = {str(name): name for name in NAMES}
+    known = {str(name): name for name in NAMES if name != "context"}
     names = [part.strip() for part in text.split(",")]
     if len(names) != 2 or names[0] == names[1] or not all(name in known for name in names):
         raise SpecError(
-            f"--pareto {text[:40]!r}: give two of {', '.join(NAMES)}, such as cost,time"
+            f"--pareto {text[:40]!r}: give two of {', '.join(known)}, such as cost,time"
         )
     return known[names[0]], known[names[1]]

@@ -12,7 +12,7 @@ from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import Document, read_document, read_json
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
-from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.catalog import gpu, host
 from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.model.families import Reading, read_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
@@ -79,6 +79,8 @@ def load_cluster(text: str) -> ClusterSpec:
         cluster = document.validated(ClusterSpec)
         for number, group in enumerate(cluster.groups):
             _check_gpu(group.gpu, document, number)
+            if group.host and group.host.like:
+                _check_host(group.host.like, document, number)
     else:
         cluster = _short_form(text)
         for group in cluster.groups:
@@ -95,6 +97,13 @@ def _short_form(text: str) -> ClusterSpec:
     if SHORT_FORM.match(text) and any(len(count) > LONGEST_COUNT for count in counts):
         raise SpecError(f"cluster {text[:60]!r}: at most {MOST_GPUS:,} GPUs are planned")
     return parse_cluster(text)
+
+
+def _check_host(name: str, document: Document, number: int) -> None:
+    try:
+        host(name)
+    except CatalogError as error:
+        raise document.error(str(error), ("groups", number, "host", "like")) from error
 
 
 def _check_gpu(name: str, document: Document, number: int) -> None:

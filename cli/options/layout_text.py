@@ -15,7 +15,7 @@ from trainplan.costmodel.layouts.table import place
 from trainplan.costmodel.spec import ClusterSpec, Layout
 
 EXAMPLE = "tp=8,pp=4,vpp=2,micro_batch_size=1"
-NAMES = tuple(name for name in Layout.model_fields if name in AXIS_OF_OPTION)
+NAMES = tuple(AXIS_OF_OPTION)
 SHORT_NAMES = MappingProxyType({axis.short: axis.option for axis in AXES if axis.short})
 """Names the tables print, taken as well."""
 MODULES = MappingProxyType(
@@ -57,14 +57,16 @@ def spelled_out(text: str) -> str:
 
 def _parsed(text: str) -> dict[str, object]:
     values: dict[str, object] = {}
+    told: set[str] = set()
     for part in text.split(","):
         name, equals, value = spelled_out(part).partition("=")
         if not equals:
             raise SpecError(f"layout part {part!r}: expected FIELD=VALUE, as in {EXAMPLE}")
         if name not in AXIS_OF_OPTION:
             raise unknown_name("layout field", name, NAMES, f"known: {', '.join(NAMES)}")
-        if name in values:
+        if name in told:
             raise SpecError(f"layout {text!r}: {name} is given twice")
+        told.add(name)
         axis = AXIS_OF_OPTION[name]
         place(values, axis.name, axis.codec.read(name, value))
     return values

@@ -57,6 +57,14 @@ RUNTIMES = (
     "maxtext",
     "nanotron",
     "torch-eager",
+    "zero-offload-delayed",
+    "deep-optimizer-states",
+    "fuyou",
+    "ssdtrain",
+    "protrain",
+    "patrickstar",
+    "harmony",
+    "se-moe",
 )
 RUNTIME_OPTIONS = (
     "attention=flash|unfused",
@@ -107,6 +115,7 @@ OBJECTIVES = (
     "cost",
     "energy",
     "gpus",
+    "context",
 )
 LEVELS = (
     "safe",
@@ -172,6 +181,7 @@ MEASUREMENTS = (
     "copies",
     "cpu_adam",
     "drive",
+    "offloaded_step",
     "power",
 )
 LAUNCH_KINDS = (

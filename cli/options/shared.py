@@ -198,15 +198,14 @@ def time_limit(default: float | None, what: str) -> Decorator:
     )
 
 
-job_options = gathered(
-    "question",
-    "trainplan.cli.options.stated:question",
-    (
+def _job_options(*, length_required: bool) -> Decorator:
+    """`--model` to `--profile`, as `question`."""
+    options = (
         MODEL,
         TOWER,
         CLUSTER,
         global_batch_size(required=True),
-        seq_length(required=True),
+        seq_length(required=length_required),
         LENGTHS,
         PACKING,
         PRECISION,
@@ -220,9 +219,14 @@ job_options = gathered(
         RUNTIME_OPTION,
         RESERVE,
         PROFILE,
-    ),
-)
+    )
+    return gathered("question", "trainplan.cli.options.stated:question", options)
+
+
+job_options = _job_options(length_required=True)
 """`--model` to `--profile`, as `question`."""
+search_job_options = _job_options(length_required=False)
+"""As above, where the objective may be to find `--seq-length`."""
 
 
 OUTPUT = click.option(

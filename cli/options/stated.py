@@ -36,6 +36,8 @@ class Question:
     job: Job
     notes: tuple[str, ...]
     measured: Measured
+    has_length: bool = True
+    """Is `--seq-length` stated? Else the job has the shortest."""
 
 
 def question(
@@ -44,7 +46,7 @@ def question(
     tower: str | None = None,
     cluster: str,
     global_batch_size: int,
-    seq_length: int,
+    seq_length: int | None,
     lengths: str | None,
     packing: Packing | None,
     precision: Precision,
@@ -66,7 +68,7 @@ def question(
     """
     machines, whole = machines_of(cluster, load_measured(profiles, alone=False))
     training = TrainingSpec(
-        seq_length=seq_length,
+        seq_length=seq_length or 1,
         global_batch_size=global_batch_size,
         precision=precision,
         loss_tokens=loss_tokens,
@@ -85,7 +87,7 @@ def question(
         reserve_bytes=reserve_bytes,
     )
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
-    return Question(job, notes, whole)
+    return Question(job, notes, whole, seq_length is not None)
 
 
 def _chosen_notes(stated: str | None, job: Job) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from trainplan.cli.render.parts.breakdown import memory_table, terms_table
 from trainplan.cli.render.parts.differences import remedies_json, remedies_part
 from trainplan.cli.render.parts.evidence import evidence_lines
 from trainplan.cli.render.parts.headline import fit_line, headline, job_line, refusals
+from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.placement import groups_part
 from trainplan.cli.render.plan import notes_part
 from trainplan.costmodel.spec import Job, Layout
@@ -38,6 +39,7 @@ def estimate_page(
     yield from groups_part(job, layout)
     yield terms_table(estimate)
     yield Group("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
+    yield from lanes_part(estimate)
     if remedies is not None:
         yield remedies_part(remedies, layout, Side(job, layout, estimate))
     if others := tuple(note for note in notes if note not in cannot):

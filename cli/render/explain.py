@@ -12,6 +12,7 @@ from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, ter
 from trainplan.cli.render.parts.differences import change_text, gain
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
+from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.sequence_lengths import lengths_json, lengths_part
 from trainplan.cli.render.parts.text import (
     NEVER,
@@ -56,6 +57,7 @@ def explain_page(found: Explanation) -> Iterator[RenderableType]:
     yield Group(terms_table(found.estimate), cost)
     yield Group("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
     yield memory_line(found)
+    yield from lanes_part(found.estimate)
     if found.imbalance:
         yield imbalance_line(found.imbalance)
     if found.lengths:

@@ -54,6 +54,11 @@ def infeasible_line(result: Infeasible) -> str:
     if result.least_memory_bytes is None or result.least_memory_layout is None:
         return f"No layout is legal: every one of {result.space_size:,} breaks a rule."
     layout = layout_line(result.least_memory_layout, result.job.model)
+    if result.least_host_bytes is not None:
+        return (
+            f"Nothing fits: what has room on the GPUs needs {gib(result.least_host_bytes)} GiB of "
+            f"the host of a node, or more, and it has less.\n  leanest on the GPUs: {layout}"
+        )
     return (
         f"Nothing fits: the leanest layout needs {gib(result.least_memory_bytes)} GiB of "
         f"{gib(result.capacity_bytes)} GiB usable.\n  leanest: {layout}"
@@ -71,6 +76,7 @@ def infeasible_json(result: Infeasible) -> Mapping[str, object]:
         "least_memory_bytes": result.least_memory_bytes,
         "least_memory_layout": None if layout is None else layout_json(job, layout),
         "capacity_bytes": result.capacity_bytes,
+        "least_host_bytes": result.least_host_bytes,
         "changes": list(result.changes),
         "relaxations": [list(changes) for changes in result.relaxations],
         "untried": list(result.untried),

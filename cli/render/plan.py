@@ -15,9 +15,11 @@ from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, ter
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import headline, job_line, refusals
+from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.objective import (
     WORDS,
     amount,
+    ladder_part,
     objective_lines,
     only_even,
     sizes_part,
@@ -33,7 +35,7 @@ from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.space import legality_rules
-from trainplan.planner.space.choices import MEMORY, ranks_straddle
+from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
 from trainplan.planner.space.settings import ELSEWHERE
 
 SHOWN_RULES = 5
@@ -58,8 +60,10 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     yield Group(terms_table(best.estimate), Text(binding_text(plan)))
     yield Group(alternatives_table(plan), *legend(plan))
     yield from sizes_part(plan)
+    yield from ladder_part(plan)
     yield from others_part(plan)
     yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
+    yield from lanes_part(best.estimate)
     yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
     if others := tuple(note for note in plan.notes if note not in cannot):
         yield notes_part(others)
@@ -168,6 +172,10 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     says = {rule.name: rule.says for rule in rules}
     says[ELSEWHERE] = "searched under settings that are no slower"
     says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
+    says[HOST_MEMORY] = (
+        "fits on the GPUs, not in the memory of their host: more host.memory_gib, drives or nodes"
+    )
+    says[DRIVE_SPACE] = "fits on the GPUs, not on the drives: more or larger host.drives, or nodes"
     shown = list(refused.items())[:SHOWN_RULES]
     rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]
     more = list(refused.values())[SHOWN_RULES:]

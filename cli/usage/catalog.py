@@ -10,7 +10,7 @@ from trainplan.cli.options.shared import JSON
 
 @click.group("catalog", epilog=epilog("plan catalog models llama3-70b"))
 def command() -> None:
-    """Show known GPUs, models, optimizers and clusters."""
+    """Show known GPUs, hosts, models, optimizers and clusters."""
 
 
 @page("gpus", "plan catalog gpus h100-sxm", group=command)
@@ -26,6 +26,12 @@ def gpus() -> None:
 @JSON
 def models() -> None:
     """List model presets, or what was read of one: a preset, a config.json or a model file."""
+
+
+@page("hosts", "plan catalog hosts", group=command)
+@JSON
+def hosts() -> None:
+    """List hosts of usual nodes: memory, links and drives, each figure with its source."""
 
 
 @page("optimizers", "plan catalog optimizers", group=command)

@@ -10,8 +10,8 @@ from trainplan.cli.options.parameters import day_count, percentage
 from trainplan.cli.options.shared import (
     WORKERS,
     destination_options,
-    job_options,
     memory_margin,
+    search_job_options,
     time_limit,
 )
 
@@ -21,7 +21,8 @@ OBJECTIVE = click.option(
     default="time",
     show_default=True,
     help="What is best: the fastest step, the most free memory near it, the least money or energy, "
-    "or the fewest GPUs that meet the deadline. The last three may leave nodes unused.",
+    "the fewest GPUs that meet the deadline (these three may leave nodes unused), or the longest "
+    "sequence that trains.",
 )
 SLACK = click.option(
     "--slack",
@@ -88,7 +89,7 @@ search_options = gathered(
     "plan search --model llama3-70b --cluster 8x8:h100-sxm \\",
     "  --global-batch-size 128 --seq-length 8192 --output plan.json",
 )
-@job_options
+@search_job_options
 @search_options
 @time_limit(None, "Answer with what is found by then.")
 @WORKERS

@@ -14,9 +14,17 @@ from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO
 from trainplan.costmodel.axes.ep import EP
 from trainplan.costmodel.axes.etp import ETP
 from trainplan.costmodel.axes.groups import STAGES
-from trainplan.costmodel.axes.offload import ACTIVATIONS, OPTIMIZER
+from trainplan.costmodel.axes.offload import (
+    ACTIVATIONS,
+    CHECKPOINTS,
+    OPTIMIZER,
+    PARAMETERS,
+    STRIDE,
+    TIER,
+)
 from trainplan.costmodel.axes.pp import PP, SCHEDULE, VPP
 from trainplan.costmodel.axes.recompute import METHOD, MODULES, NUM_LAYERS, RECOMPUTED
+from trainplan.costmodel.axes.tiles import TILED_LOSS, TILED_MLP
 from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
 from trainplan.costmodel.layouts import Rule
 
@@ -24,6 +32,7 @@ __all__ = [
     "AXES",
     "AXIS_OF_COLUMN",
     "AXIS_OF_OPTION",
+    "AXIS_OF_SHORT",
     "RULED",
     "RULES",
     "Apart",
@@ -52,12 +61,19 @@ AXES: tuple[Axis, ...] = (
     NUM_LAYERS,
     OPTIMIZER,
     ACTIVATIONS,
+    TIER,
+    PARAMETERS,
+    CHECKPOINTS,
+    STRIDE,
     DP_REPLICATE,
     STAGES,
+    TILED_LOSS,
+    TILED_MLP,
 )
 """Every choice of a layout, as the certificate of a search lists them."""
 AXIS_OF_COLUMN = MappingProxyType({axis.column: axis for axis in AXES})
 AXIS_OF_OPTION = MappingProxyType({axis.option: axis for axis in AXES})
+AXIS_OF_SHORT = MappingProxyType({axis.short: axis for axis in AXES if axis.short})
 
 _INNER_TO_OUTER = (TP, CP, EP, ETP, DP, PP)
 """As ranks are numbered; experts share the inner ranks."""

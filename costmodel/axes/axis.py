@@ -83,8 +83,8 @@ class Axis:
 
     @property
     def option(self) -> str:
-        """What `--layout`, `--fix` and `--exclude` call it."""
-        return self.name.partition(".")[0]
+        """What `--layout`, `--fix` and `--exclude` call it; they take `short` as well."""
+        return self.name
 
     @property
     def word(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.catalog import host_of
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
@@ -91,12 +92,53 @@ def recompute_subsets(job: Job, traits: RuntimeTraits) -> tuple[tuple[str, ...],
     return traits.recompute.subsets(job.model)
 
 
+def tiled_losses(job: Job, traits: RuntimeTraits) -> tuple[bool, ...]:
+    """Values of tiled_loss."""
+    return (False, True) if traits.tiling.loss else (False,)
+
+
+def tiled_mlps(job: Job, traits: RuntimeTraits) -> tuple[bool, ...]:
+    """Values of tiled_mlp."""
+    return (False, True) if traits.tiling.mlp else (False,)
+
+
+def tilings(job: Job, traits: RuntimeTraits) -> tuple[tuple[bool, bool], ...]:
+    """Values of tiled_loss and tiled_mlp that are tried: nothing, the loss, the MLPs as well.
+
+    A tiled loss costs little time, tiled MLPs a pass more: who lacks memory takes them in this
+    order.
+    """
+    return tuple(
+        dict.fromkeys(
+            (loss, loss and mlp)
+            for loss in tiled_losses(job, traits)
+            for mlp in tiled_mlps(job, traits)
+        )
+    )
+
+
 def offloads(job: Job, traits: RuntimeTraits) -> tuple[Offload, ...]:
     """Values of offload_modules besides none, with what is recomputed beside them.
 
     Tried where the job allows it: no published run says what it costs in time.
     """
     return traits.offloading.choices(job.model) if job.may_offload_activations else ()
+
+
+def has_drives(job: Job) -> bool:
+    """May state lie on drives: does every node have some, of known speed?"""
+    drives = [host.drives if (host := host_of(group)) else None for group in job.cluster.groups]
+    return all(one is not None and one.read_gb_per_s is not None for one in drives)
+
+
+def tiers(job: Job, traits: RuntimeTraits) -> tuple[str, ...]:
+    """Values of offload.tier."""
+    return tuple(one for one in traits.offloading.tiers if one == "cpu" or has_drives(job))
+
+
+def moved_parameters(job: Job, traits: RuntimeTraits) -> tuple[str | None, ...]:
+    """Values of offload.parameters."""
+    return tuple(one for one in traits.offloading.parameters if one != "nvme" or has_drives(job))
 
 
 def offloaded(job: Job, traits: RuntimeTraits) -> tuple[tuple[str, ...], ...]:

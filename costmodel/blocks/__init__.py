@@ -63,7 +63,10 @@ from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layers import ATTENTIONS
 from trainplan.costmodel.spec.trained import trains_embedding, trains_head
 
-KEY = ("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size")
+KEY = (
+    *("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size"),
+    *("tiled_loss", "tiled_mlp"),
+)
 """Columns a block depends on, with the micro batches of a step where their number changes it, and
 with whether the pipeline makes gradients tensors of their own; packed rows also on who waits for
 whom."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.blocks.tiles import added_bytes, loss_tiles
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.compute import (
     Product,
@@ -80,7 +81,9 @@ def projected_share(job: Job, traits: RuntimeTraits) -> float:
 def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     """Forward, backward and weight-gradient seconds of final norm, projection and loss, in bf16.
 
-    Source: Korthikanti et al., arXiv:2205.05198, section 4.3; three products of T x V x h.
+    Tiles run both passes at once, and add their gradients of the table.
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.3; three products of T x V x h;
+    deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py, TiledFusedLogitsLoss.
     """
     model, rate = shapes.job.model, shapes.machine.half
     tokens = shapes.tokens * projected_share(shapes.job, shapes.traits)
@@ -91,6 +94,9 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     )
     added = shapes.accumulation_seconds(_table_weights(shapes))
     loss = _loss_seconds(shapes, shapes.storage * tokens * vocab)
+    tiles = np.where(shapes.table.tiled_loss == 1, loss_tiles(shapes.job, shapes.table), 1.0)
+    tile_sums = added_bytes(shapes.storage, _table_weights(shapes), tiles)
+    added = added + elementwise_seconds(shapes.machine, tile_sums)
     fixed = 3 * shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange
     return (

@@ -1,7 +1,7 @@
 """The GPUs this project knows and the constants of its formulas, each number with its source.
 
-The data live in `gpus.toml`, `fitted.toml` and `constants.toml` beside this file; nothing here is
-a number.
+The data live in `gpus.toml`, `hosts.toml`, `fitted.toml` and `constants.toml` beside this file;
+nothing here is a number.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from trainplan.costmodel.spec.base import Sourced, Spec
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.constants import Constants, Intervals
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
+from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 
 
 class FittedConstant(Sourced):
@@ -27,6 +28,26 @@ class FittedConstant(Sourced):
     prior: float
     spread: float
     """Standard deviation of the prior in log units."""
+
+
+class SourcedDrives(Spec):
+    """Drives of a host of the catalog; figures as in `DriveSpec`."""
+
+    count: Sourced
+    tb: Sourced
+    read_gb_per_s: Sourced | None = None
+    write_gb_per_s: Sourced | None = None
+    tb_written: Sourced | None = None
+
+
+class SourcedHost(Spec):
+    """One host of the catalog; figures as in `HostSpec`."""
+
+    memory_gib: Sourced
+    memory_gb_per_s: Sourced | None = None
+    adam_params_per_s: Sourced | None = None
+    gpus_per_switch: Sourced | None = None
+    drives: SourcedDrives | None = None
 
 
 class _FittedFile(Spec):
@@ -112,6 +133,50 @@ def device(group: NodeGroup) -> GpuSpec:
         CatalogError: It brings none, and no GPU has that name.
     """
     return group.device or gpu(group.gpu)
+
+
+@cache
+def hosts() -> dict[str, SourcedHost]:
+    """Every host of the catalog by name."""
+    return TypeAdapter(dict[str, SourcedHost]).validate_python(tomllib.loads(_text("hosts.toml")))
+
+
+def host(name: str) -> SourcedHost:
+    """One host of the catalog.
+
+    Raises:
+        CatalogError: No host of that name; the message carries the nearest names.
+    """
+    if name not in hosts():
+        raise unknown_name("host", name, hosts(), "`plan catalog hosts` lists them all")
+    return hosts()[name]
+
+
+def host_of(group: NodeGroup) -> HostSpec | None:
+    """The host of a node group: what it states, and of the rest what the catalog knows of it.
+
+    Raises:
+        CatalogError: No host has the name it is said to be like.
+    """
+    if group.host is None or group.host.like is None:
+        return group.host
+    known = host(group.host.like)
+    usual = HostSpec(
+        **{
+            name: round(one.value) if name == "gpus_per_switch" else one.value
+            for name in SourcedHost.model_fields
+            if isinstance(one := getattr(known, name), Sourced)
+        },
+        drives=known.drives and _drives(known.drives),
+    )
+    stated = {name: getattr(group.host, name) for name in HostSpec.model_fields}
+    return usual.model_copy(update={name: x for name, x in stated.items() if x is not None})
+
+
+def _drives(known: SourcedDrives) -> DriveSpec:
+    figures = {name: getattr(known, name) for name in SourcedDrives.model_fields}
+    values = {name: one.value for name, one in figures.items() if one}
+    return DriveSpec(**values | {"count": round(known.count.value)})
 
 
 def fitted(name: str) -> FittedConstants:

@@ -16,10 +16,12 @@ from trainplan.costmodel.spec import Layout, StageSpec
 from trainplan.costmodel.spec.codecs import Codec, Count, Flag, Modules, Names, Share, Stages, bits
 from trainplan.costmodel.spec.layout import (
     OFFLOAD_MODULES,
+    PARAMETER_TIERS,
     RECOMPUTE,
     RECOMPUTE_METHODS,
     RECOMPUTE_MODULES,
     SCHEDULE_NAMES,
+    TIERS,
 )
 
 IntColumn = NDArray[np.int64]
@@ -66,6 +68,8 @@ NONE, SELECTIVE, FULL = range(3)
 """Codes of the column `recompute`."""
 UNIFORM, BLOCK = 1, 2
 """Codes of the column `recompute_method`; 0 is null."""
+ON_HOST, ON_DRIVE = 1, 2
+"""Codes of the column `offload_parameters`; 0 is on the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,13 @@ class LayoutTable:
     recompute_num_layers: Annotated[IntColumn, Count(absent=True)]
     offload_optimizer: Annotated[FloatColumn, Share("the optimizer kept in host memory")]
     offload_modules: Annotated[IntColumn, Modules(OFFLOAD_MODULES, by_request=True)]
+    offload_tier: Annotated[IntColumn, Names(TIERS)]
+    offload_parameters: Annotated[IntColumn, Names(PARAMETER_TIERS)]
+    offload_checkpoints: Annotated[FloatColumn, Share("kept activations off the GPU")]
+    offload_stride: Annotated[IntColumn, Count(least=0)]
     stages: Annotated[ObjectColumn, Stages()]
+    tiled_loss: Annotated[IntColumn, Flag()]
+    tiled_mlp: Annotated[IntColumn, Flag()]
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -246,11 +256,12 @@ def offloads(table: LayoutTable, *modules: str) -> BoolColumn:
     return np.asarray((table.offload_modules & module_bits(modules, OFFLOAD_MODULES)) != 0)
 
 
-def distinct(*columns: IntColumn) -> tuple[IntColumn, IntColumn]:
+def distinct(*columns: IntColumn | FloatColumn) -> tuple[IntColumn, IntColumn]:
     """One row of every distinct combination of values, and for each row its combination.
 
     A formula of few columns is priced once for each combination and gathered by row. Values are
-    counts or codes, neither negative nor large: looking them up is faster than sorting.
+    counts or codes, neither negative nor large: looking them up is faster than sorting. Shares are
+    sorted.
     """
     code, size = np.zeros(len(columns[0]), dtype=np.int64), 1
     if len(code) == 1:
@@ -263,8 +274,11 @@ def distinct(*columns: IntColumn) -> tuple[IntColumn, IntColumn]:
     return row, code
 
 
-def _places(values: IntColumn) -> tuple[IntColumn, int]:
+def _places(values: IntColumn | FloatColumn) -> tuple[IntColumn, int]:
     """Place of each value among the distinct values in ascending order, and their number."""
+    if values.dtype != np.int64:  # shares
+        found, places = np.unique(values, return_inverse=True)
+        return places, len(found)
     present = np.zeros(int(values.max(initial=-1)) + 1, dtype=bool)
     present[values] = True
     place = np.cumsum(present) - 1

@@ -28,6 +28,12 @@ from trainplan.costmodel.machine.hardware import (
     link_bytes_per_second,
     sustained,
 )
+from trainplan.costmodel.machine.hosts import (
+    Drives,
+    host_figures,
+    host_link,
+    least_host,
+)
 from trainplan.costmodel.machine.residuals import Residuals
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.cluster import FabricTier
@@ -96,7 +102,11 @@ class Machine:
     loss_bytes_per_second: float | None = None
     """Measured speed of the fused loss; null: that of other kernels without reuse."""
     cpu_adam_params_per_second: float | None = None
-    """Measured on all cores of a node; null: as published."""
+    """Measured, or stated, of all cores of a node; null: as published."""
+    host_memory_bytes: float | None = None
+    """Of one node; null: not known, so not checked."""
+    drives: Drives | None = None
+    """Of one node; null: none is known."""
     outside_bytes: float | None = None
     """Measured device memory outside the allocator; null: that of the runtime."""
 
@@ -148,6 +158,7 @@ def machine_of(
         storage_bytes=slowest.storage_bytes,
         architecture=slowest.architecture,
         host_factor=max(m.host_factor for m in machines),
+        **least_host(machines),
     )
 
 
@@ -175,6 +186,7 @@ def _group_machine(
     attention = attention_fit(known, trace)
     burst = 1.0 if known.measured.attention else sustained(known, half_key)
     alpha, bus, sqrt_c = collective_fits(known, trace)
+    host = host_figures(group, trace)
     return Machine(
         num_gpus=group.num_gpus,
         domain_gpus=group.domain_gpus(spec),
@@ -190,7 +202,7 @@ def _group_machine(
         link_bytes_per_second=link_bytes_per_second(known, bus),
         nic_bytes_per_second=_nic(cluster, index, known, constants, trace),
         fabric=cluster.fabric,
-        host_bytes_per_second=spec.host_gb_per_s.value * GB,
+        host_bytes_per_second=host_link(group, spec.host_gb_per_s.value * GB),
         gpus_per_node=group.gpus_per_node,
         peak_flop_per_second=linear.peak_flop_per_second,
         provenance=tuple(trace),
@@ -198,6 +210,7 @@ def _group_machine(
         storage_bytes=storage_bytes(precision),
         architecture=spec.architecture,
         host_factor=spec.host_factor.value if spec.host_factor else 1.0,
+        **host,
     )
 
 

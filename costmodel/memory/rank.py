@@ -10,8 +10,9 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, num_microbatches
+from trainplan.costmodel.layouts.table import FULL, ClassRows, Rows
+from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.optimizer_state import (
     largest_block_gradients,
     rank_optimizer_bytes,
@@ -24,6 +25,7 @@ from trainplan.costmodel.memory.states import (
     RankParams,
     expert_shard_ranks,
     gradient_bytes_per_param,
+    gradients_follow,
     shard_ranks,
 )
 from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
@@ -74,6 +76,17 @@ class MemoryTable:
     """Offloaded activations that are on the device for a moment."""
     outside_bytes: float
     """Device memory of one process that the allocator does not manage."""
+    off_device: OffDevice
+    follows: Rows
+    """1 where gradients are offloaded with the optimizer."""
+
+    @property
+    def offloadable(self) -> ClassRows:
+        """What leaves the device with the whole optimizer, if all of it is on the GPU here.
+
+        Source: `Offloading.gradients`; its states, and gradients that follow them.
+        """
+        return self.optimizer + self.follows * self.gradients
 
     @property
     def allocated(self) -> ClassRows:
@@ -102,7 +115,7 @@ class MemoryTable:
         free = (memory_bytes - self.outside_bytes) / RESERVE_FACTOR
         over = np.maximum(0.0, self.allocated - free)
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(over > 0, over / self.optimizer, 0.0)
+            share = np.where(over > 0, over / self.offloadable, 0.0)
         return np.asarray(share.max(axis=0))
 
     def used_with_offload(self, fraction: float | FloatColumn) -> ClassRows:
@@ -110,7 +123,7 @@ class MemoryTable:
 
         Source: as `used`; the offloaded share leaves the device.
         """
-        kept = self.allocated - fraction * self.optimizer
+        kept = self.allocated - fraction * self.offloadable
         return np.asarray(kept * RESERVE_FACTOR + self.outside_bytes)
 
     def least_used(self, most_offload: FloatColumn) -> FloatColumn:
@@ -120,7 +133,7 @@ class MemoryTable:
         Source: activations are no fewer than none, and the largest offloaded share leaves least of
         the optimizer; the other terms depend on neither, or grow with recomputation.
         """
-        states = self.weights + self.gradients + (1 - most_offload) * self.optimizer
+        states = self.weights + self.gradients + self.optimizer - most_offload * self.offloadable
         kept = (states + self.transients).max(axis=0)
         return np.asarray(kept * RESERVE_FACTOR + self.outside_bytes)
 
@@ -132,6 +145,10 @@ class MemoryTable:
         reserved, and context and communicators beside it.
         """
         return np.asarray(self.reserved.max(axis=0) + self.outside_bytes)
+
+    def fits(self, memory_bytes: float) -> BoolColumn:
+        """Do the GPUs, of which ranks may use so much, and their node hold it? Source: `used`."""
+        return np.asarray((self.used <= memory_bytes) & self.off_device.fits())
 
 
 def rank_memory(
@@ -156,24 +173,36 @@ def rank_memory(
     if job.model.tower:
         moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))
         held_of_tower = ranks.embedding_held * held_bytes(candidates, blocks)
-    return MemoryTable(
-        weights=held_weight_bytes(candidates, held)
+    weights = (
+        held_weight_bytes(candidates, held)
         - uncached_bytes(candidates, ranks=ranks, params=params)
         + wide_end_bytes(candidates, ranks, params)
-        + frozen,
+        + frozen
+    )
+    kept = activation_bytes(blocks, ranks)
+    if traits.offloading.by_layer:
+        kept = kept * num_microbatches(job, table)
+    away = table.offload_checkpoints * kept
+    return MemoryTable(
+        weights=np.where(table.offload_parameters > 0, 0.0, weights),
         gradients=own.weighted(
             gradient_bytes_per_param(candidates, dense),
             gradient_bytes_per_param(candidates, expert),
         ),
         optimizer=rank_optimizer_bytes(candidates, ranks, own),
-        activations=activation_bytes(blocks, ranks)
-        * device_share(ranks, traits.footprint.offloaded_layers)
+        activations=kept * device_share(ranks, traits.footprint.offloaded_layers)
+        - away
         + held_of_tower,
         transients=moment
         + workspace_bytes(job, traits)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
-        in_transit=in_transit_bytes(blocks, ranks, table),
+        in_transit=in_transit_bytes(blocks, ranks, table)
+        + kept_in_transit(candidates, blocks, away),
         outside_bytes=traits.footprint.outside_bytes,
+        off_device=off_device(
+            candidates, blocks, ranks=ranks, held=held, weights=weights, checkpoints=away
+        ),
+        follows=gradients_follow(traits, table),
     )
 
 
@@ -206,6 +235,16 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
     if ranks.mtp.any():
         total += ranks.mtp_held * blocks.mtp.saved_bytes
     return total
+
+
+def kept_in_transit(candidates: Candidates, blocks: RowBlocks, away: ClassRows) -> ClassRows:
+    """Kept activations off the device that are on it all the same. Source: LAYERS_IN_TRANSIT."""
+    if not candidates.table.offload_checkpoints.any():
+        return np.zeros((1, 1))
+    kept = blocks.largest(lambda layer: layer.saved_bytes)
+    full = candidates.table.recompute == FULL
+    layer = np.where(full, blocks.kinds.layer_input_bytes[blocks.key], kept)
+    return np.asarray(np.minimum(away, LAYERS_IN_TRANSIT * layer))
 
 
 LAYERS_IN_TRANSIT = 2

@@ -264,6 +264,14 @@ def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Float
     return np.where(candidates.table.zero_stage == 3, sharded, copies)
 
 
+def gradients_follow(traits: RuntimeTraits, table: LayoutTable) -> Rows:
+    """1 where gradients are offloaded with the optimizer: sharded ones, where a runtime does so.
+
+    Source: `Offloading.gradients`; Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857, section 5.
+    """
+    return np.asarray(1.0 * (traits.offloading.gradients & (table.zero_stage >= 2)))
+
+
 def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
@@ -281,7 +289,8 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
     sharded = gradient / shards
     plain = plain_replicas(job, traits, table)
     whole_bytes = np.where(plain, job.training.storage_bytes, gradient)
-    usual = np.where(table.zero_stage >= 2, sharded, whole_bytes)
+    kept = 1 - gradients_follow(traits, table) * table.offload_optimizer
+    usual = np.where(table.zero_stage >= 2, sharded * kept, whole_bytes)
     if not traits.sharding.whole_under_pipeline:
         return usual
     whole = gradient / stages_one_by_one(job, table) + sharded

@@ -11,6 +11,7 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab, projected_share
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
+from trainplan.costmodel.blocks.tiles import loss_share
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.memory.states import (
     BlockParams,
@@ -18,6 +19,11 @@ from trainplan.costmodel.memory.states import (
     expert_shard_ranks,
     shard_ranks,
     sums_whole,
+)
+from trainplan.costmodel.memory.tiles import (
+    hidden_gradient_columns,
+    tile_bytes_per_logit,
+    tiled_layer_columns,
 )
 from trainplan.costmodel.model.mixer_params import projected_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns
@@ -147,16 +153,18 @@ with convert_to_f32; counted in tests/oracles/test_ring_attention.py.
 
 
 def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
-    """Logits, their fp32 copy and gradient while the loss runs.
+    """Logits, their fp32 copy and gradient while the loss runs, of all tokens or of one tile.
 
     Source: `head_bytes_per_logit` of the runtime; Korthikanti et al., arXiv:2205.05198,
-    section 4.3.
+    section 4.3; `loss_share`.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.training.storage_bytes * tokens * job.model.hidden_size * trains_head(job.model)
     projected = tokens * projected_share(job, traits)
-    loss = traits.kernels.head_bytes_per_logit * projected * vocab + hidden
+    made = projected * loss_share(job, table)
+    loss = tile_bytes_per_logit(candidates) * made * vocab + hidden
+    loss = loss + job.training.storage_bytes * projected * hidden_gradient_columns(candidates)
     if traits.autograd.weight_gradients:
         loss = np.maximum(loss, head_gradient_bytes(job, table, projected))
     return np.asarray(loss + final_norm_bytes(job, traits, tokens))
@@ -174,8 +182,10 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     model, moe = job.model, job.model.moe
     if traits.autograd.weight_gradients:
         return layer_gradient_bytes(job, table, tokens)
-    ups = 2 if model.gated_mlp else 1
+    ups, tiled = 2 if model.gated_mlp else 1, table.tiled_mlp == 1
     widest = ups * widest_mlp(model) / table.tp
+    if tiled.any():
+        widest = np.where(tiled, tiled_layer_columns(candidates, widest_mlp(model)), widest)
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
         rows = moe.rows_per_token * table.etp / cut * loads(job, table).fullest

@@ -19,8 +19,10 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Setting,
     Sharding,
+    Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
+from trainplan.costmodel.runtimes.traits.tiling import UNTILED
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.job import StatePrecision
 
@@ -54,6 +56,7 @@ class RuntimeTraits:
     adapting: Adapting = field(default_factory=Adapting)
     """What it can train beside every weight."""
     offloading: Offloading = field(default_factory=Offloading)
+    tiling: Tiling = UNTILED
     autograd: Autograd = FUSED_KERNELS
     """What the graph of operations keeps and makes beyond that of fused kernels."""
     footprint: Footprint = PLAIN
@@ -72,6 +75,11 @@ class RuntimeTraits:
     """What of a model no option of the runtime expresses, as a noun phrase; null: nothing."""
     recipe: Recipe = field(default_factory=Recipe)
     """What a measured run does where its record is silent."""
+    changes: str = ""
+    """What it changes of the training by itself, by its name in `semantics`; empty: nothing."""
+    method: str = ""
+    """What a published method does that no runtime has: priced, and never exported; empty: it is a
+    runtime."""
     family: str = ""
     """Runtimes whose layouts run through the same code; empty: this one alone."""
 

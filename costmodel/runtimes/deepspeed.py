@@ -10,7 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.lanes.habits import deepspeed_habits
+from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts.table import FULL
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE
@@ -27,6 +30,7 @@ from trainplan.costmodel.runtimes.traits import (
     Host,
     Offloading,
     Sharding,
+    Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.spec import Job
@@ -44,6 +48,51 @@ def engine_offloads_shards(job: Job, table: LayoutTable) -> BoolColumn:
     share = table.offload_optimizer
     partial = (share > 0) & (share < 1) & (table.zero_stage < 3)
     return np.asarray(partial | ((share > 0) & (table.zero_stage == 0)))
+
+
+@rule(
+    "engine_moves_shards",
+    "zero_stage offload_parameters offload_tier offload_optimizer",
+    "offload.parameters, and states on drives, need zero_stage 3, and these the whole optimizer: "
+    "change one",
+    "deepspeedai/DeepSpeed runtime/zero/config.py, offload_param; runtime/zero/stage3.py, "
+    "_configure_offloading (stage_1_and_2.py knows no drive)",
+    values=(1.0,),
+)
+def engine_moves_shards(job: Job, table: LayoutTable) -> BoolColumn:
+    """Weights are fetched one by one, and swapped, where they are sharded alone."""
+    moves = (table.offload_parameters > 0) | (table.offload_tier > 0)
+    partial = (table.offload_tier > 0) & (table.offload_optimizer < 1)
+    return np.asarray((moves & (table.zero_stage != 3)) | partial)
+
+
+@rule(
+    "checkpoints_are_recomputed",
+    "offload_checkpoints recompute",
+    "offload.checkpoints keeps inputs of recomputed layers on the host: use recompute=full",
+    "deepspeedai/DeepSpeed runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing",
+)
+def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
+    """A checkpoint is the input of a layer that runs again."""
+    return np.asarray((table.offload_checkpoints > 0) & (table.recompute != FULL))
+
+
+@rule(
+    "engine_updates_on_processors",
+    "offload_optimizer",
+    "the engine updates offloaded states with Adam or Lion alone: use one, or do not offload",
+    "deepspeedai/DeepSpeed runtime/engine.py, zero_force_ds_cpu_optimizer",
+    values=(1.0,),
+)
+def engine_updates_on_processors(job: Job, table: LayoutTable) -> BoolColumn:
+    """Others have no update of its own for processors."""
+    slow = job.training.optimizer.name not in ("adamw", "lion")
+    return np.asarray((table.offload_optimizer > 0) & slow)
+
+
+def habits(stage: int, place: Place) -> Habits:
+    """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
+    return deepspeed_habits(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
 
 
 DEEPSPEED = RuntimeTraits(
@@ -65,12 +114,26 @@ DEEPSPEED = RuntimeTraits(
     recompute=RECOMPUTE,
     # runtime/engine.py, _configure_basic_optimizer; names it lacks are those of torch.optim
     optimizers=(("adamw", "AdamW"), ("lion", "Lion"), ("sgd", "SGD"), ("muon", "Muon")),
-    offloading=Offloading(optimizer_step=0.001),  # runtime/zero/offload_config.py, ratio
+    offloading=Offloading(  # runtime/zero/offload_config.py
+        optimizer_step=0.001,  # ratio
+        gradients=True,  # runtime/zero/stage_1_and_2.py and stage3.py, cpu_offload
+        tiers=("cpu", "nvme"),
+        parameters=(None, "cpu", "nvme"),
+        # runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing; ArcticTraining
+        # `arctic_training/monkey_patches.py` for models of transformers
+        checkpoints=(0.0, 1.0),
+        habits=habits,
+    ),
+    # runtime/sequence_parallel/ulysses_sp.py, TiledMLP and TiledFusedLogitsLoss
+    tiling=Tiling(mlp=True, loss=True),
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),
     rules=(
         *RULES,
         engine_offloads_shards,
+        engine_moves_shards,
+        checkpoints_are_recomputed,
+        engine_updates_on_processors,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
         quantised_weights_are_whole,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.table import BLOCK, evenly, module_bits, stage_codes
+from trainplan.costmodel.layouts.table import BLOCK, FIELDS, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.layers import GATED_DELTA, uncommon_parts
 from trainplan.costmodel.spec import Job, ModelSpec
@@ -23,6 +23,8 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
         recomputes_modules(traits),
         *recomputes_layers(traits),
         offloads_modules(traits),
+        *tiles(traits),
+        *offloads_states(traits),
     )
 
 
@@ -190,6 +192,63 @@ def offloads_modules(traits: RuntimeTraits) -> Rule:
         columns=frozenset({"offload_modules"}),
         broken=broken,
         says=f"{traits.name} offloads {some if known else none}",
+        source=f"{traits.name} {traits.version}",
+    )
+
+
+def tiles(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rules that only what the runtime can tile is tiled."""
+
+    def loss(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without tiles makes all logits."""
+        return np.asarray(table.tiled_loss == 1)
+
+    def mlp(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without tiles runs an MLP on all tokens."""
+        return np.asarray(table.tiled_mlp == 1)
+
+    source = f"{traits.name} {traits.version}"
+    parts = (("loss", traits.tiling.loss, loss), ("mlp", traits.tiling.mlp, mlp))
+    return tuple(
+        Rule(
+            name=f"runtime_tiles_{part}",
+            columns=frozenset({f"tiled_{part}"}),
+            broken=broken,
+            says=f"{traits.name} has no tiled {part}: leave out tiled_{part}, or use deepspeed",
+            source=source,
+        )
+        for part, has, broken in parts
+        if not has
+    )
+
+
+def offloads_states(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rules that states leave the GPU as the runtime can move them."""
+    can = traits.offloading
+    known: dict[str, tuple[object, ...]] = {
+        "offload_tier": can.tiers,
+        "offload_parameters": can.parameters,
+        "offload_checkpoints": can.checkpoints,
+        "offload_stride": can.strides,
+    }
+    return tuple(_keeps(traits, column, values) for column, values in known.items())
+
+
+def _keeps(traits: RuntimeTraits, column: str, values: tuple[object, ...]) -> Rule:
+    """The rule that a column holds one of some values."""
+    codec, name = FIELDS[column].codec, FIELDS[column].path
+    codes = np.array([codec.code(value) for value in values])
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime moves what it has an option for."""
+        return ~np.isin(getattr(table, column), codes)
+
+    some = ", ".join(codec.text(value) for value in values)
+    return Rule(
+        name=f"runtime_keeps_{column.removeprefix('offload_')}",
+        columns=frozenset({column}),
+        broken=broken,
+        says=f"{traits.name} has no {name} but {some}: use {'one' if len(values) > 1 else 'it'}",
         source=f"{traits.name} {traits.version}",
     )
 

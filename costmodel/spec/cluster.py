@@ -16,6 +16,7 @@ from pydantic import (
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.host import HostSpec
 from trainplan.costmodel.spec.links import LinkSpec
 
 MOST_NODES = 1 << 20
@@ -59,6 +60,8 @@ class NodeGroup(Spec):
     memory_gib: PositiveFloat | None = None
     """Usable memory of one GPU, where it differs from the catalog."""
     price_per_gpu_hour: NonNegativeFloat | None = None
+    host: HostSpec | None = None
+    """Memory, processors and drives of one node; null: not known."""
 
     @property
     def num_gpus(self) -> int:
@@ -117,12 +120,14 @@ class ClusterSpec(Spec):
         return sum(group.num_gpus for group in self.groups)
 
 
-SHORT_FORM = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+):(?P<gpu>[A-Za-z0-9._-]+)")
-"""`NODESxGPUS_PER_NODE:GPU`, for instance `8x8:h100-sxm`."""
+SHORT_FORM = re.compile(
+    r"(?P<nodes>\d+)x(?P<gpus>\d+):(?P<gpu>[A-Za-z0-9._-]+)(@(?P<host>[A-Za-z0-9._-]+))?"
+)
+"""`NODESxGPUS_PER_NODE:GPU[@HOST]`, for instance `8x8:h100-sxm` or `8x8:h100-sxm@dgx-h100`."""
 
 
 def parse_cluster(text: str) -> ClusterSpec:
-    """Read the short form `8x8:h100-sxm` (several groups joined with `+`).
+    """Read the short form `8x8:h100-sxm[@HOST]` (several groups joined with `+`).
 
     Raises:
         SpecError: The text is not of that form or a count is zero.
@@ -142,5 +147,6 @@ def parse_cluster(text: str) -> ClusterSpec:
                 f"cluster {text[:40]!r} is too large: at most {MOST_NODES:,} nodes of "
                 f"{MOST_GPUS_PER_NODE:,} GPUs are planned"
             )
-        groups.append(NodeGroup(gpu=match["gpu"], num_nodes=nodes, gpus_per_node=gpus))
+        host = HostSpec(like=match["host"]) if match["host"] else None
+        groups.append(NodeGroup(gpu=match["gpu"], num_nodes=nodes, gpus_per_node=gpus, host=host))
     return ClusterSpec(name=text, groups=tuple(groups))

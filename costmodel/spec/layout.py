@@ -57,11 +57,33 @@ OFFLOAD_MODULES = (
 Core."""
 
 
+Tier = Literal["cpu", "nvme"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+"""Where offloaded states lie: in host memory, or on the drives of the node."""
+PARAMETER_TIERS: tuple[Tier | None, ...] = (None, *TIERS)
+
+
 class OffloadSpec(Spec):
-    """Fractions of state kept outside GPU memory."""
+    """What is kept outside GPU memory."""
 
     optimizer: float = Field(default=0.0, ge=0.0, le=1.0)
-    tier: Literal["cpu"] = "cpu"
+    """Share of the optimizer's states that the processors update."""
+    tier: Tier = "cpu"
+    """Where that share lies."""
+    parameters: Tier | None = None
+    """Where weights lie between passes; null: on the GPU."""
+    checkpoints: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of what is kept from forward to backward passes that is off the GPU between them: of a
+    recomputed layer its input."""
+    stride: NonNegativeInt = 0
+    """Of the subgroups of an offloaded optimizer every `stride`-th is updated on the GPU; 0: none.
+    """
+
+    @model_validator(mode="after")
+    def _stride_leaves_some(self) -> Self:
+        if self.stride == 1:
+            raise ValueError("offload.stride = 1 would update all on the GPU: use 0, or 2 and more")
+        return self
 
 
 class StageSpec(Spec):
@@ -120,6 +142,10 @@ class Layout(Spec):
     offload: OffloadSpec = OffloadSpec()
     offload_modules: tuple[str, ...] = ()
     """Parts of every layer whose activations are copied to host memory and back."""
+    tiled_loss: bool = False
+    """Output projection and loss run on one tile of tokens at a time; the runtime says how many."""
+    tiled_mlp: bool = False
+    """So do MLPs."""
     stages: tuple[StageSpec, ...] | None = None
     """Virtual stages in pipeline order; null: the even split of `costmodel.layouts.even_split`."""
 

@@ -41,6 +41,12 @@ from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.footprint import OUTSIDE_BYTES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
+from trainplan.costmodel.step.offloaded import (
+    FLOOR,
+    LONGEST_PATH,
+    lanes_seconds,
+    moving_rows,
+)
 from trainplan.costmodel.step.tower import beside_embedding
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
@@ -125,7 +131,7 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     memory = rank_memory(candidates, gathered, ranks=ranks, params=params, held=held)
     memory = replace(memory, outside_bytes=outside_bytes(candidates))
     offload = offload_seconds(machine, table, updated)
-    return Priced(
+    priced = Priced(
         *candidates.shared,
         table,
         gathered=gathered,
@@ -141,6 +147,24 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
         offload=offload,
         step_seconds=with_overhead(machine, bound + dp_comm + optimizer + offload),
     )
+    moving = moving_rows(priced)
+    if not moving.any():
+        return priced
+    offload = np.where(moving, lanes_seconds(priced, FLOOR), offload)
+    explained = bound + dp_comm + optimizer + offload
+    return replace(priced, offload=offload, step_seconds=with_overhead(machine, explained))
+
+
+def with_lanes_run(priced: Priced) -> Priced:
+    """The same with the longest path through the lanes beside the GPU for its floor.
+
+    The bound of a row stays what it is.
+    """
+    moving = moving_rows(priced)
+    if not moving.any():
+        return priced
+    seconds = lanes_seconds(priced, LONGEST_PATH)
+    return replace(priced, offload=np.where(moving, seconds, priced.offload))
 
 
 @remembered(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from trainplan.costmodel.layouts.table import IntRankRows, RankRows, RowBoundaries
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.memory.host import OffDevice
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.pipeline.bound import pipeline_lower_bound
@@ -207,9 +209,15 @@ def _work(parts: Sequence[Priced], group: IntColumn, pipelines: Sequence[Pipelin
 
 
 def _memory(parts: Sequence[Priced], group: IntColumn) -> MemoryTable:
-    names = [f.name for f in fields(MemoryTable) if f.name != "outside_bytes"]
+    whole = ("outside_bytes", "off_device", "follows")
+    names = [f.name for f in fields(MemoryTable) if f.name not in whole]
     columns = {name: picked([getattr(p.memory, name) for p in parts], group) for name in names}
-    return MemoryTable(**columns, outside_bytes=max(p.memory.outside_bytes for p in parts))
+    return MemoryTable(
+        **columns,
+        outside_bytes=max(p.memory.outside_bytes for p in parts),
+        off_device=reduce(OffDevice.fullest, (p.memory.off_device for p in parts)),
+        follows=parts[0].memory.follows,
+    )
 
 
 def _update(machine: Machine, priced: Priced, group: IntColumn) -> tuple[FloatColumn, FloatColumn]:

@@ -70,6 +70,33 @@ class RankMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """What one node keeps off its GPUs, all of its ranks together."""
+
+    host_bytes: float
+    host_capacity_bytes: float | None
+    """Null: not known, so not checked."""
+    drive_bytes: float
+    drive_capacity_bytes: float | None
+    """Null: no drive is known."""
+    drive_written_bytes: float = 0.0
+    """In a step."""
+    drive_life_s: float | None = None
+    """Until the drives have taken what their maker warrants, training all the time; null: not
+    written to, or not known."""
+
+    @property
+    def host_fits(self) -> bool:
+        """Is the host memory enough, as far as it is known?"""
+        return self.host_capacity_bytes is None or self.host_bytes <= self.host_capacity_bytes
+
+    @property
+    def drive_fits(self) -> bool:
+        """Is the space on the drives enough?"""
+        return self.drive_bytes <= (self.drive_capacity_bytes or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Peak memory of a step."""
 
@@ -79,12 +106,28 @@ class Memory:
     """Fullest rank, device memory the process takes: reserved, context and communicators."""
     capacity_bytes: float
     fits: bool
+    """GPUs, host and drives."""
+    host: NodeMemory
     pipeline_ranks: tuple[RankMemory, ...]
 
     @property
     def headroom_bytes(self) -> float:
         """What is left on the fullest rank."""
         return self.capacity_bytes - self.peak_reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LaneUse:
+    """What one lane does in a step that keeps something off the GPU, for the slowest rank."""
+
+    lane: str
+    """GPU, host to GPU, GPU to host, CPU, drive read, drive write."""
+    busy_s: float
+    """Seconds of its work, before what no term explains is added."""
+    binding_s: float
+    """Of these, those on the longest path: the step waits for them."""
+    saved_if_twice_as_fast_s: float
+    """Of the step, if this lane alone were twice as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +143,5 @@ class Estimate:
     terms: Terms
     memory: Memory
     uncertainty: Interval
+    lanes: tuple[LaneUse, ...] = ()
+    """Most binding first; empty where nothing is off the GPU, or moved in series."""

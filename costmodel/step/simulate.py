@@ -15,14 +15,23 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import step_time_interval
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
-from trainplan.costmodel.step.estimate import Priced, price, with_overhead
+from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,
     heterogeneous_seconds,
     price_heterogeneous,
     simulate_heterogeneous,
 )
-from trainplan.costmodel.step.results import VALUES, Estimate, Memory, RankMemory, Terms
+from trainplan.costmodel.step.offloaded import lane_uses, written_bytes
+from trainplan.costmodel.step.results import (
+    VALUES,
+    Estimate,
+    LaneUse,
+    Memory,
+    NodeMemory,
+    RankMemory,
+    Terms,
+)
 from trainplan.costmodel.step.timelines import Makespans, simulate
 
 
@@ -47,15 +56,15 @@ def simulated(candidates: Candidates, memory_margin: float) -> Simulated:
     grouped = in_groups(candidates.table)
     if grouped.any():
         return _with_groups(candidates, memory_margin)
-    priced = price(candidates, merged=False)
+    priced = with_lanes_run(price(candidates, merged=False))
     makespans, used = simulate(priced), priced.memory.used
     explained = makespans.with_messages + makespans.dp_comm + priced.update
-    limit = candidates.machine.memory_bytes * (1 - memory_margin)
+    fits = priced.memory.fits(candidates.machine.memory_bytes * (1 - memory_margin))
 
     def row(index: int) -> Estimate:
         return _estimate(priced, index, makespans=makespans.row(index), margin=memory_margin)
 
-    return Simulated(with_overhead(candidates.machine, explained), used, used <= limit, row)
+    return Simulated(with_overhead(candidates.machine, explained), used, fits, row)
 
 
 def _with_groups(candidates: Candidates, margin: float) -> Simulated:
@@ -124,7 +133,7 @@ def _tightest(heterogeneous: HeterogeneousStep, row: int, memory: Memory, margin
         peak_allocated_bytes=float(table.allocated[fullest, row]),
         peak_reserved_bytes=float(used[fullest]),
         capacity_bytes=float(capacity[fullest]),
-        fits=bool((used <= capacity * (1 - margin)).all()),
+        fits=bool((used <= capacity * (1 - margin)).all() and table.off_device.fits()[row]),
     )
 
 
@@ -141,8 +150,9 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
         tflops_per_gpu=flop_per_second / TERA,
         mfu=flop_per_second / _mean_peak(machine),
         terms=terms,
-        memory=_memory(priced, row, margin),
+        memory=_memory(priced, row, margin, step),
         uncertainty=step_time_interval(job, step, terms.host, calibrated=machine.calibrated),
+        lanes=tuple(_in_step(machine, use) for use in lane_uses(priced, row)),
     )
 
 
@@ -201,7 +211,27 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     return replace(measured, overhead=step - explained / speed)
 
 
-def _memory(priced: Priced, row: int, margin: float) -> Memory:
+def _in_step(machine: Machine, use: LaneUse) -> LaneUse:
+    """Saved seconds of the whole step. Source: `with_overhead` is linear."""
+    saved = with_overhead(machine, np.array([0.0, use.saved_if_twice_as_fast_s]))
+    return replace(use, saved_if_twice_as_fast_s=float(saved[1] - saved[0]))
+
+
+def _node_memory(priced: Priced, row: int, step: float) -> NodeMemory:
+    away, drives = priced.memory.off_device, priced.machine.drives
+    written = written_bytes(priced, row)
+    known = drives.written_bytes if drives else None
+    return NodeMemory(
+        host_bytes=float(away.host_used()[row]),
+        host_capacity_bytes=None if np.isinf(away.host_limit) else float(away.host_limit),
+        drive_bytes=float(away.drive_used()[row]),
+        drive_capacity_bytes=drives.space_bytes if drives else None,
+        drive_written_bytes=written,
+        drive_life_s=known / written * step if known and written else None,
+    )
+
+
+def _memory(priced: Priced, row: int, margin: float, step: float) -> Memory:
     table, machine = priced.memory, priced.machine
     allocated, reserved = table.allocated[:, row], table.reserved[:, row]
     ranks = tuple(
@@ -221,6 +251,7 @@ def _memory(priced: Priced, row: int, margin: float) -> Memory:
         peak_allocated_bytes=float(allocated.max()),
         peak_reserved_bytes=used,
         capacity_bytes=machine.memory_bytes,
-        fits=used <= machine.memory_bytes * (1 - margin),
+        fits=bool(table.fits(machine.memory_bytes * (1 - margin))[row]),
+        host=_node_memory(priced, row, step),
         pipeline_ranks=ranks,
     )

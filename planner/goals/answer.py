@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainplan.costmodel.spec import Job
 from trainplan.planner.goals.after_even import with_uneven_stages
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.reach import Reached
+from trainplan.planner.goals.reach import Reached, reach
 from trainplan.planner.goals.settings import reach_over_settings
 from trainplan.planner.goals.with_groups import with_groups
 
@@ -16,6 +16,8 @@ def answer(context: SearchContext, job: Job) -> Reached:
     Raises:
         PlanError: The objective lacks a number, or no layout meets the deadline.
     """
+    if context.options.objective == "context":
+        return reach(context, job)
     # The objective over even stages, and settings: no layout of the grid is better than the bound.
     reached = reach_over_settings(context, job)
     # Unlike node groups: nor is one whose pipeline ranks live in one group each.

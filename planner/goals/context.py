@@ -69,6 +69,11 @@ class SearchContext:
     only: tuple[Rule, ...] = ()
     """Which layouts are looked at, beside the choices of the user."""
 
+    @property
+    def held_off(self) -> frozenset[str]:
+        """Columns that `only` reads."""
+        return frozenset().union(*(rule.columns for rule in self.only))
+
     def usable_bytes(self, job: Job) -> float:
         """Device memory a rank may use. Source: `SearchOptions.memory_margin`."""
         return machine_for(job, self.measured).memory_bytes * (1 - self.options.memory_margin)

@@ -25,6 +25,7 @@ from trainplan.planner.goals.cluster_sizes import (
     value_of,
 )
 from trainplan.planner.goals.context import SearchContext, UntilProved
+from trainplan.planner.goals.longest import ladder
 from trainplan.planner.goals.memory_minimal import memory_minimal
 from trainplan.planner.goals.uneven import (
     faster_splits,
@@ -44,7 +45,13 @@ from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work import Budget
 from trainplan.planner.work.budget import DeadlineBudget
 
-UNITS: Mapping[Name, str] = {"time": "s", "memory": "bytes", "energy": "J", "gpus": "GPUs"}
+UNITS: Mapping[Name, str] = {
+    "time": "s",
+    "memory": "bytes",
+    "energy": "J",
+    "gpus": "GPUs",
+    "context": "tokens",
+}
 """Of each objective; money has the currency of the cluster."""
 
 
@@ -178,6 +185,28 @@ def _fewest(context: SearchContext, job: Job) -> Reached:
     return _none(context, job) if size.found is None else _of_size(context, size, size.found)
 
 
+def _longest(context: SearchContext, job: Job) -> Reached:
+    """The longest sequence that trains, and the fastest layout of it."""
+    best, rungs = ladder(context, job)
+    if best.found is None:
+        return _none(context, best.job)
+    fastest = _fastest(context, best.job)
+    if fastest.target is None:
+        return fastest
+    tokens = float(best.job.training.seq_length)
+    target = Target(
+        name="context",
+        unit=UNITS["context"],
+        per="step",
+        value=tokens,
+        lower_bound=tokens,
+        step_time_limit_s=fastest.target.step_time_limit_s,
+        limit=rungs[-1].limit,
+        ladder=rungs,
+    )
+    return replace(fastest, target=target)
+
+
 def _of_size(context: SearchContext, size: BestSize, known: SearchResult) -> Reached:
     """The whole search on the size chosen, for the alternatives; what is known if time is short."""
     name, job = context.options.objective, size.job
@@ -264,4 +293,5 @@ _GOALS: Mapping[Name, Callable[[SearchContext, Job], Reached]] = {
     "cost": _cheapest,
     "energy": _cheapest,
     "gpus": _fewest,
+    "context": _longest,
 }

@@ -14,9 +14,6 @@ from trainplan.costmodel.spec.layout import OffloadSpec
 
 Json = Mapping[str, object]
 _DERIVED = ("dp_shard", "num_microbatches", "num_microbatches_per_replica")
-_CONSTANT: Mapping[str, float] = {"activations": 0.0, "parameters": 0.0}
-"""Keys of `offload` in the first version of the document that are no axes: `offload_modules` says
-which activations are on the host, and no runtime here keeps parameters there."""
 
 
 def layout_json(job: Job, layout: Layout) -> Json:
@@ -35,9 +32,17 @@ def layout_json(job: Job, layout: Layout) -> Json:
 
 
 def _offload_json(layout: Layout) -> Json:
-    """Its axes, the constants of the document, and where what is offloaded lies."""
-    axes = layout.offload.model_dump(mode="json", exclude={"tier"})
-    return {**axes, **_CONSTANT, "tier": layout.offload.tier}
+    """Its axes; of weights the share that is off the GPU, and where it lies apart from it.
+
+    `activations` is the first name of `checkpoints`; `offload_modules` says what else is moved.
+    """
+    moved = layout.offload
+    return {
+        **moved.model_dump(mode="json"),
+        "activations": moved.checkpoints,
+        "parameters": float(moved.parameters is not None),
+        "parameters_tier": moved.parameters,
+    }
 
 
 class _StageLayers(Spec):
@@ -87,7 +92,8 @@ def layout_from_json(text: Json) -> Layout:
     plain = {key: value for key, value in text.items() if key not in _DERIVED}
     offload = plain.get("offload")
     if isinstance(offload, dict):
-        plain["offload"] = {k: v for k, v in offload.items() if k in OffloadSpec.model_fields}
+        axes = {**offload, "parameters": offload.get("parameters_tier")}
+        plain["offload"] = {k: v for k, v in axes.items() if k in OffloadSpec.model_fields}
     stages = plain.get("stages")
     if isinstance(stages, list):
         plain["stages"] = _stages_from_json(stages)

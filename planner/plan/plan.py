@@ -152,6 +152,9 @@ class Infeasible(Spec):
     """Device memory of the leanest legal layout; null when no layout is legal."""
     least_memory_layout: Layout | None
     capacity_bytes: float
+    least_host_bytes: float | None = None
+    """Host memory of a node that a layout needs at least which fits on the GPUs; null: none does,
+    or the memory of the host is not known."""
     changes: tuple[str, ...]
     """Those that help alone."""
     relaxations: tuple[tuple[str, ...], ...] = ()

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from trainplan.costmodel.spec.base import Spec
 
-Name = Literal["time", "memory", "cost", "energy", "gpus"]
+Name = Literal["time", "memory", "cost", "energy", "gpus", "context"]
 """Objectives of a search."""
 
 
@@ -33,12 +33,29 @@ class Tried(Spec):
         return math.inf if self.lower_bound is None else self.lower_bound
 
 
+class Rung(Spec):
+    """The longest sequence with some techniques that save memory."""
+
+    adds: str
+    """The technique that the steps before have not."""
+    tokens: int = Field(ge=0)
+    """0: no sequence trains."""
+    limit: str
+    """What stops a longer one: GPU memory, host memory, drive space, kernel index, time or a rule.
+    """
+    global_batch_size: int = Field(ge=1)
+    """Sequences of a step: one for each GPU where none is cut."""
+
+
 class Target(Spec):
-    """An objective with the figure of the answer and its proof; smaller is better."""
+    """An objective with the figure of the answer and its proof; smaller is better.
+
+    But for `context`, whose figure is the longest sequence.
+    """
 
     name: Name
     unit: str
-    """s, bytes, J, GPUs, or the currency of the cluster."""
+    """s, bytes, J, GPUs, tokens, or the currency of the cluster."""
     per: Literal["step", "run"]
     """What the figure counts: one step, or the run of `training.tokens`."""
     value: float
@@ -49,6 +66,10 @@ class Target(Spec):
     """Steps that take longer are no answer: the slack or the deadline."""
     tried: tuple[Tried, ...] = ()
     """Sizes of the cluster, where the objective may leave nodes out."""
+    limit: str | None = None
+    """Of `context`: what stops a longer sequence."""
+    ladder: tuple[Rung, ...] = ()
+    """Of `context`: what each technique adds, each beside those before."""
 
     @property
     def gap_fraction(self) -> float:

@@ -11,8 +11,9 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
+from trainplan.costmodel.measured.host import host_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.evidence import evidence_of
@@ -33,6 +34,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.estimates import check, check_model, estimate
 from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
+from trainplan.planner.questions.offload_notes import host_change, offload_notes
 from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
@@ -92,7 +94,12 @@ def search(
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})
     layout = plan.best.layout
-    told = *_without_files(job, layout), *imbalance_notes(job, layout)
+    told = (
+        *_without_files(job, layout),
+        *imbalance_notes(job, layout),
+        *offload_notes(plan.best.estimate),
+        *host_notes(layout, measured.profile),
+    )
     texts = [*told, *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
@@ -181,6 +188,8 @@ def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
     if not options.only_answer:
         changes = relaxations(Case(job, options, context.measured), context.budget)
     used, least_memory = found.least_memory or (None, None)
+    if host := host_change(found.least_host_bytes):
+        changes = ((host,), *(one for one in changes if len(one) == 1))
     return Infeasible(
         job=job,
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
@@ -188,6 +197,7 @@ def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
         least_memory_bytes=used,
         least_memory_layout=least_memory.row(0) if least_memory else None,
         capacity_bytes=context.usable_bytes(job),
+        least_host_bytes=found.least_host_bytes,
         changes=tuple(one[0] for one in changes if len(one) == 1),
         relaxations=changes,
         untried=values_outside_grid(found.space, options.choices),
@@ -209,7 +219,14 @@ def _without_files(job: Job, layout: Layout) -> tuple[str, ...]:
             known = traits_of(job).refuses(job.model)
             return () if known else (f"`plan export` will refuse: {error}",)
         return ()
-    return (f"{NO_FILES} {job.runtime}: `plan export` knows {' and '.join(EXPORTERS)}",)
+    return (no_files(job.runtime),)
+
+
+def no_files(name: str) -> str:
+    """Why a runtime without an exporter has no launch files."""
+    if method := runtime(name).method:
+        return f"{NO_FILES} {name}, which is priced as a method ({method}): no runtime has it"
+    return f"{NO_FILES} {name}: `plan export` knows {' and '.join(EXPORTERS)}"
 
 
 def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:

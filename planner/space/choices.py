@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.axes import AXIS_OF_COLUMN, AXIS_OF_OPTION, RULES
+from trainplan.costmodel.axes import AXIS_OF_COLUMN, AXIS_OF_OPTION, AXIS_OF_SHORT, RULES
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import evenly
@@ -17,6 +17,8 @@ from trainplan.costmodel.spec import Job
 
 MEMORY = "memory"
 """Name under which rows that do not fit are counted as refused."""
+HOST_MEMORY, DRIVE_SPACE = "host_memory", "drive_space"
+"""As above, of rows that fit on the GPUs, and whose node has not the memory, or the space."""
 
 
 def legality_rules(job: Job) -> tuple[Rule, ...]:
@@ -165,10 +167,10 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
             f"{text!r}: expected one field, such as {field}={value.partition(',')[0]}: "
             "repeat the option for each"
         )
-    if field not in AXIS_OF_OPTION:
+    axis = AXIS_OF_OPTION.get(field) or AXIS_OF_SHORT.get(field)
+    if axis is None:
         known = ", ".join(sorted(AXIS_OF_OPTION))
         raise SpecError(f"{text!r}: no field {field!r}; fields are {known}")
-    axis = AXIS_OF_OPTION[field]
     try:
         return Choice(axis.column, axis.codec.chosen(field, value), text, excluded)
     except SpecError as error:

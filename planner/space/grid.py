@@ -1,7 +1,8 @@
 """The grid of candidates: every value of every axis, as a tree of three levels.
 
     node      tp, cp, pp, dp, ep, etp, micro batch, sequence parallelism
-    skeleton  node with virtual stages, a schedule that runs them, ZeRO stage and its replicas
+    skeleton  node with virtual stages, a schedule that runs them, ZeRO stage and its replicas,
+              and what is tiled
     layout    skeleton with a policy: what layers recompute and what is offloaded
 
 Rules are applied as soon as the columns they read are known; a row refused early counts for all
@@ -14,12 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis, Held, Least, Tried, grid
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
@@ -41,6 +44,19 @@ class Staging(NamedTuple):
     """Its place in `SCHEDULE_NAMES`."""
     zero_stage: int
     dp_replicate: int
+    tiled_loss: int
+    tiled_mlp: int
+    placement: tuple[float, ...]
+    """Columns `PLACEMENT_COLUMNS`."""
+
+
+PLACEMENT_COLUMNS = (
+    "offload_tier",
+    "offload_parameters",
+    "offload_checkpoints",
+    "offload_stride",
+)
+"""What lies where, besides how much of the optimizer; each is off in most runtimes."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,12 @@ class Space:
         """Values of offload_modules besides none, with what is recomputed beside them."""
         return grid.offloads(self.job, self.traits)
 
+    @cached_property
+    def placements(self) -> tuple[tuple[float, ...], ...]:
+        """Columns `PLACEMENT_COLUMNS` of all that the runtime can move, nothing moved first."""
+        axes = [AXIS_OF_COLUMN[name] for name in PLACEMENT_COLUMNS]
+        return tuple(product(*(map(a.number, a.tried(self.job, self.traits)) for a in axes)))
+
     def virtual_stages(self, pp: int) -> tuple[int, ...]:
         """Values of vpp."""
         values = grid.any_virtual_stages if self.any_vpp else grid.virtual_stages
@@ -101,11 +123,13 @@ class Space:
             for replicas in grid.replicas_under(self.job, self.traits, pp, zero_stage)
         ]
         return tuple(
-            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage, replicas)
+            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage, replicas, *tiled, placement)
             for vpp in self.virtual_stages(pp)
             for name in names
             if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
             for zero_stage, replicas in sharded
+            for tiled in grid.tilings(self.job, self.traits)
+            for placement in self.placements
         )
 
     def largest_stage(self, pp: int, vpp: int) -> int:
@@ -173,7 +197,16 @@ class Space:
 
 
 NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "sequence_parallel", "micro_batch_size")
-SKELETON_COLUMNS = (*NODE_COLUMNS, "vpp", "schedule", "zero_stage", "dp_replicate")
+STAGING_COLUMNS = (
+    "vpp",
+    "schedule",
+    "zero_stage",
+    "dp_replicate",
+    "tiled_loss",
+    "tiled_mlp",
+    *PLACEMENT_COLUMNS,
+)
+SKELETON_COLUMNS = (*NODE_COLUMNS, *STAGING_COLUMNS)
 FIRST_KNOWN = frozenset(axis.column for axis in AXES if isinstance(axis.search, Held))
 """Columns that no level adds: a rule may read them with those of any level."""
 
@@ -238,13 +271,16 @@ def skeletons(space: Space, rule_filter: RuleFilter, parents: LayoutTable) -> Ro
     rows = np.repeat(np.arange(len(parents)), counts)
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - starts, counts)
     every = [
-        (*staging, space.num_memory_policies(pp, staging.vpp))
+        (*staging[:-1], *staging.placement, space.num_memory_policies(pp, staging.vpp))
         for pp, stagings in zip(degrees.tolist(), values, strict=True)
         for staging in stagings
     ]
-    *columns, weight = np.array(every, dtype=np.int64).reshape(-1, len(Staging._fields) + 1).T
-    staged = dict(zip(Staging._fields, (column[place] for column in columns), strict=True))
-    found = Rows(parents.take(rows).replaced(**staged), weight[place])
+    *columns, weight = np.array(every, dtype=np.float64).reshape(-1, len(STAGING_COLUMNS) + 1).T
+    staged = {
+        name: column[place].astype(FIELDS[name].codec.dtype)
+        for name, column in zip(STAGING_COLUMNS, columns, strict=True)
+    }
+    found = Rows(parents.take(rows).replaced(**staged), weight[place].astype(np.int64))
     return rule_filter(found, NODE_COLUMNS, SKELETON_COLUMNS)
 
 

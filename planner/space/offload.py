@@ -25,6 +25,9 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
 
 BoolMatrix = NDArray[np.bool_]
+NO_ROOM, HOST_FULL, DRIVES_FULL = -1.0, -2.0, -3.0
+"""Instead of a fraction: the GPUs have no room with any; they have, but not the host; not the
+drives."""
 COLUMN = "offload_optimizer"
 ROUNDING = 1e-9
 """Of a step; rounding alone must not add one."""
@@ -155,20 +158,24 @@ def least_offload(
     ranges: Sequence[Fractions],
     legal: BoolMatrix,
 ) -> FloatColumn:
-    """Least fraction of layouts that offload nothing here with which they fit; -1 where none does.
+    """Least fraction of layouts that offload nothing here with which they fit; negative: none does.
+
+    More takes more of the host, so where the least is too much for a node no other fits.
 
     `legal` tells which row may have fractions of which range; shape (range, row).
     """
     needed = memory.offload_needed(memory_bytes)
-    chosen = np.full(len(needed), -1.0)
+    chosen, away = np.full(len(needed), NO_ROOM), memory.off_device
     for one, may in zip(ranges, legal, strict=True):
         first = one.at_least(needed)
         for _ in range(2):  # rounding may ask for one step more
             used = memory.used_with_offload(np.minimum(first, 1.0))
             fits = (used <= memory_bytes).all(axis=0)
             first = np.where(fits, first, one.at_least(first + one.step / 2))
-        found = (chosen < 0) & may & fits & np.isfinite(first)
-        chosen = np.where(found, first, chosen)
+        found, share = (chosen < 0) & may & fits & np.isfinite(first), np.minimum(first, 1.0)
+        space = np.where(away.drive_used(share) <= away.drive_limit, first, DRIVES_FULL)
+        host = np.where(away.host_used(share) <= away.host_limit, space, HOST_FULL)
+        chosen = np.where(found, host, chosen)
     return chosen
 
 

@@ -12,6 +12,7 @@ cost model, tested in tests/properties.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -101,6 +102,7 @@ class Search:
         self.cutoff = np.inf
         self.budget: Budget = Unlimited()
         self.least_memory = self.layouts
+        self.least_host = np.inf
 
     def run(self, budget: Budget, cutoff: float = np.inf) -> SearchResult:
         """Open branches until none can win or the budget is spent.
@@ -135,6 +137,7 @@ class Search:
             priced=self.priced,
             evaluated=self.evaluated,
             complete=complete,
+            least_host_bytes=self.least_host if np.isfinite(self.least_host) else None,
             least_memory=None if ranked or np.isfinite(cutoff) else self._least_memory(),
         )
 
@@ -218,7 +221,8 @@ class Search:
         for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             offload[part], bound[part] = found.offload, found.bound
             self.priced += found.priced
-            self.rule_filter.refused[MEMORY] += found.refused
+            self.rule_filter.refused += Counter(found.refused)
+            self.least_host = min(self.least_host, found.least_host)
         pool = Pool(with_fraction(table, offload), bound, batch.branch[owner])
         self.layouts = self.layouts.joined(pool.prune(self._cutoff()))
 

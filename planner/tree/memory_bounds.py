@@ -36,7 +36,7 @@ from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, PARAMETER_TIERS
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import layer_counts
 from trainplan.costmodel.step.estimate import as_executed
@@ -94,12 +94,14 @@ def states_bytes(
     on = Context(job, machine, traits)
     held = _mean(job, table, held_params(job, table))
     most = fractions_of(traits, ())[-1].most
+    most_moved = max(PARAMETER_TIERS.index(one) for one in traits.offloading.parameters)
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
     each = []
     for stage in traits.sharding.zero_stages:
         columns = {
             "zero_stage": stage,
             "offload_optimizer": most,
+            "offload_parameters": most_moved,
             **least_memory_stages(job, traits),
         }
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
@@ -171,6 +173,7 @@ def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
     candidates = as_executed(candidates)
     shards = shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
     weights, own = held_weight_bytes(candidates, held), held.with_gradients
+    weights = np.where(candidates.table.offload_parameters > 0, 0.0, weights)
     gradients = own.weighted(*(gradient_bytes_per_param(candidates, ranks) for ranks in shards))
     blocks = block_state_bytes(candidates)
     shaped = None if blocks is None else _mean(candidates.job, candidates.table, blocks)

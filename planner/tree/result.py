@@ -43,6 +43,9 @@ class SearchResult:
     """Layouts simulated."""
     complete: bool
     """False when the time limit ended it."""
+    least_host_bytes: float | None
+    """Of the layouts that fit on the GPUs and not on the host of a node: the least they need of it;
+    None where there is none."""
     least_memory: tuple[float, LayoutTable] | None
     """If nothing fits: bytes of the layout of least memory found, and that layout."""
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.memory.rank import RESERVE_FACTOR, MemoryTable
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.space.offload import BoolMatrix, Fractions, least_offload, with_fraction
+from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY
+from trainplan.planner.space.offload import (
+    DRIVES_FULL,
+    HOST_FULL,
+    NO_ROOM,
+    BoolMatrix,
+    Fractions,
+    least_offload,
+    with_fraction,
+)
 from trainplan.planner.tree.objective import Objective
 from trainplan.planner.work import Deadline
 
@@ -56,7 +66,7 @@ class PriceSkeletons:
     def __call__(self, deadline: Deadline) -> SkeletonPrices:
         """Their columns."""
         priced, context = self.context.price(self.table), self.context
-        fits = priced.memory.used <= context.memory_bytes
+        fits = priced.memory.fits(context.memory_bytes)
         least = priced.memory.least_used(self.most_offload)
         return SkeletonPrices(context.objective.bound(priced), fits, least)
 
@@ -80,8 +90,8 @@ class PriceClasses:
         size, context = len(self.fast), self.context
         both = context.price(LayoutTable.concat([self.fast, self.min_memory]))
         memory, bound = both.memory, context.objective.bound(both)[:size]
-        states = (memory.weights + memory.gradients)[:, :size]
-        states = states + (1 - self.most_offload) * memory.optimizer[:, :size]
+        states = (memory.weights + memory.gradients + memory.optimizer)[:, :size]
+        states = states - self.most_offload * memory.offloadable[:, :size]
         fullest = states + memory.activations[:, size:] + memory.transients[:, :size]
         used = fullest.max(axis=0) * RESERVE_FACTOR + memory.outside_bytes
         return np.where(used <= context.memory_bytes, bound, np.inf)
@@ -92,13 +102,15 @@ class PolicyPrices:
     """Columns of some layouts, each with the least offload that makes it fit."""
 
     offload: FloatColumn
-    """Fraction of the optimizer; -1 where none fits, or the layout cannot win."""
+    """Fraction of the optimizer; negative where none fits, or the layout cannot win."""
     bound: FloatColumn
     """Objective that its simulation does not go below; infinite there."""
     priced: int
     """Layouts priced."""
-    refused: int
-    """Legal layouts that do not fit."""
+    refused: Mapping[str, int]
+    """Legal layouts that do not fit, by what is full."""
+    least_host: float
+    """Bytes of the host of a node that any of those needs at least whose GPUs have room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +130,24 @@ class PricePolicies:
         """Their columns."""
         plain, objective = self.context.price(self.table), self.context.objective
         chosen = least_offload(plain.memory, self.context.memory_bytes, self.ranges, self.legal)
-        refused = int((self.legal.any(axis=0) & (chosen < 0)).sum())
+        causes = {MEMORY: NO_ROOM, HOST_MEMORY: HOST_FULL, DRIVE_SPACE: DRIVES_FULL}
+        legal = self.legal.any(axis=0)
+        refused = {name: int((legal & (chosen == one)).sum()) for name, one in causes.items()}
         without = objective.bound(plain)
-        chosen = np.where(without < self.cutoff, chosen, -1.0)
+        chosen = np.where(without < self.cutoff, chosen, NO_ROOM)
         bound, some = np.where(chosen < 0, np.inf, without), np.flatnonzero(chosen > 0)
         if len(some):
             rows = with_fraction(self.table.take(some), chosen[some])
             bound[some] = objective.bound(self.context.price(rows))
-        return PolicyPrices(chosen, bound, len(self.table) + len(some), refused)
+        needed = self._least_host(plain.memory) if refused[HOST_MEMORY] else np.inf
+        return PolicyPrices(chosen, bound, len(self.table) + len(some), refused, needed)
+
+    def _least_host(self, memory: MemoryTable) -> float:
+        """Of layouts that fit on the GPUs, whatever the host has."""
+        away = replace(memory.off_device, host_limit=np.inf)
+        memory = replace(memory, off_device=away)
+        chosen = least_offload(memory, self.context.memory_bytes, self.ranges, self.legal)
+        return float(np.where(chosen < 0, np.inf, away.host_used(chosen)).min(initial=np.inf))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, MoeSpec, RuntimeOptions
+from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 from trainplan.costmodel.spec.routing import RoutingSpec
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
@@ -77,6 +78,27 @@ def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     assert_best_of_all(job, memory_gib)
 
 
+DRIVES = DriveSpec(count=2, tb=1, read_gb_per_s=3, write_gb_per_s=2)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("memory_gib", [3, 1.1])
+@pytest.mark.parametrize(
+    "host",
+    [
+        HostSpec(memory_gib=64),
+        HostSpec(memory_gib=2, drives=DRIVES),
+        HostSpec(memory_gib=0.8, drives=DRIVES),
+        HostSpec(memory_gib=64, drives=DRIVES.model_copy(update={"tb": 1e-3})),
+    ],
+)
+def test_a_host_that_is_small_is_shared_as_brute_force_shares_it(make_job, host, memory_gib):
+    job = make_job("small-dense", "1x2:h100-sxm", 8).model_copy(update={"runtime": "deepspeed"})
+    group = job.cluster.groups[0].model_copy(update={"host": host})
+    cluster = job.cluster.model_copy(update={"groups": (group,)})
+    assert_best_of_all(job.model_copy(update={"cluster": cluster}), memory_gib)
+
+
 @pytest.mark.grid
 @pytest.mark.parametrize("memory_gib", [80, 1.6])
 @pytest.mark.parametrize(
@@ -131,7 +153,7 @@ def assert_best_of_all(job, memory_gib):
     group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
-    fits = priced.memory.used <= machine.memory_bytes * 0.95
+    fits = priced.memory.fits(machine.memory_bytes * 0.95)
     plan = search(job, SearchOptions(top=3, search_options="none"))
     if not fits.any():
         assert not hasattr(plan, "best")

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import (
+    NEVER,
     SHORT_MODULES,
     SHORT_OFFLOADED,
     gib,
@@ -60,6 +61,9 @@ _APART = frozenset(
         "recompute_method",
         "recompute_num_layers",
         "offload_modules",
+        "offload_tier",
+        "offload_parameters",
+        "offload_checkpoints",
         "stages",
     }
 )
@@ -79,11 +83,11 @@ _TEXTS: Mapping[str, Callable[[Layout], str]] = {
 def alternatives_table(plan: Plan) -> Table:
     """The best layout of each family, fastest first; `~` marks near-ties."""
     chosen = [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
-    away = any(candidate.layout.offload_modules for candidate in plan.candidates)
+    away = any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
     columns = (
         "#",
         *(axis.word for axis in chosen),
-        *((Words("on host"),) if away else ()),
+        *((Words("off GPU"),) if away else ()),
         Words("recompute"),
         "step",
         "slower",
@@ -127,7 +131,7 @@ def legend(plan: Plan) -> Iterator[str]:
     away = {m for candidate in plan.candidates for m in candidate.layout.offload_modules}
     if away:
         names = [f"{short} = {m}" for m, short in SHORT_OFFLOADED.items() if m in away]
-        yield "on host: " + ", ".join(names)
+        yield "off GPU: " + ", ".join(names)
 
 
 def _numbers(plan: Plan, candidate: Candidate) -> tuple[str, ...]:

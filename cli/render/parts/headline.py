@@ -24,7 +24,7 @@ from trainplan.costmodel.lengths import mean_length, real_tokens_per_step
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import Memory
+from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.plan.changes_training import changes_training
 
 
@@ -64,14 +64,35 @@ def estimate_line(estimate: Estimate) -> str:
             f"{estimate.tokens_per_s_per_gpu:,.0f} tokens/s/GPU",
             f"MFU {percent(estimate.mfu)}",
             f"{gib(memory.peak_reserved_bytes)} of {gib(memory.capacity_bytes)} GiB",
+            *_node_words(memory.host),
         )
     )
+
+
+def _node_words(node: NodeMemory) -> Iterator[str]:
+    """What a node keeps off its GPUs, where it keeps anything."""
+    if node.host_bytes:
+        known = node.host_capacity_bytes
+        limit = f" of {gib(known)}" if known else ""
+        yield f"host {gib(node.host_bytes)}{limit} GiB a node"
+    if node.drive_bytes:
+        yield f"drives {gib(node.drive_bytes)} of {gib(node.drive_capacity_bytes or 0)} GiB a node"
 
 
 def fit_line(memory: Memory) -> str:
     """Does it fit, and by how much?"""
     if memory.fits:
         return f"Fits, with {gib(memory.headroom_bytes)} GiB to spare on the fullest rank."
+    if not memory.host.host_fits:
+        return (
+            f"Does not fit (host_memory): a node needs {gib(memory.host.host_bytes)} GiB of host "
+            f"memory and has {gib(memory.host.host_capacity_bytes or 0)}."
+        )
+    if not memory.host.drive_fits:
+        return (
+            f"Does not fit (drive_space): a node needs {gib(memory.host.drive_bytes)} GiB on its "
+            f"drives and has {gib(memory.host.drive_capacity_bytes or 0)}."
+        )
     if memory.headroom_bytes >= 0:
         return (
             f"Does not fit: only {gib(memory.headroom_bytes)} GiB stay free, less than the margin."

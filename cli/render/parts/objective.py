@@ -26,6 +26,7 @@ WORDS: Mapping[str, str] = {
     "cost": "cheapest",
     "energy": "thriftiest",
     "gpus": "fastest on the fewest GPUs",
+    "context": "fastest with the longest sequence",
 }
 """What the answer is, in a sentence."""
 
@@ -38,8 +39,8 @@ def amount(value: float, unit: str) -> str:
         return f"{gib(value)} GiB"
     if unit == "J":
         return _energy(value)
-    if unit == "GPUs":
-        return f"{value:,.0f} GPUs"
+    if unit in ("GPUs", "tokens"):
+        return f"{value:,.0f} {unit}"
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
@@ -63,6 +64,11 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         free = gib(plan.best.estimate.memory.capacity_bytes - target.value)
         limit = seconds(target.step_time_limit_s or 0.0)
         yield f"{free} GiB free, the most of all layouts that step in {limit} or less{proof}"
+    elif target.name == "context":
+        yield (
+            f"{target.value:,.0f} tokens is the longest sequence that trains; a longer one is "
+            f"stopped by: {target.limit}"
+        )
     elif target.name == "gpus":
         run = _run_seconds(plan)
         unit, name = long_unit(run)
@@ -100,6 +106,19 @@ def sizes_part(plan: Plan) -> Iterator[RenderableType]:
     head = f"Sizes tried: {len(target.tried)}, the best first"
     columns = ("GPUs", Words("objective"))
     yield Group(Text(head, style="bold"), grid(columns, rows))
+
+
+def ladder_part(plan: Plan) -> Iterator[RenderableType]:
+    """How long sequences may be with ever more techniques; nothing for other objectives."""
+    rungs = plan.certificate.objective.ladder
+    if not rungs:
+        return
+    rows = [
+        (rung.adds if not place else f"+ {rung.adds}", f"{rung.tokens:,}", rung.limit)
+        for place, rung in enumerate(rungs)
+    ]
+    head = Text("Longest sequence that trains, each technique beside those before", style="bold")
+    yield Group(head, grid((Words("technique"), "tokens", Words("stopped by")), rows))
 
 
 def _of_size(one: Tried, unit: str) -> str:

@@ -156,5 +156,17 @@ def recompute_text(layout: Layout) -> str:
 
 
 def offloaded_text(layout: Layout) -> str:
-    """Modules whose activations wait on the host, in short."""
-    return "+".join(SHORT_OFFLOADED[module] for module in layout.offload_modules) or "-"
+    """What besides the optimizer lies off the GPU, in short; what lies on drives says so."""
+    moved = layout.offload
+    words = [SHORT_OFFLOADED[module] for module in layout.offload_modules]
+    if moved.optimizer and moved.tier == "nvme":
+        words.append("optimizer nvme")
+    if moved.parameters:
+        words.append("weights" + (" nvme" if moved.parameters == "nvme" else ""))
+    if moved.checkpoints:
+        words.append(
+            "checkpoints"
+            if moved.checkpoints == 1
+            else f"{share(moved.checkpoints)} of checkpoints"
+        )
+    return "+".join(words) or NEVER

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.blocks.parts import (
+    TERMS,
+    Module,
+    Part,
+    PassSeconds,
+    Shapes,
+    pass_seconds,
+)
 from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.blocks.tiles import added_bytes, mlp_tiles
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import (
     ForwardBackward,
@@ -66,7 +74,8 @@ def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
     products = products_seconds(shapes, width)
     moved = shapes.eager * activation_bytes(shapes, width)
     activation = elementwise_seconds(shapes.machine, moved)
-    inner = inner_bytes(shapes, width)
+    tiled = shapes.table.tiled_mlp == 1
+    inner = np.where(tiled, 0.0, inner_bytes(shapes, width))
     forward = pass_seconds(
         shapes.size, gemm=products.forward, elementwise=activation, tp_comm=shapes.tp_exchange
     )
@@ -77,6 +86,8 @@ def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
         + _bias_seconds(shapes, width),
         tp_comm=shapes.tp_exchange + shapes.tp_regather,
     )
+    if tiled.any():
+        backward += tile_passes(shapes, width, forward)
     modules: tuple[Module, ...] = (Module(module, forward.total, inner, inside),)
     if shapes.traits.recompute.policy == "torchtitan_selective_op":
         modules = (*modules, selected_operations(shapes, width, activation))
@@ -87,16 +98,31 @@ def _tail(shapes: Shapes, width: int) -> PassSeconds:
     """The down projection and the exchange behind it, where nothing behind them keeps its input.
 
     Source: derived; a product keeps its inputs, a residual addition nothing, a dropout its mask and
-    a norm its input.
+    a norm its input. Tiles are one operation, which ends with the last of them.
     """
     if shapes.traits.kernels.dropout or shapes.job.model.norm_position != "pre":
         return pass_seconds(shapes.size)
-    hidden = np.zeros(shapes.size) + shapes.job.model.hidden_size
+    hidden = np.where(shapes.table.tiled_mlp == 1, 0.0, shapes.job.model.hidden_size)
     down = Product(shapes.tokens, hidden, width / shapes.table.tp)
     machine = shapes.machine
     product = product_seconds(machine, machine.linear, down, machine.storage_bytes)
-    behind = np.where(shapes.table.sequence_parallel == 1, 0.5, 1.0)
+    behind = np.where(shapes.table.sequence_parallel == 1, 0.5, 1.0) * (hidden > 0)
     return pass_seconds(shapes.size, gemm=product, tp_comm=behind * shapes.tp_exchange)
+
+
+def tile_passes(shapes: Shapes, width: int, forward: PassSeconds) -> PassSeconds:
+    """What tiles add to the backward pass: forward again, and sums of weight gradients.
+
+    Source: deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py, TiledMLP.backward; the
+    weights stay gathered between the tiles, which lie nearer than ZeRO-3's reuse distance.
+    """
+    model, tiled = shapes.job.model, shapes.table.tiled_mlp == 1
+    ups = 2 if model.gated_mlp else 1
+    weights = (ups + 1) * model.hidden_size * width / shapes.table.tp
+    moved = added_bytes(shapes.storage, weights, mlp_tiles(shapes.job, shapes.table))
+    added = elementwise_seconds(shapes.machine, moved)
+    again = PassSeconds(*(np.where(tiled, term, 0.0) for term in TERMS(forward)))
+    return again + pass_seconds(shapes.size, elementwise=np.where(tiled, added, 0.0))
 
 
 def selected_operations(shapes: Shapes, width: int, activation: FloatColumn) -> Module:

@@ -12,6 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
+from trainplan.costmodel.lanes.habits import megatron_habits
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, num_microbatches, rule
 from trainplan.costmodel.layouts.table import UNIFORM
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -189,6 +190,8 @@ MEGATRON_CORE = RuntimeTraits(
     ),
     recompute=Recompute(subsets=recompute_subsets),
     offloading=Offloading(
+        habits=lambda stage, place: megatron_habits(overlap=False),
+        in_series=True,
         # --optimizer-offload-fraction: training/arguments.py:2922, any float; the parameters of a
         # rank go to the host one by one until they hold as much (cpu_offloading/hybrid_optimizer.py
         # :258), so no less does; a thousandth is what a plan prints and files hold

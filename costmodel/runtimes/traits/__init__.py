@@ -16,6 +16,7 @@ from trainplan.costmodel.runtimes.traits.recipe import Recipe
 from trainplan.costmodel.runtimes.traits.recompute import Offload, Offloading, Recompute
 from trainplan.costmodel.runtimes.traits.settings import Setting
 from trainplan.costmodel.runtimes.traits.sharding import Gradients, Sharding
+from trainplan.costmodel.runtimes.traits.tiling import Tiling
 from trainplan.costmodel.runtimes.traits.training import Adapting
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Recompute",
     "Setting",
     "Sharding",
+    "Tiling",
     "attention_with",
     "splits_groups",
 ]

@@ -1,0 +1,57 @@
+"""What lanes beside the GPU do in a step, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+
+from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.text import gib, percent, seconds
+from trainplan.costmodel.base.units import SECONDS_PER_DAY
+from trainplan.costmodel.step import Estimate
+
+DAYS_PER_YEAR = 365.25
+LITTLE = 0.001
+"""Of a step: what saves less is not worth a number."""
+
+
+def lanes_part(estimate: Estimate) -> Iterator[RenderableType]:
+    """Every lane's work, what of it the step waits for, and what twice the speed saves."""
+    if not estimate.lanes:
+        return
+    columns = (Words("lane"), "work", "waited for", "twice as fast saves")
+    rows = (
+        (
+            use.lane,
+            seconds(use.busy_s),
+            seconds(use.binding_s),
+            _saves(use.saved_if_twice_as_fast_s, estimate.step_time_s),
+        )
+        for use in estimate.lanes
+    )
+    most = estimate.lanes[0]
+    yield Group(
+        "Lanes of a step, slowest rank",
+        grid(columns, rows),
+        f"Bound by: {most.lane}, {percent(most.binding_s / estimate.step_time_s)} of the step.",
+        *drive_life_lines(estimate),
+    )
+
+
+def _saves(saved: float, step: float) -> str:
+    share = saved / step
+    return "nothing" if share < LITTLE else f"{seconds(saved)} ({percent(share)})"
+
+
+def drive_life_lines(estimate: Estimate) -> Iterator[str]:
+    """How long the drives last at this rate of writing."""
+    node = estimate.memory.host
+    if not node.drive_written_bytes:
+        return
+    written = f"{gib(node.drive_written_bytes)} GiB a step and node go to the drives"
+    if node.drive_life_s is None:
+        yield f"{written}; how long they last is not known without host.drives.tb_written."
+        return
+    years = node.drive_life_s / SECONDS_PER_DAY / DAYS_PER_YEAR
+    yield f"{written}: they last {years:.2g} years of training, by what their maker warrants."

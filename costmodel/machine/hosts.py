@@ -1,0 +1,109 @@
+"""Host and drives of a node as the numbers formulas use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base import GB, GIB, TERA
+from trainplan.costmodel.machine.hardware import Provenance
+from trainplan.costmodel.spec.cluster import NodeGroup
+from trainplan.costmodel.spec.host import DriveSpec
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.machine.constants import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Drives:
+    """All drives of one node together."""
+
+    space_bytes: float
+    read_bytes_per_second: float | None
+    write_bytes_per_second: float | None
+    """Null: not known, so nothing is kept there."""
+    written_bytes: float | None
+    """That may be written in their life; null: not known."""
+
+
+class HostFigures(TypedDict):
+    """Fields of `Machine` that are of the host; null where not known."""
+
+    host_memory_bytes: float | None
+    cpu_adam_params_per_second: float | None
+    drives: Drives | None
+
+
+def host_link(group: NodeGroup, link_bytes_per_second: float) -> float:
+    """Bytes per second between a GPU and the host while all GPUs of its node copy.
+
+    Source: derived; GPUs below one switch share its link evenly, and a byte that crosses one is
+    read from, or written to, host memory once.
+    """
+    host = catalog.host_of(group)
+    if host is None:
+        return link_bytes_per_second
+    shared = link_bytes_per_second / (host.gpus_per_switch or 1)
+    if host.memory_gb_per_s is None:
+        return shared
+    return min(shared, host.memory_gb_per_s * GB / group.gpus_per_node)
+
+
+def host_figures(group: NodeGroup, trace: list[Provenance]) -> HostFigures:
+    """What is known of the host of a group; where it comes from goes to a trace.
+
+    Raises:
+        CatalogError: No host has the name it is said to be like.
+    """
+    host = catalog.host_of(group)
+    if host is None:
+        return {"host_memory_bytes": None, "cpu_adam_params_per_second": None, "drives": None}
+    said = f"host {host.like} of the catalog, and your cluster" if host.like else "your cluster"
+    trace.append(Provenance(f"{group.gpu} host", "datasheet", said))
+    return {
+        "host_memory_bytes": host.memory_gib and host.memory_gib * GIB,
+        "cpu_adam_params_per_second": host.adam_params_per_s,
+        "drives": _together(host.drives) if host.drives else None,
+    }
+
+
+def _together(drives: DriveSpec) -> Drives:
+    def of_all(each: float | None, unit: float) -> float | None:
+        return None if each is None else drives.count * each * unit
+
+    return Drives(
+        space_bytes=drives.count * drives.tb * TERA,
+        read_bytes_per_second=of_all(drives.read_gb_per_s, GB),
+        write_bytes_per_second=of_all(drives.write_gb_per_s, GB),
+        written_bytes=of_all(drives.tb_written, TERA),
+    )
+
+
+def least_host(machines: Sequence[Machine]) -> HostFigures:
+    """What every one of some unlike node groups has at least.
+
+    Source: as `machine_of`: the slowest group sets the pace and the smallest memory decides what
+    fits. What one group is not known to have, drives or memory, is not known of all.
+    """
+    drives = [one.drives for one in machines if one.drives]
+    together = None
+    if len(drives) == len(machines):
+        together = Drives(
+            space_bytes=min(one.space_bytes for one in drives),
+            read_bytes_per_second=_least([one.read_bytes_per_second for one in drives]),
+            write_bytes_per_second=_least([one.write_bytes_per_second for one in drives]),
+            written_bytes=_least([one.written_bytes for one in drives]),
+        )
+    rates = [one.cpu_adam_params_per_second for one in machines]
+    return {
+        "host_memory_bytes": _least([one.host_memory_bytes for one in machines]),
+        "cpu_adam_params_per_second": _least(rates),
+        "drives": together,
+    }
+
+
+def _least(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return min(known) if len(known) == len(values) else None

@@ -1,0 +1,90 @@
+"""Bytes of parts of a model that run on one tile of tokens at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.blocks.tiles import mlp_share
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+
+NORM_BACKWARD_TENSORS = 8
+"""16-bit tensors of the width of the hidden state in the backward pass of a norm of single
+operations, less its output, which is free by then.
+
+Source: counted on huggingface/transformers models/llama/modeling_llama.py, LlamaRMSNorm, in fp32:
+the gradient cast up and its three products, and that of the output; tests/oracles/test_tiles.py.
+"""
+SINGLE_NORM_TENSORS = 3
+"""As above: what two such norms keep beyond `saved_bytes`, their outputs in front of the weight,
+and the layer's input, of which they keep copies. Source: as above."""
+
+
+def tiled_layer_columns(candidates: Candidates, width: int) -> FloatColumn:
+    """Elements per token in the backward pass of a layer with a tiled MLP of that width.
+
+    They are beside what the layer keeps and the gradient of its output. The MLP is small by then,
+    so the norm behind attention or attention itself may take most.
+    Source: derived, moment by moment; tests/oracles/test_tiles.py counts them in DeepSpeed's code.
+    """
+    model, table = candidates.job.model, candidates.table
+    moments = [tiled_mlp_columns(candidates, width), attention_columns(candidates)]
+    # the output of attention is kept before and after it travels
+    kept = np.where(table.cp > 1, value_columns(model) / table.tp, 0.0)
+    if candidates.traits.autograd.norm_fp32_copies:
+        moments.append(np.full(len(table), float(NORM_BACKWARD_TENSORS * model.hidden_size)))
+        kept = kept + SINGLE_NORM_TENSORS * model.hidden_size
+    return np.asarray(np.max(moments, axis=0) + kept)
+
+
+def attention_columns(candidates: Candidates) -> FloatColumn:
+    """Elements per token while attention runs backward, less what both norms' second half kept.
+
+    The gradients of the residual stream and of its output; those of queries, keys and values, the
+    first also in fp32, and where heads share keys and values these also for each head.
+    Source: Dao-AILab/flash-attention csrc/flash_attn/flash_api.cpp, mha_bwd: dq_accum, dk_expanded.
+    """
+    model, table = candidates.job.model, candidates.table
+    queries, values = query_columns(model), value_columns(model)
+    shared = model.num_key_value_heads != model.num_attention_heads and not model.mla
+    each = queries + values if shared else 0
+    pairs = (queries + values) * model.num_key_value_heads / model.num_attention_heads
+    inside = (values + 3 * queries + each + (queries + values if model.mla else pairs)) / table.tp
+    freed = 4 if candidates.traits.autograd.norm_fp32_copies else 2
+    travels = np.where(table.cp > 1, values / table.tp, 0.0)
+    return np.asarray(inside + (1 - freed) * model.hidden_size - travels)
+
+
+def tiled_mlp_columns(candidates: Candidates, width: int) -> FloatColumn:
+    """Elements per token that a tiled MLP of that width makes.
+
+    They are beside its input and the gradient of its output.
+    Forward the outputs of all tiles and their concatenation; backward the gradient of the input,
+    and of one tile what the MLP keeps, the gradients of both branches and its output.
+    Source: derived from deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py, TiledMLP.
+    """
+    job, table, hidden = candidates.job, candidates.table, candidates.job.model.hidden_size
+    kept = activation_tensors(job.model, candidates.traits.autograd)
+    inside = (kept + 2) * width / table.tp + hidden
+    return np.maximum(2.0 * hidden, hidden + mlp_share(job, table) * inside)
+
+
+def tile_bytes_per_logit(candidates: Candidates) -> FloatColumn:
+    """Peak bytes of each logit that exists: of a tile, nothing holds those in 16 bits.
+
+    Source: EAGER_HEAD_BYTES; snowflakedb/ArcticTraining trainer/sft_trainer.py,
+    fused_logits_loss_fn; tests/oracles/test_tiles.py counts them.
+    """
+    whole = candidates.traits.kernels.head_bytes_per_logit
+    return np.where(candidates.table.tiled_loss == 1, min(whole, EAGER_HEAD_BYTES), whole)
+
+
+def hidden_gradient_columns(candidates: Candidates) -> FloatColumn:
+    """Elements per token that a tiled loss makes beside one tile: the gradient of its input.
+
+    Source: as above, TiledFusedLogitsLoss, which runs both passes of a tile before the next one.
+    """
+    return np.where(candidates.table.tiled_loss == 1, candidates.job.model.hidden_size, 0.0)

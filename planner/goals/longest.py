@@ -1,0 +1,165 @@
+"""The longest sequence that trains, what stops it, and what each technique adds.
+
+Length by length a search ends at its first answer. Lengths are multiples of twice the GPUs, which
+every degree of context and tensor parallelism takes; a layout that holds one holds shorter ones, so
+doubling and halving find the longest, to less than a hundredth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel.axes import AXIS_OF_COLUMN, Least, Tried
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec.job import LARGEST_SIZE
+from trainplan.planner.goals.cluster_sizes import longest_step
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.limits import limit_of
+from trainplan.planner.plan.target import Rung
+from trainplan.planner.tree import SearchResult
+
+CLOSE = 1 / 128
+"""Of a length: the next one tried is no longer than that."""
+FIRST = 8192
+"""Tokens tried first, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """Something that makes longer sequences fit, by the columns of a layout that say so."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+TECHNIQUES = (
+    Technique("tiled loss", ("tiled_loss",)),
+    Technique("sequence, tensor and pipeline parallelism", ("cp", "tp", "pp")),
+    Technique("tiled MLPs", ("tiled_mlp",)),
+    Technique("checkpoints in host memory", ("offload_checkpoints",)),
+    Technique("optimizer and weights off the GPU", ("offload_optimizer", "offload_parameters")),
+)
+"""In the order of ALST, arXiv:2506.13996, which has the optimizer on the host throughout."""
+NOTHING = "sharded data parallelism alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Longest:
+    """The longest sequence under some techniques."""
+
+    job: Job
+    """With that length."""
+    found: SearchResult | None
+    """A search that has an answer of it; null: no length at all trains."""
+    too_long: int
+    """The shortest length tried that does not train."""
+
+
+def ladder(context: SearchContext, job: Job) -> tuple[Longest, tuple[Rung, ...]]:
+    """The longest sequence with all techniques, and with ever more of them.
+
+    Raises:
+        SpecError: Sequences of given lengths are asked for.
+    """
+    if job.training.lengths is not None:
+        raise SpecError(
+            "--objective context finds the length of a sequence: leave out --lengths, or give "
+            "another objective"
+        )
+    best, rungs = None, []
+    for name, held in _steps(context, job):
+        held_off = tuple(map(_held_off, held))
+        one = replace(context, only=(*context.only, *held_off))
+        asked = _own_sequences(job) if "cp" in held else job
+        best = longest(one, asked, best)
+        tokens = best.job.training.seq_length if best.found else 0
+        limit = limit_of(one, best.job, best.found, best.too_long)
+        batch = asked.training.global_batch_size
+        rungs.append(Rung(adds=name, tokens=tokens, limit=limit, global_batch_size=batch))
+    assert best is not None
+    return best, tuple(rungs)
+
+
+def _steps(context: SearchContext, job: Job) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every step of the ladder with the columns that are still off."""
+    fixed = {choice.field for choice in context.options.fix}
+    free = [
+        (one.name, tuple(c for c in one.columns if c not in fixed and _is_tried(job, c)))
+        for one in TECHNIQUES
+    ]
+    free = [(name, columns) for name, columns in free if columns]
+    names = (NOTHING, *(name for name, _ in free))
+    for step, name in enumerate(names):
+        yield name, tuple(column for _, columns in free[step:] for column in columns)
+
+
+def _is_tried(job: Job, column: str) -> bool:
+    """Does a search have any value of it but off?"""
+    axis, traits = AXIS_OF_COLUMN[column], traits_of(job)
+    if isinstance(axis.search, Least):
+        return axis.search.step(traits) is not None
+    return isinstance(axis.search, Tried) and len(axis.search.values(job, traits)) > 1
+
+
+def _held_off(column: str) -> Rule:
+    axis = AXIS_OF_COLUMN[column]
+    off = axis.number(axis.off)
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """A step of the ladder goes without."""
+        return np.asarray(getattr(table, column) != off)
+
+    return Rule(
+        name=f"without_{column}",
+        columns=frozenset({column}),
+        broken=broken,
+        says=f"a step of the ladder without {axis.name}",
+        source="the ladder of --objective context",
+    )
+
+
+def _own_sequences(job: Job) -> Job:
+    """The job where no two GPUs share a sequence, which needs one for each."""
+    gpus = job.cluster.num_gpus
+    batch = -(-job.training.global_batch_size // gpus) * gpus
+    return _with(job, global_batch_size=batch)
+
+
+def _with(job: Job, **training: int) -> Job:
+    return job.model_copy(update={"training": job.training.model_copy(update=training)})
+
+
+def longest(context: SearchContext, job: Job, known: Longest | None = None) -> Longest:
+    """The longest sequence of a job; `known` has fewer layouts and is where it begins."""
+    unit = 2 * job.cluster.num_gpus
+    cutoff = np.nextafter(longest_step(context, job), np.inf)
+
+    def rounded(tokens: float) -> int:
+        return max(unit, min(int(tokens) // unit * unit, LARGEST_SIZE // unit * unit))
+
+    def answer(tokens: int) -> SearchResult | None:
+        one = _with(job, seq_length=tokens)
+        found = context.any(context.search(one), cutoff)
+        return found if found.finalists is not None and found.value < cutoff else None
+
+    fits, found, too_long = 0, None, LARGEST_SIZE + 1
+    tried = rounded(max(job.training.seq_length, FIRST))
+    if known is not None and known.found is not None:
+        fits, found = known.job.training.seq_length, known.found
+        tried = rounded(fits * (1 + CLOSE) + unit)
+    while too_long - fits > max(unit, CLOSE * fits) and tried not in (fits, too_long):
+        now = answer(tried)
+        fits, found, too_long = (tried, now, too_long) if now else (fits, found, tried)
+        if too_long > LARGEST_SIZE:
+            tried = rounded(2 * fits)
+        elif not fits:
+            tried = rounded(too_long / 2)
+        else:
+            tried = rounded((fits + too_long) / 2)
+    return Longest(_with(job, seq_length=fits or unit), found, too_long)

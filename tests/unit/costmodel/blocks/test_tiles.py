@@ -1,0 +1,132 @@
+"""Tiles along the sequence: how many, what they save and what they cost."""
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
+from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.blocks.tiles import loss_tiles, mlp_tiles
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine.compute import elementwise_seconds
+from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step import price
+from trainplan.planner.space import Space
+from trainplan.planner.space.choices import broken_rules
+
+H, V = 4096, 128_256
+FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+
+
+def long_job(make_job, seq_length, runtime="deepspeed", model="llama3.1-8b", gpus=8):
+    job = make_job(model, f"1x{gpus}:h100-sxm", 8, seq_length)
+    return job.model_copy(update={"runtime": runtime})
+
+
+def rows(job, *layouts):
+    table = LayoutTable.of([Layout(**FULL, zero_stage=3, **layout) for layout in layouts])
+    return price(context_of(job, machine_for(job)).with_table(table))
+
+
+UNTILED = {"cp": 8}
+LOSS = {"cp": 8, "tiled_loss": True}
+BOTH = {"cp": 8, "tiled_loss": True, "tiled_mlp": True}
+
+
+def test_an_mlp_has_tiles_of_as_many_tokens_as_the_hidden_state_is_wide(make_job):
+    table = LayoutTable.of([Layout(cp=cp) for cp in (1, 2, 8)])
+    assert mlp_tiles(long_job(make_job, 8 * H + 16), table).tolist() == [9, 5, 2]
+
+
+def test_a_loss_has_tiles_of_one_gib_of_logits(make_job):
+    table = LayoutTable.of([Layout(cp=8), Layout(micro_batch_size=3)])
+    tokens = 131_072
+    found = loss_tiles(long_job(make_job, tokens), table).tolist()
+    assert found == [-(-(tokens // 8 * V * 4) // 2**30), -(-(3 * tokens * V * 4) // 2**30)]
+
+
+def test_a_tiled_loss_holds_the_logits_of_one_tile(make_job):
+    job = long_job(make_job, 1 << 19)
+    priced = rows(job, UNTILED, LOSS)
+    tokens, tiles = (1 << 19) / 8, 32
+    whole = 14 * tokens * V + 2 * tokens * H
+    layer = (12 * H + 5 * H + 8 * 14_336 + 4 * 14_336 + 2 * H) * tokens
+    assert layer < whole
+    moments = priced.memory.transients[0]
+    assert moments[0] - moments[1] == pytest.approx(whole - layer, rel=0.02)
+    assert tiles == loss_tiles(job, LayoutTable.of([Layout(cp=8)]))[0]
+
+
+def test_a_layer_with_a_tiled_mlp_takes_most_in_its_norm(make_job):
+    job = long_job(make_job, 1 << 19)
+    priced = rows(job, LOSS, BOTH)
+    tokens, width = (1 << 19) / 8, 14_336
+    inside = (8 * width + 4 * width) * tokens
+    norm, single, travels = 8, 3, 1
+    tiled = 2 * (norm + single + travels) * H * tokens
+    saved = priced.memory.transients[0, 0] - priced.memory.transients[0, 1]
+    assert saved == pytest.approx(inside - tiled)
+
+
+def test_tiled_mlps_run_forward_once_more(make_job):
+    """All of the MLP's products, with sums of the gradients of its weights over the tiles."""
+    job = long_job(make_job, 1 << 17)
+    table = LayoutTable.of([Layout(**UNTILED), Layout(**UNTILED, tiled_mlp=True)])
+    part = mlp_part(shapes(context_of(job, machine_for(job)).with_table(table)), 14_336, "mlp")
+    forward, more = part.forward, part.backward - part.backward.times(1.0, 0)
+    assert more.gemm[1] == pytest.approx(forward.gemm[0])
+    tiles = (1 << 17) / 8 / H
+    sums = (tiles - 1) * 3 * 2 * 3 * H * 14_336
+    speed = 2 * 2**30 / elementwise_seconds(machine_for(job), np.array([2.0 * 2**30]))[0]
+    assert more.elementwise[1] - forward.elementwise[0] == pytest.approx(sums / speed)
+    assert part.saved_bytes.tolist() == [2 * 4 * 14_336 * (1 << 17) / 8, 0.0]
+
+
+@pytest.mark.parametrize("model", ["llama3.1-8b", "llama3-70b", "qwen2.5-7b"])
+@pytest.mark.parametrize("seq_length", [1 << 16, 1 << 17, 1 << 20])
+def test_more_tiles_take_more_time_and_no_more_bytes(make_job, model, seq_length):
+    priced = rows(
+        long_job(make_job, seq_length, model=model, gpus=4),
+        *({**some, "cp": 4} for some in (UNTILED, LOSS, BOTH)),
+    )
+    assert (np.diff(priced.step_seconds) > 0).all()
+    assert (np.diff(priced.memory.used) <= 0).all()
+
+
+@pytest.mark.parametrize("seq_length", [2048, 1 << 17])
+def test_a_runtime_without_tiles_has_none_in_its_space(make_job, seq_length):
+    space = Space(long_job(make_job, seq_length, "megatron-lm"))
+    assert {(one.tiled_loss, one.tiled_mlp) for one in space.stagings(1)} == {(0, 0)}
+    tiled = Space(long_job(make_job, seq_length))
+    assert {(one.tiled_loss, one.tiled_mlp) for one in tiled.stagings(1)} == {
+        (0, 0),
+        (1, 0),
+        (1, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("runtime", "seq_length", "layout", "rule"),
+    [
+        ("megatron-lm", 1 << 17, {"tiled_loss": True}, "runtime_tiles_loss"),
+        ("megatron-lm", 1 << 17, {"tiled_mlp": True}, "runtime_tiles_mlp"),
+        ("deepspeed", H, {"tiled_mlp": True}, "mlp_has_tiles"),
+        ("deepspeed", 2048, {"tiled_loss": True}, "loss_has_tiles"),
+    ],
+)
+def test_what_cannot_be_tiled_is_refused_by_name(make_job, runtime, seq_length, layout, rule):
+    job = long_job(make_job, seq_length, runtime)
+    assert rule in broken(job, layout)
+    assert rule not in broken(job, {})
+
+
+def test_experts_are_not_tiled(make_job):
+    job = long_job(make_job, 1 << 17, model="qwen3-30b-a3b")
+    assert "mlp_is_tiled_whole" in broken(job, {"tiled_mlp": True})
+
+
+def broken(job, layout):
+    """Names of the rules that a layout breaks."""
+    found = broken_rules(job, LayoutTable.of([Layout(dp=8, **layout)]))
+    return [rule.name for rule in found[0]]
