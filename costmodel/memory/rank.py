@@ -248,11 +248,14 @@ def checkpoint_bytes(candidates: Candidates, blocks: RowBlocks, ranks: Ranks) ->
 def checkpoints_in_transit(
     candidates: Candidates, blocks: RowBlocks, inputs: ClassRows
 ) -> ClassRows:
-    """Those of them on the host that are on the device all the same. Source: LAYERS_IN_TRANSIT."""
+    """Those of them on the host that are on the device all the same: that of the running layer.
+
+    Source: deepspeedai/DeepSpeed runtime/activation_checkpointing/offload_activations.py,
+    _restore_tensor: one is copied back when its layer runs again, and none ahead.
+    """
     if not candidates.table.offload_checkpoints.any():
         return np.zeros((1, 1))
-    buffers = LAYERS_IN_TRANSIT * blocks.kinds.layer_input_bytes[blocks.key]
-    return np.asarray(np.minimum(inputs, buffers))
+    return np.asarray(np.minimum(inputs, blocks.kinds.layer_input_bytes[blocks.key]))
 
 
 LAYERS_IN_TRANSIT = 2
@@ -311,6 +314,18 @@ def backward_bytes(
     return layer + ranks.layers_at_once * kept
 
 
+def gathered_ends(traits: RuntimeTraits, embedding: ClassRows, head: ClassRows) -> ClassRows:
+    """Parameters of embedding and head that are gathered at once.
+
+    Both where they are units of FSDP; one of them where every weight goes by itself and is freed
+    behind its use.
+    Source: `sharded_unit_bytes`; deepspeedai/DeepSpeed
+    runtime/zero/partitioned_param_coordinator.py, __params_to_release.
+    """
+    one_by_one = traits.sharding.fetches.weights > 1
+    return np.maximum(embedding, head) if one_by_one else embedding + head
+
+
 def weight_buffer_bytes(
     candidates: Candidates,
     *,
@@ -335,7 +350,9 @@ def weight_buffer_bytes(
     rows = np.flatnonzero(~whole)
     if len(rows):
         some = params.take(rows)
-        ends = ranks.embedding[:, rows] * some.embedding + ranks.head[:, rows] * some.head
+        ends = gathered_ends(
+            traits, ranks.embedding[:, rows] * some.embedding, ranks.head[:, rows] * some.head
+        )
         buffers[:, rows] += sharded_unit_bytes(
             candidates.take(rows), some, held=held.take(rows), ends=ends
         )
