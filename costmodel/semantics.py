@@ -25,6 +25,11 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
         one.name: one
         for one in (
             Change(
+                "delayed update",
+                "a step computes with weights that lack the update of the step before",
+                "Ren et al., ZeRO-Offload, arXiv:2101.06840, section 5.2",
+            ),
+            Change(
                 "low-rank gradients",
                 "weights move along low-rank projections of their gradients, chosen anew every "
                 "200 steps, and have no copy in fp32",

@@ -26,7 +26,7 @@ from trainplan.planner.plan.apart import NO_EXPORT
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import with_candidate, written
 from trainplan.planner.questions.placement import node_order
-from trainplan.planner.questions.search import NO_FILES, check
+from trainplan.planner.questions.search import check, no_files
 
 PLAN_FILE = "plan.json"
 
@@ -115,9 +115,7 @@ def _show_keys(told: KeyLines) -> None:
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:
     if runtime in RUNTIMES and runtime not in EXPORTERS:
         raise UnsupportedError(
-            f"{NO_FILES} {runtime}: `plan export` knows "
-            f"{', '.join(EXPORTERS)}; search with that `--runtime`, or set the degrees in your own "
-            "script"
+            f"{no_files(runtime)}; search with one of these, or set the degrees in your own script"
         )
     if runtime not in EXPORTERS:
         raise unknown_name("runtime", runtime, EXPORTERS, f"known: {', '.join(EXPORTERS)}")

@@ -15,8 +15,7 @@ from trainplan.costmodel.layouts.table import place
 from trainplan.costmodel.spec import ClusterSpec, Layout
 
 EXAMPLE = "tp=8,pp=4,vpp=2,micro_batch_size=1"
-ORDER = tuple(Layout.model_fields)
-NAMES = tuple(sorted(AXIS_OF_OPTION, key=lambda name: ORDER.index(name.partition(".")[0])))
+NAMES = tuple(AXIS_OF_OPTION)
 SHORT_NAMES = MappingProxyType({axis.short: axis.option for axis in AXES if axis.short})
 """Names the tables print, taken as well."""
 MODULES = MappingProxyType(

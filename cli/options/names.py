@@ -57,6 +57,14 @@ RUNTIMES = (
     "maxtext",
     "nanotron",
     "torch-eager",
+    "zero-offload-delayed",
+    "deep-optimizer-states",
+    "fuyou",
+    "ssdtrain",
+    "protrain",
+    "patrickstar",
+    "harmony",
+    "se-moe",
 )
 RUNTIME_OPTIONS = (
     "attention=flash|unfused",
@@ -173,6 +181,7 @@ MEASUREMENTS = (
     "copies",
     "cpu_adam",
     "drive",
+    "offloaded_step",
     "power",
 )
 LAUNCH_KINDS = (

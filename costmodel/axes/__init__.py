@@ -17,7 +17,6 @@ from trainplan.costmodel.axes.groups import STAGES
 from trainplan.costmodel.axes.offload import (
     ACTIVATIONS,
     CHECKPOINTS,
-    DELAYED,
     OPTIMIZER,
     PARAMETERS,
     STRIDE,
@@ -66,7 +65,6 @@ AXES: tuple[Axis, ...] = (
     PARAMETERS,
     CHECKPOINTS,
     STRIDE,
-    DELAYED,
     DP_REPLICATE,
     STAGES,
     TILED_LOSS,

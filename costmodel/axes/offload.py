@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.axes.axis import Axis, Held, Least, Memory, Tried
+from trainplan.costmodel.axes.axis import Axis, Least, Memory, Tried
 from trainplan.costmodel.axes.grid import has_drives, moved_parameters, offloaded, tiers
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.layouts.table import FULL, ON_DRIVE
+from trainplan.costmodel.layouts.table import ON_DRIVE
 from trainplan.costmodel.spec import Job
 
 
 @rule(
     "update_is_offloaded",
-    "offload_optimizer offload_tier offload_stride offload_delayed",
-    "offload.tier, stride and delayed say how an offloaded optimizer is kept: give "
-    "offload.optimizer > 0, or leave them out",
+    "offload_optimizer offload_tier offload_stride",
+    "offload.tier and stride say how an offloaded optimizer is kept: give offload.optimizer > 0, "
+    "or leave them out",
     "derived; without an offloaded share nothing lies on the tier",
 )
 def update_is_offloaded(job: Job, table: LayoutTable) -> BoolColumn:
     """What says how a share is offloaded needs a share."""
-    how = (table.offload_tier > 0) | (table.offload_stride > 0) | (table.offload_delayed > 0)
+    how = (table.offload_tier > 0) | (table.offload_stride > 0)
     return np.asarray(how & (table.offload_optimizer == 0))
-
-
-@rule(
-    "checkpoints_are_recomputed",
-    "offload_checkpoints recompute",
-    "offload.checkpoints keeps inputs of recomputed layers on the host: use recompute=full",
-    "derived; without recomputation in full no layer keeps its input alone",
-)
-def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
-    """A checkpoint is the input of a layer that runs again."""
-    return np.asarray((table.offload_checkpoints > 0) & (table.recompute != FULL))
 
 
 @rule(
@@ -82,23 +71,11 @@ CHECKPOINTS = Axis(
     name="offload.checkpoints",
     off=0.0,
     search=Tried(lambda job, traits: traits.offloading.checkpoints),
-    memory=Memory(
-        "falls", ("activations",), "inputs of layers are on the host until they are read"
-    ),
-    rules=(checkpoints_are_recomputed,),
+    memory=Memory("falls", ("activations",), "what is kept is off the GPU until it is read"),
 )
 STRIDE = Axis(
     name="offload.stride",
     off=0,
     search=Tried(lambda job, traits: traits.offloading.strides),
     memory=Memory("neither", (), "subgroups visit the GPU one by one"),
-)
-DELAYED = Axis(
-    name="offload.delayed",
-    off=False,
-    search=Held(
-        says="the search does not try offload.delayed",
-        why="it changes what is learned, not only how fast",
-    ),
-    memory=Memory("neither", (), "the same states are on the host"),
 )

@@ -69,7 +69,11 @@ class Load:
 
     @property
     def total(self) -> LaneRows:
-        """Seconds of all rounds on every lane. Source: derived, each round is the same work."""
+        """Seconds of all rounds on every lane.
+
+        Source: derived, rounds are the same work, so a lane's seconds are those of one round times
+        how many there are, whatever they wait for.
+        """
         return np.asarray((self.seconds + self.aside) * self.rounds)
 
     @property

@@ -74,14 +74,14 @@ def columns(part: Part, names: Mapping[str, int], rows: int) -> Columns:
 
 
 def first_state(names: int, rows: int) -> State:
-    """Nothing has run: every lane is free at once, and there is nothing to wait for."""
+    """Nothing has run: lanes are free, there is nothing to wait for. Source: head of this file."""
     state = np.zeros((NAMES + names, rows))
     state[NAMES:] = -np.inf
     return state
 
 
 def after_rounds(part: Columns, state: State) -> State:
-    """State when all rounds of a part are done."""
+    """State when all rounds of a part are done. Source: head of this file."""
     if part.order is not Order.BESIDE:
         return _apart(part, state)
     if not part.rounds:
@@ -94,7 +94,7 @@ def after_rounds(part: Columns, state: State) -> State:
 
 
 def one_round(part: Columns, state: State) -> State:
-    """State when the items of a part are done once."""
+    """State when the items of a part are done once. Source: head of this file."""
     state, after = state.copy(), part.after
     end = state[ENDED]
     for index, (lane, slot) in enumerate(zip(part.lanes, part.slots, strict=True)):
@@ -122,14 +122,14 @@ def _apart(part: Columns, state: State) -> State:
 
 
 def _matrix(part: Columns, live: list[int], shape: tuple[int, ...]) -> State:
-    """A round as matrix (slot after, slot before, row) over the live slots."""
+    """A round as matrix (slot after, slot before, row). Source: head of this file."""
     unit = np.full((shape[0], len(live), shape[-1]), -np.inf)
     unit[live, range(len(live))] = 0.0
     return one_round(part, unit)[live]
 
 
 def _powered(matrix: State, times: int, state: State) -> State:
-    """`matrix` to the power of `times`, applied to a state (slot, row)."""
+    """`matrix` to the power of `times`, applied to a state. Source: head of this file."""
     while times:
         if times & 1:
             state = (matrix + state).max(axis=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.lanes.loads import FloatColumn, Lane, LaneRows, Load, Order, lane_rows
-from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.placed import Column, Habits, Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.work import Item, Part
 
 STATE_BYTES = 12
@@ -24,6 +24,18 @@ def gpu_subgroups(subgroups: int, stride: FloatColumn | int) -> FloatColumn:
     """
     stride = np.asarray(stride)
     return np.where(stride > 0, subgroups // np.maximum(1, stride), 0).astype(np.float64)
+
+
+def serial_added_seconds(
+    moved: FloatColumn, wire: Column, update: Column, saved: Column
+) -> FloatColumn:
+    """What the update of `moved` parameters takes more than on the GPU, one thing after the other.
+
+    Seconds a parameter: of gradients out and weights back, of the CPUs' update, of the GPU's.
+    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4.1, without delayed update;
+    the chain of `megatron_habits` in one line.
+    """
+    return np.asarray(moved * np.maximum(0.0, wire + update - saved))
 
 
 def _seconds(

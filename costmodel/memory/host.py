@@ -21,6 +21,11 @@ from trainplan.costmodel.memory.states import (
     expert_shard_ranks,
     shard_ranks,
 )
+from trainplan.costmodel.memory.swap_buffers import (
+    WEIGHT_BUFFERS,
+    optimizer_buffer_params,
+    weight_buffer_params,
+)
 from trainplan.costmodel.pipeline.ranks import Ranks
 
 GRADIENT_BYTES = BYTES_FP32
@@ -29,18 +34,6 @@ GRADIENT_BYTES = BYTES_FP32
 Source: deepspeedai/DeepSpeed 0.19.8 `runtime/zero/stage3.py`,
 estimate_zero3_model_states_mem_needs: 16 bytes a parameter beside its weight; Megatron-LM
 `core/optimizer/cpu_offloading/hybrid_optimizer.py`, copies of gradients in fp32.
-"""
-SUBGROUP_PARAMS = 1e9
-"""Parameters that are read from a drive and updated at once.
-
-Source: DeepSpeed 0.19.8 `runtime/zero/config.py`, default of sub_group_size.
-"""
-OPTIMIZER_BUFFERS, WEIGHT_BUFFERS = 4, 5
-WEIGHT_BUFFER_PARAMS = 1e8
-"""Buffers of a rank in host memory for what lies on drives.
-
-Source: DeepSpeed 0.19.8 `runtime/zero/offload_config.py`, defaults of buffer_count and
-buffer_size; `runtime/swap_tensor/optimizer_utils.py`, SwapBufferManager: of a subgroup in fp32.
 """
 
 
@@ -60,7 +53,11 @@ class OffDevice:
     drive_limit: float
 
     def host_used(self, fraction: FloatColumn | None = None) -> FloatColumn:
-        """Host memory of a node. Source: derived; an offloaded share takes its share."""
+        """Host memory of a node.
+
+        Source: derived; states off the GPU take as many bytes as on it, so a share of the optimizer
+        takes that share of `host_optimizer`.
+        """
         share = self.fraction if fraction is None else fraction
         return np.asarray(self.host + share * self.host_optimizer)
 
@@ -96,8 +93,8 @@ def off_device(
 ) -> OffDevice:
     """What layouts keep off the GPUs of a node.
 
-    `weights` are the bytes a rank keeps of its weights wherever they lie, `checkpoints` those it
-    keeps on the host.
+    `weights` are the bytes a rank keeps of its weights wherever they lie, `checkpoints` those of
+    its kept activations that are off the device.
     """
     machine, table = candidates.machine, candidates.table
     drives, none = machine.drives, np.zeros(len(table))
@@ -121,15 +118,17 @@ def off_device(
     updated = own.weighted(1 / shards, 1 / expert)
     whole = candidates.with_table(table.replaced(offload_optimizer=none))
     states = rank_optimizer_bytes(whole, ranks, own) + GRADIENT_BYTES * updated
-    buffers = OPTIMIZER_BUFFERS * BYTES_FP32 * np.minimum(updated, SUBGROUP_PARAMS)
+    buffers = BYTES_FP32 * optimizer_buffer_params(updated)
     on_drive, placed = table.offload_tier > 0, table.offload_parameters
     storage = candidates.job.training.storage_bytes
-    fetched = WEIGHT_BUFFERS * WEIGHT_BUFFER_PARAMS * storage
+    size = weight_buffer_params(candidates.job.model, shard_ranks(table))
+    fetched = WEIGHT_BUFFERS * size * storage
     on_host = np.where(placed == ON_HOST, weights, np.where(placed == ON_DRIVE, fetched, 0.0))
+    kept_deep = candidates.traits.offloading.checkpoints_tier == "nvme"
     return OffDevice(
-        host=of_node(on_host + checkpoints + moved_activations(blocks, ranks)),
+        host=of_node(on_host + checkpoints * (not kept_deep) + moved_activations(blocks, ranks)),
         host_optimizer=of_node(np.where(on_drive, np.minimum(buffers, states), states)),
-        drive=of_node(np.where(placed == ON_DRIVE, weights, 0.0)),
+        drive=of_node(np.where(placed == ON_DRIVE, weights, 0.0) + checkpoints * kept_deep),
         drive_optimizer=of_node(np.where(on_drive, states, 0.0)),
         fraction=table.offload_optimizer,
         **limits,

@@ -10,8 +10,8 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, num_microbatches
+from trainplan.costmodel.layouts.table import FULL, ClassRows, Rows
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.optimizer_state import (
     largest_block_gradients,
@@ -179,7 +179,10 @@ def rank_memory(
         + wide_end_bytes(candidates, ranks, params)
         + frozen
     )
-    inputs = table.offload_checkpoints * checkpoint_bytes(candidates, blocks, ranks)
+    kept = activation_bytes(blocks, ranks)
+    if traits.offloading.by_layer:
+        kept = kept * num_microbatches(job, table)
+    away = table.offload_checkpoints * kept
     return MemoryTable(
         weights=np.where(table.offload_parameters > 0, 0.0, weights),
         gradients=own.weighted(
@@ -187,18 +190,17 @@ def rank_memory(
             gradient_bytes_per_param(candidates, expert),
         ),
         optimizer=rank_optimizer_bytes(candidates, ranks, own),
-        activations=activation_bytes(blocks, ranks)
-        * device_share(ranks, traits.footprint.offloaded_layers)
-        - inputs
+        activations=kept * device_share(ranks, traits.footprint.offloaded_layers)
+        - away
         + held_of_tower,
         transients=moment
         + workspace_bytes(job, traits)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
         in_transit=in_transit_bytes(blocks, ranks, table)
-        + checkpoints_in_transit(candidates, blocks, inputs),
+        + kept_in_transit(candidates, blocks, away),
         outside_bytes=traits.footprint.outside_bytes,
         off_device=off_device(
-            candidates, blocks, ranks=ranks, held=held, weights=weights, checkpoints=inputs
+            candidates, blocks, ranks=ranks, held=held, weights=weights, checkpoints=away
         ),
         follows=gradients_follow(traits, table),
     )
@@ -235,27 +237,18 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
     return total
 
 
-def checkpoint_bytes(candidates: Candidates, blocks: RowBlocks, ranks: Ranks) -> ClassRows:
-    """Inputs of recomputed layers, of all micro batches in flight on each rank class.
+def kept_in_transit(candidates: Candidates, blocks: RowBlocks, away: ClassRows) -> ClassRows:
+    """Kept activations off the device that are on it all the same.
 
-    Source: as `activation_bytes`.
+    Source: LAYERS_IN_TRANSIT; of inputs alone that of the running layer, deepspeedai/DeepSpeed
+    runtime/activation_checkpointing/offload_activations.py, _restore_tensor: none comes ahead.
     """
     if not candidates.table.offload_checkpoints.any():
         return np.zeros((1, 1))
-    return np.asarray(ranks.inputs_held * blocks.kinds.layer_input_bytes[blocks.key])
-
-
-def checkpoints_in_transit(
-    candidates: Candidates, blocks: RowBlocks, inputs: ClassRows
-) -> ClassRows:
-    """Those of them on the host that are on the device all the same: that of the running layer.
-
-    Source: deepspeedai/DeepSpeed runtime/activation_checkpointing/offload_activations.py,
-    _restore_tensor: one is copied back when its layer runs again, and none ahead.
-    """
-    if not candidates.table.offload_checkpoints.any():
-        return np.zeros((1, 1))
-    return np.asarray(np.minimum(inputs, blocks.kinds.layer_input_bytes[blocks.key]))
+    kept = blocks.largest(lambda layer: layer.saved_bytes)
+    full = candidates.table.recompute == FULL
+    inputs = blocks.kinds.layer_input_bytes[blocks.key]
+    return np.asarray(np.minimum(away, np.where(full, inputs, LAYERS_IN_TRANSIT * kept)))
 
 
 LAYERS_IN_TRANSIT = 2

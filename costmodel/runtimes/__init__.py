@@ -24,6 +24,7 @@ from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.costmodel.runtimes.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
+from trainplan.costmodel.runtimes.methods import METHOD_RUNTIMES
 from trainplan.costmodel.runtimes.nanotron import NANOTRON
 from trainplan.costmodel.runtimes.nemo import NEMO
 from trainplan.costmodel.runtimes.stored_states import with_states
@@ -51,6 +52,7 @@ RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
             MAXTEXT,
             NANOTRON,
             TORCH_EAGER,
+            *METHOD_RUNTIMES,
         )
     }
 )

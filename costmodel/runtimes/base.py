@@ -75,6 +75,11 @@ class RuntimeTraits:
     """What of a model no option of the runtime expresses, as a noun phrase; null: nothing."""
     recipe: Recipe = field(default_factory=Recipe)
     """What a measured run does where its record is silent."""
+    changes: str = ""
+    """What it changes of the training by itself, by its name in `semantics`; empty: nothing."""
+    method: str = ""
+    """What a published method does that no runtime has: priced, and never exported; empty: it is a
+    runtime."""
     family: str = ""
     """Runtimes whose layouts run through the same code; empty: this one alone."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts.table import FULL
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE
@@ -65,6 +66,30 @@ def engine_moves_shards(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((moves & (table.zero_stage != 3)) | partial)
 
 
+@rule(
+    "checkpoints_are_recomputed",
+    "offload_checkpoints recompute",
+    "offload.checkpoints keeps inputs of recomputed layers on the host: use recompute=full",
+    "deepspeedai/DeepSpeed runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing",
+)
+def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
+    """A checkpoint is the input of a layer that runs again."""
+    return np.asarray((table.offload_checkpoints > 0) & (table.recompute != FULL))
+
+
+@rule(
+    "engine_updates_on_processors",
+    "offload_optimizer",
+    "the engine updates offloaded states with Adam or Lion alone: use one, or do not offload",
+    "deepspeedai/DeepSpeed runtime/engine.py, zero_force_ds_cpu_optimizer",
+    values=(1.0,),
+)
+def engine_updates_on_processors(job: Job, table: LayoutTable) -> BoolColumn:
+    """Others have no update of its own for processors."""
+    slow = job.training.optimizer.name not in ("adamw", "lion")
+    return np.asarray((table.offload_optimizer > 0) & slow)
+
+
 def habits(stage: int, place: Place) -> Habits:
     """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
     return deepspeed_habits(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
@@ -107,6 +132,8 @@ DEEPSPEED = RuntimeTraits(
         *RULES,
         engine_offloads_shards,
         engine_moves_shards,
+        checkpoints_are_recomputed,
+        engine_updates_on_processors,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
         quantised_weights_are_whole,

@@ -225,13 +225,11 @@ def tiles(traits: RuntimeTraits) -> tuple[Rule, ...]:
 def offloads_states(traits: RuntimeTraits) -> tuple[Rule, ...]:
     """The rules that states leave the GPU as the runtime can move them."""
     can = traits.offloading
-    delayed = (False, True) if can.delays else (False,)
     known: dict[str, tuple[object, ...]] = {
         "offload_tier": can.tiers,
         "offload_parameters": can.parameters,
         "offload_checkpoints": can.checkpoints,
         "offload_stride": can.strides,
-        "offload_delayed": delayed,
     }
     return tuple(_keeps(traits, column, values) for column, values in known.items())
 

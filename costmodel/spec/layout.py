@@ -73,12 +73,11 @@ class OffloadSpec(Spec):
     parameters: Tier | None = None
     """Where weights lie between passes; null: on the GPU."""
     checkpoints: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the inputs of recomputed layers that waits in host memory."""
+    """Share of what is kept from forward to backward passes that is off the GPU between them: of a
+    recomputed layer its input."""
     stride: NonNegativeInt = 0
     """Of the subgroups of an offloaded optimizer every `stride`-th is updated on the GPU; 0: none.
     """
-    delayed: bool = False
-    """The update runs beside the next step, which computes with weights one step old."""
 
     @model_validator(mode="after")
     def _stride_leaves_some(self) -> Self:

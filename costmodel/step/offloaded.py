@@ -8,7 +8,7 @@ is `costmodel.traffic.data_parallel.offload_seconds`; the items of the same step
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,25 +20,36 @@ from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantitie
 from trainplan.costmodel.lanes.timeline import binding
 from trainplan.costmodel.lanes.work import Work
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.layouts.table import FULL, KindRankRows
+from trainplan.costmodel.layouts.table import KindRankRows
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.host import SUBGROUP_PARAMS
 from trainplan.costmodel.memory.states import (
     BlockParams,
     expert_shard_ranks,
     rank_params,
     shard_ranks,
 )
+from trainplan.costmodel.memory.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.spec.layout import TIERS
 from trainplan.costmodel.step.results import LaneUse
 from trainplan.costmodel.traffic.data_parallel import CPU_ADAM_PARAMS_PER_SECOND, updated_params
 
 if TYPE_CHECKING:
     from trainplan.costmodel.step.estimate import Priced
 
-Evaluation = Callable[[Quantities, Speeds, Placement, Habits], FloatColumn]
-FLOOR: Evaluation = floor_of_step
-LONGEST_PATH: Evaluation = seconds_of_step
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One of the two evaluations of the same work."""
+
+    of_rows: Callable[[Quantities, Speeds, Placement, Habits], FloatColumn]
+    of_items: Callable[[Work], FloatColumn]
+    least: bool
+    """No row takes less under any recomputation."""
+
+
+FLOOR = Evaluation(floor_of_step, lambda work: work.floor, least=True)
+LONGEST_PATH = Evaluation(seconds_of_step, lambda work: work.makespan, least=False)
 TIER_PLACES = (Place.HOST, Place.DRIVE)
 PARAMETER_PLACES = (Place.DEVICE, Place.HOST, Place.DRIVE)
 
@@ -55,7 +66,7 @@ def _moves(candidates: Candidates) -> BoolColumn:
     if candidates.traits.offloading.habits is None:
         return np.zeros(len(table), dtype=bool)
     states = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
-    return np.asarray(states | ((table.offload_checkpoints > 0) & (table.recompute == FULL)))
+    return np.asarray(states | (table.offload_checkpoints > 0))
 
 
 def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
@@ -65,20 +76,30 @@ def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
     whole update. The rank that is delayed most delays the step.
     """
     moving = np.flatnonzero(moving_rows(priced))
-    found = np.zeros(len(priced.table))
+    found, speeds = np.zeros(len(priced.table)), speeds_of(priced.machine)
     for number in range(len(priced.ranks.embedding) if len(moving) else 0):
-        quantities, placement = quantities_of(priced, number), placement_of(priced)
+        quantities = quantities_of(priced, number, least=evaluation.least)
+        placement = placement_of(priced)
         passes = quantities.layers * (quantities.forward + quantities.backward)
         alone = quantities.micro_batches * passes.sum(axis=0) + quantities.update_seconds
         for rows, habits in _alike(priced, quantities, moving):
-            some = (
-                quantities.take(rows),
-                speeds_of(priced.machine),
-                placement.take(rows, len(found)),
-            )
-            beyond = evaluation(*some, habits) - alone[rows]
-            found[rows] = np.maximum(found[rows], beyond)
+            some = quantities.take(rows), speeds, placement.take(rows, len(found))
+            if priced.traits.offloading.work is None:
+                seconds = evaluation.of_rows(*some, habits)
+            else:
+                works = [_items(priced, quantities, np.array([row]), habits) for row in rows]
+                seconds = np.array([float(evaluation.of_items(one)[0]) for one in works])
+            found[rows] = np.maximum(found[rows], seconds - alone[rows])
     return found
+
+
+def _items(priced: Priced, quantities: Quantities, row: IntColumn, habits: Habits) -> Work:
+    """The items of one row on one rank class."""
+    some = quantities.take(row), speeds_of(priced.machine)
+    placement = placement_of(priced).take(row, len(priced.key))
+    if priced.traits.offloading.work is not None:
+        return priced.traits.offloading.work(*some, placement)
+    return step_work(*some, placement, habits)
 
 
 def row_work(priced: Priced, row: int) -> Work | None:
@@ -87,14 +108,9 @@ def row_work(priced: Priced, row: int) -> Work | None:
         return None
     works, only = [], np.array([row])
     for number in range(len(priced.ranks.embedding)):
-        quantities, placement = quantities_of(priced, number), placement_of(priced)
+        quantities = quantities_of(priced, number)
         [(_, habits)] = _alike(priced, quantities, only)
-        some = (
-            quantities.take(only),
-            speeds_of(priced.machine),
-            placement.take(only, len(priced.key)),
-        )
-        works.append(step_work(*some, habits))
+        works.append(_items(priced, quantities, only, habits))
     return max(works, key=lambda work: float(work.makespan[0]))
 
 
@@ -155,7 +171,8 @@ def _alike(
 def speeds_of(machine: Machine) -> Speeds:
     """Speeds of one GPU's share while all GPUs of its node do the same.
 
-    Source: derived; a node's drives and processors serve its GPUs alike.
+    Source: derived; the drives and the processors of a node serve all of its GPUs, alike, at the
+    same time, so each has the same share of both.
     """
     drives, gpus = machine.drives, machine.gpus_per_node
     adam = machine.cpu_adam_params_per_second or CPU_ADAM_PARAMS_PER_SECOND
@@ -172,21 +189,24 @@ def speeds_of(machine: Machine) -> Speeds:
 
 def placement_of(candidates: Candidates) -> Placement:
     """What layouts keep where."""
-    table = candidates.table
+    table, moved = candidates.table, candidates.traits.offloading
     return Placement(
         optimizer=table.offload_optimizer,
         optimizer_place=np.array(TIER_PLACES)[table.offload_tier],
         parameters=np.array(PARAMETER_PLACES)[table.offload_parameters],
-        checkpoints=np.where(table.recompute == FULL, table.offload_checkpoints, 0.0),
+        checkpoints=table.offload_checkpoints,
+        checkpoints_place=TIER_PLACES[TIERS.index(moved.checkpoints_tier)],
         stride=table.offload_stride,
-        delayed=table.offload_delayed > 0,
+        delayed=moved.delays,
     )
 
 
-def quantities_of(priced: Priced, number: int) -> Quantities:
+def quantities_of(priced: Priced, number: int, *, least: bool = False) -> Quantities:
     """What a rank class does in a step if everything lies on the GPU, by its number.
 
-    Source: derived; its blocks and the passes of each, embedding first, head last.
+    `least` counts no more kept bytes of a layer than its input, which every recomputation keeps.
+    Source: derived; a rank runs the blocks it holds one after the other, the embedding first and
+    the head last, and a block recomputed in full runs forward once more.
     """
     table, storage = priced.table, priced.job.training.storage_bytes
     held = rank_params(priced.ranks, priced.params)
@@ -194,7 +214,11 @@ def quantities_of(priced: Priced, number: int) -> Quantities:
     gradient = float(max(priced.traits.gradients.accumulated_bytes, storage))
     again = _repeated(priced.ranks, number)
     nothing = np.zeros(len(table))
-    kept = priced.blocks.layer_input_bytes[priced.key] * (table.recompute == FULL)
+    inputs = priced.blocks.layer_input_bytes[priced.key]
+    kept = [
+        inputs if least else share * inputs + (1 - share) * layer.saved_bytes
+        for share, layer in zip(again, priced.gathered.layers, strict=True)
+    ]
     backward = [
         one.backward + share * one.recompute_forward
         for one, share in zip(priced.seconds.by_kind, [*again, *[nothing] * 3], strict=True)
@@ -206,14 +230,17 @@ def quantities_of(priced: Priced, number: int) -> Quantities:
         backward=_in_order(backward),
         weight_bytes=float(storage) * _sharded(priced, priced.params),
         gradient_bytes=gradient * _sharded(priced, priced.params.with_gradients),
-        checkpoint_bytes=_in_order([*(kept * share for share in again), *[nothing] * 3]),
+        checkpoint_bytes=_in_order([*kept, *[nothing] * 3]),
         updated=updated[number],
         update_seconds=priced.optimizer,
     )
 
 
 def _in_order(by_kind: list[FloatColumn]) -> KindRankRows:
-    """Each kind of layer, embedding, head, MTP as a micro batch meets them."""
+    """Each kind of layer, embedding, head, MTP as a micro batch meets them.
+
+    Source: as `quantities_of`.
+    """
     *layers, embedding, head, mtp = by_kind
     return np.stack([embedding, *layers, mtp, head]).astype(np.float64)
 
@@ -225,7 +252,10 @@ def _repeated(ranks: Ranks, number: int) -> list[FloatColumn]:
 
 
 def _sharded(priced: Priced, params: BlockParams) -> KindRankRows:
-    """Parameters of a block of each kind that a rank keeps or sends: its share of them."""
+    """Parameters of a block of each kind that a rank keeps or sends: its share of them.
+
+    Source: `shard_ranks` and `expert_shard_ranks`.
+    """
     shared, expert = shard_ranks(priced.table), expert_shard_ranks(priced.table)
     layers = zip(params.layers, params.experts, strict=True)
     return _in_order(

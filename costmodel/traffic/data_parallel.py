@@ -16,6 +16,7 @@ from trainplan.costmodel.comm.collectives import (
     only,
 )
 from trainplan.costmodel.comm.topology import Group
+from trainplan.costmodel.lanes.update import serial_added_seconds
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, distinct
 from trainplan.costmodel.layouts.table import ClassRows, Rows
 from trainplan.costmodel.machine import Machine
@@ -291,4 +292,4 @@ def rank_offload_seconds(machine: Machine, table: LayoutTable, updated: FloatCol
         machine.cpu_adam_params_per_second or CPU_ADAM_PARAMS_PER_SECOND
     )
     saved = ADAM_SHARD_BYTES / optimizer_bytes_per_second(machine)
-    return np.asarray(moved * np.maximum(0.0, wire + update - saved))
+    return serial_added_seconds(moved, wire, update, saved)

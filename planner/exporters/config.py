@@ -34,6 +34,8 @@ class ConfigFile:
     name: str
     """A plain name: letters, digits, dots, underscores, dashes."""
     text: str
+    filled_in: tuple[tuple[str, UserVariable], ...] = ()
+    """Keys whose values in double quotes the script writes into the file before the run starts."""
 
 
 Value = str | UserVariable | ConfigFile

@@ -20,7 +20,16 @@ from trainplan.planner.exporters.config import (
     LaunchConfig,
     option,
     summary,
-    switch,
+)
+from trainplan.planner.exporters.deepspeed_offload import (
+    SWITCH,
+    checkpoint_file,
+    drive_variables,
+    filled_in,
+    offload_notes,
+    offload_sections,
+    other_sections,
+    recompute_switch,
 )
 from trainplan.planner.exporters.trained import trained_file, trained_notes
 from trainplan.planner.exporters.training_script import (
@@ -36,7 +45,7 @@ from trainplan.planner.exporters.training_script import (
 
 COMMIT = "edaa7221267243c7be7fb49c5d5f5c4fb97b4641"
 """DeepSpeed commit whose keys are written (0.19.6)."""
-CHECKED = "20 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
+CHECKED = "40 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
 FILE = "ds_config.json"
 WRITTEN: dict[str, tuple[object, ...]] = {
     "attention": ("flash",),
@@ -78,20 +87,28 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
         **_precision(job),
         "zero_optimization": _zero(job, layout),
         **_ranks(job, layout),
+        **other_sections(layout),
     }
-    file = ConfigFile(FILE, json.dumps(config, indent=2) + "\n")
-    recompute = (switch("recompute", CHECKPOINTING),) if layout.recompute == "full" else ()
+    file = ConfigFile(FILE, json.dumps(config, indent=2) + "\n", filled_in(layout))
     return LaunchConfig(
         runtime="deepspeed",
         runtime_version=COMMIT,
         checked=CHECKED,
         summary=summary(job, layout),
         environment=(),
-        required_environment=(SCRIPT,),
+        required_environment=(SCRIPT, *drive_variables(layout)),
         entry_point=ENTRY,
-        arguments=(option("layout", "--deepspeed_config", file), *recompute),
-        notes=(*notes(job, layout), *_notes(layout), *trained_notes(job, layout)),
-        files=(file, *((module,) if module else ())),
+        arguments=(
+            option("layout", "--deepspeed_config", file),
+            *recompute_switch(layout, CHECKPOINTING),
+        ),
+        notes=(
+            *notes(job, layout),
+            *_notes(layout),
+            *offload_notes(layout),
+            *trained_notes(job, layout),
+        ),
+        files=(file, *((module,) if module else ()), *checkpoint_file(layout)),
         read_back=module is None,
         keys=tuple(flat(config)),
     )
@@ -157,9 +174,7 @@ def _zero(job: Job, layout: Layout) -> dict[str, object]:
     told: dict[str, object] = {"stage": layout.zero_stage}
     if layout.zero_stage:
         told["overlap_comm"] = job.options.overlap_grad_reduce is not False
-    if layout.offload.optimizer:
-        told["offload_optimizer"] = {"device": "cpu", "ratio": layout.offload.optimizer}
-    return told
+    return {**told, **offload_sections(job, layout)}
 
 
 def _ranks(job: Job, layout: Layout) -> dict[str, object]:
@@ -178,7 +193,11 @@ def _notes(layout: Layout) -> Iterator[str]:
         "the Trainer of transformers calls the option --deepspeed, and its own arguments must say "
         "what this file says"
     )
-    yield "the section activation_checkpointing is left out: models of transformers do not read it"
+    if not layout.offload.checkpoints:
+        yield (
+            "the section activation_checkpointing is left out: models of transformers do not read "
+            "it"
+        )
     if layout.cp > 1:
         yield (
             "train.py must call UlyssesSPAttentionHF.register_with_transformers with "
@@ -203,6 +222,9 @@ DEEPSPEED = Exporter(
             "recompute_method",  # uniform with 1 alone
             "recompute_num_layers",
             "offload.optimizer",
+            "offload.tier",
+            "offload.parameters",
+            "offload.checkpoints",
         }
     ),
     optimizers=frozenset(OPTIMIZER_PARAMS),
@@ -213,6 +235,8 @@ DEEPSPEED = Exporter(
         "deepspeed/runtime/tensor_parallel/config.py",
         "deepspeed/runtime/precision_config.py",
         "deepspeed/runtime/constants.py",
+        "deepspeed/runtime/swap_tensor/constants.py",
+        "deepspeed/runtime/activation_checkpointing/config.py",
         "deepspeed/runtime/config.py",
         "deepspeed/__init__.py",
     ),
@@ -220,6 +244,7 @@ DEEPSPEED = Exporter(
     of_others=frozenset(
         {
             CHECKPOINTING,
+            SWITCH,
             *(f"--optimizer.params.{name}" for one in OPTIMIZER_PARAMS.values() for name in one),
         }
     ),

@@ -76,7 +76,7 @@ def notes(job: Job, layout: Layout) -> Iterator[str]:
         yield _tower_note(job.model.tower)
     if job.training.precision == "tf32":
         yield 'train.py calls torch.set_float32_matmul_precision("high"): no file says it'
-    if layout.recompute == "full":
+    if layout.recompute == "full" and not layout.offload.checkpoints:
         yield f"{CHECKPOINTING} has to reach model.gradient_checkpointing_enable()"
 
 

@@ -156,6 +156,7 @@ def beside(config: LaunchConfig, folder: str) -> Iterator[str]:
         yield f"  echo \"There is no {file.name} in '${FOLDER}', the folder of this script.\" >&2"
         yield "  exit 2"
         yield "fi"
+    yield from _filled_in(config)
 
 
 def carried(config: LaunchConfig) -> Iterator[str]:
@@ -166,6 +167,22 @@ def carried(config: LaunchConfig) -> Iterator[str]:
     yield from _importable(config)
     for file in config.files:
         yield f"printf '%s' {shlex.quote(file.text)} > \"${FOLDER}/{file.name}\""
+    yield from _filled_in(config)
+
+
+def _filled_in(config: LaunchConfig) -> Iterator[str]:
+    """Write what only the user knows into the files; they are replaced whole, by any node."""
+    filled = [(file.name, *one) for file in config.files for one in file.filled_in]
+    if filled:
+        yield "fill_in() {  # FILE KEY NAME"
+        yield '  if [[ "${!3}" == *[\\"\\\\\\&\\|$\'\\n\']* ]]; then'
+        yield '    echo "$3 has a quote, a backslash, &, | or a line end: use another." >&2'
+        yield "    exit 2"
+        yield "  fi"
+        yield '  sed -i -E "s|(\\"?$2\\"?: )\\"[^\\"]*\\"|\\1\\"${!3}\\"|" "$1"'
+        yield "}"
+    for name, key, variable in filled:
+        yield f'fill_in "${FOLDER}/{name}" {key} {variable.name}'
 
 
 def has_modules(config: LaunchConfig) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.optimizers import optimizer_of
+from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.semantics import CHANGES, Change
 from trainplan.costmodel.spec import Job
 
@@ -16,6 +17,8 @@ def changes_training(job: Job) -> tuple[Change, ...]:
 
 def _names(job: Job) -> Iterator[str]:
     """Of `CHANGES`, in the order of the options that ask for them."""
+    if of_runtime := runtime(job.runtime).changes:
+        yield of_runtime
     if name := optimizer_of(job.training.optimizer).changes:
         yield name
     if job.training.state_precision != "o0":

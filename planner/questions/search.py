@@ -11,8 +11,9 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
+from trainplan.costmodel.measured.host import host_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.evidence import evidence_of
@@ -93,8 +94,12 @@ def search(
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})
     layout = plan.best.layout
-    told = *_without_files(job, layout), *imbalance_notes(job, layout)
-    told = *told, *offload_notes(plan.best.estimate)
+    told = (
+        *_without_files(job, layout),
+        *imbalance_notes(job, layout),
+        *offload_notes(plan.best.estimate),
+        *host_notes(layout, measured.profile),
+    )
     texts = [*told, *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
@@ -214,7 +219,14 @@ def _without_files(job: Job, layout: Layout) -> tuple[str, ...]:
             known = traits_of(job).refuses(job.model)
             return () if known else (f"`plan export` will refuse: {error}",)
         return ()
-    return (f"{NO_FILES} {job.runtime}: `plan export` knows {' and '.join(EXPORTERS)}",)
+    return (no_files(job.runtime),)
+
+
+def no_files(name: str) -> str:
+    """Why a runtime without an exporter has no launch files."""
+    if method := runtime(name).method:
+        return f"{NO_FILES} {name}, which is priced as a method ({method}): no runtime has it"
+    return f"{NO_FILES} {name}: `plan export` knows {' and '.join(EXPORTERS)}"
 
 
 def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:

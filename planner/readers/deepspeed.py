@@ -12,15 +12,18 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters.deepspeed import COMMIT
 from trainplan.planner.readers.deepspeed_json import (
     OFFLOAD,
     Keys,
     check_keys,
     keys_of,
-    offloaded,
     optimizer_of,
+)
+from trainplan.planner.readers.deepspeed_offload import (
+    check_checkpoints,
+    check_offload,
+    offload_of,
 )
 from trainplan.planner.readers.ranks import ranks_of
 from trainplan.planner.readers.reading import Asked, Launch, Reader, Reading, Word
@@ -102,6 +105,7 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
     if cluster is None:
         return None, None
     layout = _layout(keys, script, degrees, batch)
+    check_offload(keys, layout, model)
     job = Job(
         model=model,
         training=TrainingSpec.model_validate(
@@ -232,7 +236,7 @@ def _precision(keys: Keys, script: Script) -> str:
 
 def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layout:
     stage = keys.count(f"{ZERO}.stage", 0, least=0, most=3)
-    recompute = script.switch(CHECKPOINTING)
+    recompute = check_checkpoints(keys, script)
     layout = Layout.model_validate(
         {
             "tp": degrees.tp,
@@ -240,7 +244,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
             "dp": degrees.dp,
             "zero_stage": stage,
             "micro_batch_size": batch.micro,
-            "offload": OffloadSpec(optimizer=offloaded(keys, stage)),
+            "offload": offload_of(keys, stage, script),
             **(FULL if recompute and recompute.value else {}),
         }
     )
@@ -250,7 +254,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
         "dp": Said(None, "derived", "ranks / (tensor and sequence parallel ranks)"),
         "zero_stage": keys.said(None, f"{ZERO}.stage"),
         "micro_batch_size": keys.said(None, EACH, WHOLE),
-        "offload": keys.said(None, f"{OFFLOAD}.ratio", f"{OFFLOAD}.device"),
+        "offload": keys.said(None, *(f"{OFFLOAD}.{one}" for one in ("ratio", "device"))),
         "recompute": recompute or Said(None, "default", f"--{CHECKPOINTING}"),
     }
     note_layout(keys.notes, layout, said)

@@ -204,8 +204,6 @@ def check_keys(keys: Keys) -> None:
             says = f"{section} has no key {last}, which stops the engine: correct or delete it"
             keys.problem("unknown_key", "illegal", says, key)
         _check_price(keys, key, value)
-    if keys.text("zero_optimization.offload_param.device", "none") != "none":
-        _check_offloaded_weights(keys)
 
 
 def _check_price(keys: Keys, key: str, value: object) -> None:
@@ -216,46 +214,6 @@ def _check_price(keys: Keys, key: str, value: object) -> None:
     if name in UNMODELLED and not off and keys.told.get(f"{top}.enabled", True):
         says = f"{name}: {UNMODELLED[name]} is not priced: the price is without"
         keys.problem("not_priced", "unmodelled", says, key)
-    if top == "activation_checkpointing" and not off:
-        says = (
-            "activation_checkpointing sets up DeepSpeed's own function, which models of "
-            "transformers do not call: use their gradient_checkpointing"
-        )
-        keys.problem("activation_checkpointing", "ignored", says)
-
-
-def _check_offloaded_weights(keys: Keys) -> None:
-    key = "zero_optimization.offload_param.device"
-    if keys.count("zero_optimization.stage", 0, least=0, most=3) == 3:
-        says = "weights on the host are not priced: the price is without"
-        keys.problem("offload_param", "unmodelled", says, key)
-    else:
-        says = "offload_param is read under stage 3 alone: raise the stage, or delete it"
-        keys.problem("offload_param", "ignored", says, key)
-
-
-def offloaded(keys: Keys, stage: int) -> float:
-    """Share of the optimizer on the host."""
-    key, device = f"{OFFLOAD}.ratio", keys.text(f"{OFFLOAD}.device", "none")
-    if device == "none":
-        return 0.0
-    if device == "nvme":
-        says = "the optimizer on NVMe is priced as in host memory"
-        keys.problem("offload_nvme", "unmodelled", f"{says}: use cpu", f"{OFFLOAD}.device")
-    elif device != "cpu":
-        says = f"offload_optimizer.device = {device!r}: use none, cpu or nvme"
-        keys.problem("offload_device", "illegal", says, f"{OFFLOAD}.device")
-        return 0.0
-    if stage == 0:
-        says = "nothing is sharded under stage 0, so nothing is offloaded: use stage 1 or more"
-        keys.problem("offload_stage", "ignored", says, f"{OFFLOAD}.device")
-        return 0.0
-    ratio = keys.share(key, 1.0)
-    if ratio < 1 and stage < 3:
-        says = f"offload_optimizer.ratio = {ratio} needs stage 3: raise the stage, or delete it"
-        keys.problem("engine_offloads_shards", "illegal", says, key)
-        return 1.0
-    return ratio
 
 
 OPTIMIZER = "optimizer.type"

@@ -36,7 +36,7 @@ from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, PARAMETER_TIERS
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import layer_counts
 from trainplan.costmodel.step.estimate import as_executed
@@ -94,7 +94,7 @@ def states_bytes(
     on = Context(job, machine, traits)
     held = _mean(job, table, held_params(job, table))
     most = fractions_of(traits, ())[-1].most
-    most_moved = len(traits.offloading.parameters) - 1  # the first is the GPU
+    most_moved = max(PARAMETER_TIERS.index(one) for one in traits.offloading.parameters)
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
     each = []
     for stage in traits.sharding.zero_stages:

@@ -10,7 +10,7 @@ from trainplan.costmodel.runtimes import RUNTIMES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("costmodel", "planner", "profiler", "cli")
-OWN = {"runtimes", "exporters", "launchers", "readers"}
+OWN = {"runtimes", "exporters", "launchers", "readers", "methods"}
 """Folders with a module of each runtime, and the registry of them."""
 WRITTEN = {"names.py"}
 """`cli.options.names`, which `make docs` writes from the registries."""

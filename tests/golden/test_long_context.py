@@ -1,9 +1,8 @@
 """The longest sequences that ArcticTraining's recipes train, beside those that fit here.
 
 Source: snowflakedb/ArcticTraining projects/sequence-parallelism, run-h100-*.yml; Bekman et al.,
-Arctic Long Sequence Training, arXiv:2506.13996. Their lengths are round and below the true limit;
-with their loss and norms fused by Liger, which this model does not count (the runtime is priced with
-the kernels of transformers).
+Arctic Long Sequence Training, arXiv:2506.13996. Their lengths are round and below the true limit.
+Theirs run norms, loss and activations of Liger; these are priced with the kernels of transformers.
 """
 
 import pytest

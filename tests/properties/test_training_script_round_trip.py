@@ -7,8 +7,9 @@ import pytest
 from tests.training_scripts import launch_of
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.host import HostSpec
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.questions.search import check
@@ -24,6 +25,10 @@ OPTIONS = {
     "accelerate": {"compile": (None, True), "cp_comm_type": (None, "p2p")},
 }
 DRAWS = 60
+DRIVES = {"count": 8, "tb": 4, "read_gb_per_s": 6, "write_gb_per_s": 4}
+(GROUP,) = parse_cluster("2x8:h100-sxm").groups
+HOST = HostSpec(memory_gib=2048, drives=DRIVES)
+CLUSTER = ClusterSpec(name="2x8 with drives", groups=(GROUP.model_copy(update={"host": HOST}),))
 
 
 def drawn(rng, runtime):
@@ -31,6 +36,12 @@ def drawn(rng, runtime):
     tp, cp = rng.choice([1, 1, 2, 4]), rng.choice([1, 1, 2, 4])
     dp = 16 // (tp * cp)
     full = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    offload = OffloadSpec(
+        optimizer=rng.choice([0.0, 0.0, 0.34, 1.0, 1.0]),
+        tier=rng.choice(["cpu", "cpu", "nvme"]),
+        parameters=rng.choice([None, None, "cpu", "nvme"]),
+        checkpoints=rng.choice([0, 0, 1]),
+    )
     layout = Layout(
         tp=tp,
         cp=cp,
@@ -38,7 +49,7 @@ def drawn(rng, runtime):
         dp_replicate=rng.choice([1, 1, 2]) if dp > 1 else 1,
         zero_stage=rng.choice([0, 1, 2, 3, 3]),
         micro_batch_size=rng.choice([1, 2, 4]),
-        offload=OffloadSpec(optimizer=rng.choice([0.0, 0.0, 0.34, 1.0])),
+        offload=offload,
         **rng.choice([{}, full]),
     )
     training = TrainingSpec(
@@ -50,7 +61,7 @@ def drawn(rng, runtime):
     job = Job(
         model=preset(rng.choice(MODELS)),
         training=training,
-        cluster=parse_cluster("2x8:h100-sxm"),
+        cluster=CLUSTER,
         runtime=runtime,
         options=RuntimeOptions(**options),
     )

@@ -1,4 +1,4 @@
-"""Twenty plans for every runtime that a launch is written for: fixed, and unlike one another."""
+"""Twenty plans or more for every runtime that a launch is written for: fixed, and all unlike."""
 
 from dataclasses import dataclass
 
@@ -178,6 +178,39 @@ DEEPSPEED = (
     plan("experts", MIXTRAL, 4, {"dp": 32, **Z3, **FULL}),
     plan("no overlap", LLAMA, 1, {"dp": 8, **Z1}, overlap_grad_reduce=False),
 )
+DRIVES = "h100-sxm@dgx-2"
+
+
+def moved(name, model, offload, nodes=1, *, gpu=H100, seq=4096, precision="bf16", **layout):
+    """A plan of DeepSpeed that keeps something off the GPU."""
+    layout = {"dp": 8 * nodes, **Z3, **layout, "offload": OffloadSpec(**offload)}
+    return plan(name, model, nodes, layout, gpu=gpu, seq=seq, precision=precision)
+
+
+ALL, DRIVEN = {"optimizer": 1.0}, {"optimizer": 1.0, "tier": "nvme"}
+DEEPSPEED_OFFLOADED = (
+    moved("stage 1 updates on the host", LLAMA, ALL, **Z1),
+    moved("stage 2 updates on the host, fp16", "llama2-13b", ALL, precision="fp16", **Z2),
+    moved("stage 3 updates on the host", LLAMA, ALL),
+    moved("a tenth of the optimizer", LLAMA, {"optimizer": 0.1}),
+    moved("weights on the host", LLAMA, {"parameters": "cpu"}),
+    moved("weights and optimizer on the host", "llama3.1-70b", ALL | {"parameters": "cpu"}, 2),
+    moved("weights and half the optimizer", LLAMA, {"optimizer": 0.5, "parameters": "cpu"}),
+    moved("optimizer on drives", LLAMA, DRIVEN, gpu=DRIVES),
+    moved("weights on drives", LLAMA, {"parameters": "nvme"}, gpu=DRIVES),
+    moved("both on drives", "llama3.1-70b", DRIVEN | {"parameters": "nvme"}, gpu=DRIVES),
+    moved("drives under weights on the host", LLAMA, DRIVEN | {"parameters": "cpu"}, gpu=DRIVES),
+    moved("weights on drives, optimizer not", LLAMA, ALL | {"parameters": "nvme"}, gpu=DRIVES),
+    moved("experts on drives", MIXTRAL, DRIVEN | {"parameters": "nvme"}, gpu=DRIVES, **FULL),
+    moved("large tables on drives", "llama3.1-405b", DRIVEN | {"parameters": "nvme"}, 4,
+          gpu=DRIVES, **FULL),
+    moved("checkpoints on the host", LLAMA, {"checkpoints": 1}, **FULL),
+    moved("checkpoints of stage 1", LLAMA, {"checkpoints": 1}, **Z1, **FULL),
+    moved("all on the host", LLAMA, ALL | {"parameters": "cpu", "checkpoints": 1}, **FULL),
+    moved("all away", QWEN, DRIVEN | {"parameters": "nvme", "checkpoints": 1}, gpu=DRIVES, **FULL),
+    moved("larger micro batch away", LLAMA, ALL | {"checkpoints": 1}, micro_batch_size=4, **FULL),
+    moved("optimizer on drives over 4 nodes", "llama3.1-70b", DRIVEN, 4, gpu=DRIVES),
+)  # fmt: skip
 ACCELERATE = (
     plan("zero-3", LLAMA, 1, {"dp": 8, **Z3}),
     plan("zero-2", LLAMA, 1, {"dp": 8, **Z2}),
@@ -206,6 +239,6 @@ PLANS = {
     "megatron-bridge": MEGATRON,
     "megatron-zero-bubble": ZERO_BUBBLE,
     "torchtitan": TORCHTITAN,
-    "deepspeed": DEEPSPEED,
+    "deepspeed": DEEPSPEED + DEEPSPEED_OFFLOADED,
     "accelerate": ACCELERATE,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -26,41 +27,33 @@ def habits_for(quantities: Quantities) -> Habits:
     return deepspeed_habits(3, pipelined=True, subgroups=max(1, count))
 
 
-def first_stride_of_the_rule(
-    quantities: Quantities, speeds: Speeds, weight_bytes: float = 2.0
-) -> int:
+def stride_of_the_rule(quantities: Quantities, speeds: Speeds, weight_bytes: float = 2.0) -> int:
     """Smallest k of at least 2 at which the CPUs are busy for as long as one subgroup's way.
 
     The CPUs update k - 1 subgroups while one travels: (k - 1) t_cpu >= its longest lane, where
-    weights of those k - 1 share the link to the GPU.
+    weights of those k - 1 share the link to the GPU; 0 if that link is slower than the CPUs.
     Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316, per parameter.
     """
     host, up = 1.0 / _first(speeds.cpu_params), 1.0 / _first(speeds.h2d)
     update = float(quantities.update_seconds[0] / quantities.updated[0])
-    one_way = max(update, STATE_BYTES / _first(speeds.d2h), STATE_BYTES * up)
-    stride = 2
-    while (stride - 1) * host < max(one_way, (STATE_BYTES + weight_bytes * (stride - 1)) * up):
-        stride += 1
-        if stride > quantities.updated[0]:
-            return 0
-    return stride
+    spared = host - weight_bytes * up
+    if spared <= 0.0:
+        return 0
+    way = max(update, STATE_BYTES / _first(speeds.d2h))
+    return 1 + max(1, math.ceil(way / host), math.ceil(STATE_BYTES * up / spared))
 
 
 def best_stride(quantities: Quantities, speeds: Speeds) -> int:
     """The stride of one row whose update ends first; 0 if the CPUs alone end first.
 
-    The larger of a time that falls with k (the way of a subgroup) and one that rises (the CPUs) is
-    least at `first_stride_of_the_rule` or just before; filling and emptying the lanes matter where
-    subgroups are few, so the longest paths of both and their neighbours are compared.
-    Source: derived, the sentence before; checked against all strides in
-    tests/unit/costmodel/lanes/test_methods.py.
+    All are tried. The first stride of the rule is the best if subgroups are many and the one
+    before it ends no sooner: filling and emptying the lanes counts where they are few.
+    Source: `update_seconds` of all strides.
     """
     habits = habits_for(quantities)
-    rule = first_stride_of_the_rule(quantities, speeds)
-    near = {max(2, rule + step) for step in (-2, -1, 0, 1, 2)} if rule else set()
-    ends = {0, max(2, habits.subgroups)}
-    tried = sorted({min(stride, habits.subgroups + 1) for stride in near | ends})
-    return min(tried, key=lambda stride: update_seconds(quantities, speeds, habits, stride))
+    tried = (0, *range(2, habits.subgroups + 1))
+    seconds = [update_seconds(quantities, speeds, habits, stride) for stride in tried]
+    return int(tried[int(np.argmin(seconds))])
 
 
 def update_seconds(quantities: Quantities, speeds: Speeds, habits: Habits, stride: int) -> float:

@@ -34,5 +34,5 @@ class Method:
     """As the publication has it; empty where it leaves states where they were."""
 
     def bytes_per_parameter(self, place: Place) -> float:
-        """All that lies in one place. Source: derived, the sum of its terms as published."""
+        """All that lies in one place. Source: `keeps`."""
         return sum(kept.bytes_per_parameter for kept in self.keeps if kept.place is place)

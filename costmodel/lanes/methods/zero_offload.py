@@ -10,7 +10,7 @@ from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.loads import FloatColumn
 from trainplan.costmodel.lanes.methods.method import Kept, Method
 from trainplan.costmodel.lanes.offloaded_step import step_work
-from trainplan.costmodel.lanes.placed import Column, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.work import Work
 
 HABITS = replace(
@@ -40,18 +40,6 @@ def exposed_seconds(
         return np.maximum(0.0, update - passes)
     out = HABITS.gradient_bytes * updated / speeds.d2h
     return np.asarray(np.maximum(0.0, out - backward) + update)
-
-
-def serial_added_seconds(
-    moved: FloatColumn, wire: Column, update: Column, saved: Column
-) -> FloatColumn:
-    """What the update of `moved` parameters takes more than on the GPU, one thing after the other.
-
-    Seconds a parameter: of gradients out and weights back, of the CPUs' update, of the GPU's.
-    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4.1, without delayed update;
-    the chain of `megatron_habits` in one line.
-    """
-    return np.asarray(moved * np.maximum(0.0, wire + update - saved))
 
 
 def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from trainplan.costmodel.lanes.placed import Habits, Place
+from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.work import Work
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layout import Tier
 
@@ -60,11 +61,17 @@ class Offloading:
     parameters: tuple[Tier | None, ...] = (None,)
     """Where weights may lie between passes; null: on the GPU."""
     checkpoints: tuple[float, ...] = (0.0,)
-    """Shares of the inputs of recomputed layers that may lie on the host."""
+    """Shares of the kept activations that may be off the GPU."""
+    checkpoints_tier: Tier = "cpu"
+    """Where they then lie."""
     strides: tuple[int, ...] = (0,)
     """Every so many subgroups of an offloaded optimizer one may be updated on the GPU."""
     delays: bool = False
-    """The update may run beside the next step."""
+    """The update runs beside the next step."""
+    by_layer: bool = False
+    """All micro batches of a layer run before the next layer, so all of them are kept."""
+    work: Callable[[Quantities, Speeds, Placement], Work] | None = None
+    """A step of one row as items, where habits do not say it."""
     habits: Callable[[int, Place], Habits] | None = None
     """What it copies when, by ZeRO stage and where the optimizer lies; None: it
     offloads nothing, or nobody knows."""

@@ -28,15 +28,26 @@ def accept(launch):
     config = configs.DeepSpeedConfig(load_ds_config(file))  # as initialize() does
     # AutoTP is set up later: its ranks count as replicas so far
     tp = config.tensor_parallel_config.autotp_size or 1
-    offloads = config.zero_config.offload_optimizer
+    optimizer, weights = config.zero_config.offload_optimizer, config.zero_config.offload_param
     return {
         "tp": tp,
         "dp": int(config.world_size) // tp,
         "micro_batch_size": config.train_micro_batch_size_per_gpu,
         "micro_batches": config.gradient_accumulation_steps,
         "zero_stage": int(config.zero_config.stage),
-        "offload": offloads.ratio if offloads else 0.0,
+        "offload": optimizer.ratio if optimizer else 0.0,
+        "tier": place(optimizer),
+        "parameters": place(weights),
+        "checkpoints": float(config.activation_checkpointing_config.cpu_checkpointing),
     }
+
+
+def place(section):
+    """Where a section keeps what it moves; drives have a folder."""
+    device = "none" if section is None else getattr(section.device, "value", section.device)
+    if device == "nvme" and str(section.nvme_path) != "nvme_folder":
+        raise ValueError(f"nvme_path is {section.nvme_path}")
+    return device
 
 
 if __name__ == "__main__":

@@ -169,3 +169,14 @@ def test_every_doubling_beyond_a_node_adds_its_share_of_stragglers(num_gpus, dou
     assert with_overhead(measured, 2 * ONE) == pytest.approx(
         2 * with_overhead(machine, 2 * ONE) + 3
     )
+
+
+def test_what_an_offloaded_update_adds_is_one_product_to_the_last_digit():
+    rng = np.random.default_rng(9)
+    shares, updated = rng.uniform(0, 1, 200), rng.uniform(1e6, 1e10, (1, 200))
+    machine = replace(MACHINE, host_bytes_per_second=2.3e10)
+    table = LayoutTable.of([Layout(dp=8, zero_stage=1)] * 200).replaced(offload_optimizer=shares)
+    saved = 42 / optimizer_bytes_per_second(machine)
+    one = max(0.0, 6 / 2.3e10 + 8 / 4.5e9 - saved)
+    found = offload_seconds(machine, table, updated)
+    assert np.array_equal(found, (updated * shares * one)[0])

@@ -11,6 +11,7 @@ from trainplan.costmodel.base import PlanError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import OptimizerSpec
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.compare import missing_flags, recorded_flags
@@ -61,9 +62,81 @@ def test_the_triad_is_whole_unless_autotp_counts_its_ranks_in_it():
 def test_a_share_of_the_optimizer_is_a_ratio():
     offload = OffloadSpec(optimizer=0.34)
     told = written("deepspeed", dp=8, zero_stage=3, offload=offload)["zero_optimization"]
-    assert told["offload_optimizer"] == {"device": "cpu", "ratio": 0.34}
+    assert told["offload_optimizer"] == {"device": "cpu", "ratio": 0.34, "pin_memory": True}
     with pytest.raises(UnsupportedError, match="ratio below 1 zero_stage 3"):
         export("deepspeed", dp=8, zero_stage=2, offload=offload)
+
+
+ON_DRIVES = OffloadSpec(optimizer=1, tier="nvme", parameters="nvme")
+
+
+def driven(**layout):
+    """On nodes whose drives are known."""
+    job = job_of("deepspeed", cluster="1x8:h100-sxm@dgx-2")
+    return EXPORTERS["deepspeed"](job, Layout(dp=8, zero_stage=3, **layout))
+
+
+def test_what_lies_on_drives_has_a_folder_of_the_user_and_buffers_as_priced():
+    """8.03e9 parameters over 8 ranks are two subgroups of 1e9, of four buffers each."""
+    config = driven(offload=ON_DRIVES)
+    assert "NVME_FOLDER" in {one.name for one in config.required_environment}
+    told = json.loads(config.files[0].text)
+    zero, aio = told["zero_optimization"], told["aio"]
+    assert zero["offload_optimizer"] == {
+        "device": "nvme", "pin_memory": True, "ratio": 1.0, "nvme_path": "NVME_FOLDER",
+        "buffer_count": 8, "pipeline_read": True, "pipeline_write": True,
+    }  # fmt: skip
+    assert zero["offload_param"] == {
+        "device": "nvme", "pin_memory": True, "nvme_path": "NVME_FOLDER", "buffer_count": 5,
+        "buffer_size": 100_000_000, "max_in_cpu": 0,
+    }  # fmt: skip
+    assert zero["sub_group_size"] == 1_000_000_000
+    assert aio["block_size"] == 1 << 20
+
+
+@pytest.mark.parametrize("folder", ["/drives/run 1", "/a;touch pwned", "/a$(touch pwned)"])
+def test_the_script_writes_the_folder_into_the_file_and_again_where_it_is_another(folder, tmp_path):
+    config = driven(offload=ON_DRIVES)
+    script = LAUNCHERS["torchrun"](config, job_of("deepspeed").cluster, ()).text
+    (tmp_path / "run.sh").write_text(script)
+    (tmp_path / "torchrun").write_text("#!/bin/sh\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    (tmp_path / "train.py").touch()
+    file = tmp_path / config.files[0].name
+    file.write_text(config.files[0].text)
+    for one in ("/first", folder):
+        told = {"TRAIN_FOLDER": str(tmp_path), "NVME_FOLDER": one}
+        told["PATH"] = f"{tmp_path}:/usr/bin:/bin"
+        subprocess.run(["bash", "run.sh"], cwd=tmp_path, env=told, check=True)
+        zero = json.loads(file.read_text())["zero_optimization"]
+        assert zero["offload_param"]["nvme_path"] == zero["offload_optimizer"]["nvme_path"] == one
+    assert not (tmp_path / "pwned").exists()
+    told["NVME_FOLDER"] = 'a"b'
+    ran = subprocess.run(
+        ["bash", "run.sh"], cwd=tmp_path, env=told, check=False, capture_output=True, text=True
+    )
+    assert ran.returncode == 2
+    assert "NVME_FOLDER has a quote" in ran.stderr
+
+
+def test_checkpoints_on_the_host_are_the_engines_own_which_a_module_gives_the_model():
+    config = export("deepspeed", dp=8, zero_stage=3, offload=OffloadSpec(checkpoints=1), **FULL)
+    told = json.loads(config.files[0].text)
+    assert told["activation_checkpointing"] == {"cpu_checkpointing": True}
+    assert config.files[1].name == "offloaded_checkpoints.py"
+    flags = [argument.flag for argument in config.arguments]
+    assert "--offloaded_checkpoints" in flags
+    assert "--gradient_checkpointing" not in flags
+    assert any("offloaded_checkpoints(model, config)" in note for note in config.notes)
+
+
+@pytest.mark.parametrize("name", ["sgd", "muon"])
+def test_only_adam_and_lion_update_on_processors(name):
+    job = job_of("deepspeed")
+    training = job.training.model_copy(update={"optimizer": OptimizerSpec(name=name)})
+    job = job.model_copy(update={"training": training})
+    with pytest.raises(UnsupportedError, match="Adam or Lion alone"):
+        export("deepspeed", job, dp=8, zero_stage=3, offload=OffloadSpec(optimizer=1))
 
 
 def test_groups_of_shards_are_no_partition_of_zero_plus_plus():
@@ -133,7 +206,11 @@ def test_the_world_must_be_filled(runtime):
 @pytest.mark.parametrize("runtime", ["deepspeed", "accelerate"])
 def test_every_key_written_is_recorded(runtime, precision):
     job = job_of(runtime, precision)
-    for layout in ({"dp": 8}, {"dp": 4, "tp": 2}, {"dp": 4, "cp": 2, **FULL}):
+    layouts = [{"dp": 8}, {"dp": 4, "tp": 2}, {"dp": 4, "cp": 2, **FULL}]
+    if runtime == "deepspeed":
+        config = driven(offload=ON_DRIVES.model_copy(update={"checkpoints": 1}), **FULL)
+        assert missing_flags(config, recorded_flags(runtime)) == ()
+    for layout in layouts:
         config = export(runtime, job, zero_stage=3, **layout)
         assert missing_flags(config, recorded_flags(runtime)) == ()
 

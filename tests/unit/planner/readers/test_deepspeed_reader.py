@@ -18,6 +18,8 @@ BASE = {
     "bf16": {"enabled": True},
     "zero_optimization": {"stage": 3, "overlap_comm": True},
 }
+DRIVE = {"device": "nvme", "nvme_path": "/drives"}
+PIPELINED = {**DRIVE, "pipeline_read": True, "pipeline_write": True}
 FILE = Launch("file", word("ds.json"), is_module=False, arguments=(), environment={})
 
 
@@ -124,11 +126,18 @@ def test_all_three_numbers_say_how_many_ranks_there_are():
         (zero(stage=2, offload_optimizer={"device": "cpu", "ratio": 0.5}),
          "engine_offloads_shards", "illegal"),
         (zero(stage=2, offload_param={"device": "cpu"}), "offload_param", "ignored"),
-        (zero(offload_param={"device": "cpu"}), "offload_param", "unmodelled"),
+        (zero(stage=0, offload_optimizer={"device": "cpu"}), "offload_stage", "ignored"),
+        (zero(stage=2, offload_optimizer={"device": "nvme"}), "offload_nvme", "ignored"),
+        (zero(offload_optimizer={"device": "disk"}), "offload_device", "illegal"),
+        (zero(offload_param={"device": "cpu", "pin_memory": False}), "offload_pageable",
+         "unmodelled"),
         (zero(zero_hpz_partition_size=8), "not_priced", "unmodelled"),
         (zero(mics_shard_size=4), "not_priced", "unmodelled"),
         (zero(zero_quantized_weights=True), "not_priced", "unmodelled"),
-        (zero(offload_optimizer={"device": "nvme"}), "offload_nvme", "unmodelled"),
+        (zero(offload_optimizer={"device": "nvme"}), "offload_path", "illegal"),
+        (zero(offload_optimizer=DRIVE), "offload_pipeline", "unmodelled"),
+        (zero(offload_optimizer=DRIVE, sub_group_size=1e8), "offload_subgroups", "unmodelled"),
+        (zero(offload_param=DRIVE), "offload_max_in_cpu", "unmodelled"),
         ({"fp16": {"enabled": True}}, "two_precisions", "illegal"),
         ({"activation_checkpointing": {"partition_activations": True}},
          "activation_checkpointing", "ignored"),
@@ -204,3 +213,42 @@ def test_nodes_that_only_a_run_knows_are_those_of_the_cluster():
     assert causes(read(of=later, cluster=None)) == {"world_size": "unread"}
     alone = launch(*named, nodes=None, gpus=8)
     assert causes(read(of=alone, cluster="2x8:h100-sxm")) == {"world_size": "illegal"}
+
+
+def test_what_waits_on_the_host_and_on_drives_is_read():
+    enough = {**PIPELINED, "buffer_count": 12}
+    told = zero(offload_optimizer=enough, offload_param={**DRIVE, "max_in_cpu": 0})
+    reading = read(**told)
+    assert reading.problems == ()
+    offload = reading.layout.offload
+    assert (offload.optimizer, offload.tier, offload.parameters) == (1.0, "nvme", "nvme")
+    reading = read(**zero(offload_optimizer={"device": "cpu", "ratio": 0.4}))
+    assert (reading.layout.offload.optimizer, reading.layout.offload.tier) == (0.4, "cpu")
+
+
+def test_a_pipeline_of_reads_and_writes_needs_buffers_for_the_subgroups_beside_each_other():
+    """Llama-3-70B on 8 ranks: 8.8e9 parameters each, so three subgroups of four buffers."""
+    few = read(**zero(offload_optimizer=PIPELINED), model="llama3-70b")
+    assert causes(few) == {"offload_buffers": "illegal"}
+    more = {**PIPELINED, "buffer_count": 12}
+    assert read(**zero(offload_optimizer=more), model="llama3-70b").problems == ()
+
+
+def test_a_buffer_holds_the_share_of_the_largest_weight():
+    """128256 x 8192 over 8 ranks are 131,334,144 parameters; the default holds 1e8."""
+    default = read(**zero(offload_param={**DRIVE, "max_in_cpu": 0}), model="llama3-70b")
+    assert causes(default) == {"offload_buffer_size": "illegal"}
+    larger = {**DRIVE, "max_in_cpu": 0, "buffer_size": 131_334_144}
+    assert read(**zero(offload_param=larger), model="llama3-70b").problems == ()
+
+
+def test_checkpoints_wait_on_the_host_where_the_script_says_that_the_model_uses_them():
+    section = {"activation_checkpointing": {"cpu_checkpointing": True}}
+    own = launch("--deepspeed_config", "ds.json", "--offloaded_checkpoints")
+    reading = read(of=own, cluster=None, **section)
+    assert reading.problems == ()
+    assert (reading.layout.recompute, reading.layout.offload.checkpoints) == ("full", 1.0)
+    usual = launch("--deepspeed_config", "ds.json", "--gradient_checkpointing")
+    reading = read(of=usual, cluster=None, **section)
+    assert causes(reading) == {"activation_checkpointing": "ignored"}
+    assert (reading.layout.recompute, reading.layout.offload.checkpoints) == ("full", 0.0)

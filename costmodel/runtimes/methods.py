@@ -1,0 +1,162 @@
+"""Published methods that no runtime has: priced as DeepSpeed moves bytes, never exported.
+
+Each is DeepSpeed with what the method may keep where, and the lanes' own program of its step
+(`costmodel.lanes.methods`). What else a publication changes (chunks of PatrickStar, numbers of
+blocks of ProTrain) is a formula there, not a choice of the search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.lanes.habits import deepspeed_habits
+from trainplan.costmodel.lanes.methods import METHODS
+from trainplan.costmodel.lanes.methods.deep_optimizer_states import SUBGROUP_PARAMS
+from trainplan.costmodel.lanes.methods.zero_offload import HABITS
+from trainplan.costmodel.lanes.placed import Habits, Place
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.deepspeed import (
+    DEEPSPEED,
+    checkpoints_are_recomputed,
+    engine_moves_shards,
+)
+from trainplan.costmodel.runtimes.traits import Offloading
+from trainplan.costmodel.spec import Job
+
+STRIDES = (0, *range(2, 13))
+"""Deep Optimizer States tries few: the CPUs are never more than some tens of times as slow."""
+
+
+@rule(
+    "method_offloads_all",
+    "offload_optimizer",
+    "the method keeps the whole optimizer off the GPU: use offload.optimizer=1",
+    "costmodel.lanes.methods; that of each",
+    values=(1.0,),
+)
+def method_offloads_all(job: Job, table: LayoutTable) -> BoolColumn:
+    """All of the optimizer, or it is another method."""
+    return np.asarray(table.offload_optimizer != 1)
+
+
+@rule(
+    "method_has_one_micro_batch",
+    "dp micro_batch_size",
+    "Adam of a layer runs beside the backward pass of the only micro batch: raise micro_batch_size "
+    "until there is one",
+    "Liao et al., Fuyou, arXiv:2403.06504",
+)
+def method_has_one_micro_batch(job: Job, table: LayoutTable) -> BoolColumn:
+    """Gradients of one pass alone are final."""
+    samples = table.dp * table.micro_batch_size
+    return np.asarray(samples != job.training.global_batch_size)
+
+
+@rule(
+    "method_needs_experts",
+    "ep",
+    "the method fetches experts, and the model has none: choose another runtime",
+    "Shen et al., SE-MoE, arXiv:2205.10034",
+)
+def method_needs_experts(job: Job, table: LayoutTable) -> BoolColumn:
+    """It is about experts."""
+    return np.full(len(table), job.model.moe is None)
+
+
+def _method(name: str, offloading: Offloading, *rules: Rule) -> RuntimeTraits:
+    """DeepSpeed's ZeRO-3 with what a method moves."""
+    theirs = (engine_moves_shards, checkpoints_are_recomputed)
+    own = tuple(one for one in DEEPSPEED.rules if one not in theirs)
+    return replace(
+        DEEPSPEED,
+        name=name,
+        version=METHODS[name].source,
+        method=METHODS[name].what,
+        offloading=offloading,
+        sharding=replace(DEEPSPEED.sharding, zero_stages=(3,)),
+        rules=(*own, *rules),
+    )
+
+
+def _zero3(stage: int, place: Place) -> Habits:
+    return deepspeed_habits(stage, pipelined=place is Place.DRIVE)
+
+
+WHOLE = Offloading(optimizer_step=1.0, gradients=True, habits=_zero3)
+"""The whole optimizer on the host."""
+_DELAYED = _method(
+    "zero-offload-delayed",
+    replace(WHOLE, delays=True, habits=lambda stage, place: HABITS),
+    method_offloads_all,
+)
+ZERO_OFFLOAD_DELAYED = replace(
+    _DELAYED,
+    sharding=replace(_DELAYED.sharding, zero_stages=(2,)),
+    changes="delayed update",
+)
+DEEP_OPTIMIZER_STATES = _method(
+    "deep-optimizer-states",
+    replace(
+        WHOLE,
+        strides=STRIDES,
+        subgroup_params=float(SUBGROUP_PARAMS),
+        habits=lambda stage, place: deepspeed_habits(stage, pipelined=True),
+    ),
+    method_offloads_all,
+)
+FUYOU = _method(
+    "fuyou",
+    replace(
+        WHOLE,
+        tiers=("nvme",),
+        parameters=("nvme",),
+        checkpoints=(0.0, 0.25, 0.5, 0.75, 1.0),
+        checkpoints_tier="nvme",
+        work=METHODS["fuyou"].work,
+    ),
+    method_offloads_all,
+    method_has_one_micro_batch,
+)
+SSDTRAIN = _method(
+    "ssdtrain",
+    Offloading(
+        checkpoints=(0.0, 0.25, 0.5, 0.75, 1.0),
+        checkpoints_tier="nvme",
+        habits=_zero3,
+    ),
+)
+PROTRAIN = _method(
+    "protrain",
+    replace(WHOLE, parameters=(None, "cpu"), checkpoints=(0.0, 0.5, 1.0)),
+    method_offloads_all,
+)
+PATRICKSTAR = _method("patrickstar", replace(WHOLE, optimizer_step=0.001, parameters=("cpu",)))
+HARMONY = _method(
+    "harmony",
+    replace(
+        WHOLE,
+        parameters=("cpu",),
+        by_layer=True,
+        work=METHODS["harmony"].work,
+    ),
+    method_offloads_all,
+)
+SE_MOE = _method(
+    "se-moe",
+    replace(WHOLE, tiers=("cpu", "nvme"), parameters=("cpu", "nvme")),
+    method_needs_experts,
+)
+METHOD_RUNTIMES = (
+    ZERO_OFFLOAD_DELAYED,
+    DEEP_OPTIMIZER_STATES,
+    FUYOU,
+    SSDTRAIN,
+    PROTRAIN,
+    PATRICKSTAR,
+    HARMONY,
+    SE_MOE,
+)
+"""Those of `METHODS` that no runtime has."""

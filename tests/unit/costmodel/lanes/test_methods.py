@@ -1,0 +1,269 @@
+"""Formulas of published methods against items, brute force and hand-computed cases."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.lanes.habits import megatron_habits
+from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.lanes.methods import (
+    METHODS,
+    deep_optimizer_states,
+    fuyou,
+    harmony,
+    patrickstar,
+    pipeoffload,
+    protrain,
+    se_moe,
+    ssdtrain,
+    twin_flow,
+    zero_offload,
+)
+from trainplan.costmodel.lanes.offloaded_step import step_work
+from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.update import serial_added_seconds
+
+SPEEDS = Speeds(h2d=20e9, d2h=20e9, drive_read=6e9, drive_write=4e9, cpu_params=1e9)
+
+
+def model(*, layers=8, params=1e8, forward=0.05, micro_batches=1, update=0.1, kept=1e8):
+    column = lambda value: np.full((1, 1), float(value))  # noqa: E731
+    return Quantities(
+        micro_batches=np.array([micro_batches]),
+        layers=column(layers),
+        forward=column(forward),
+        backward=column(2 * forward),
+        weight_bytes=column(2 * params),
+        gradient_bytes=column(2 * params),
+        checkpoint_bytes=column(kept),
+        updated=np.array([layers * params]),
+        update_seconds=np.array([update]),
+    )
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_every_method_prices_a_step_between_its_floor_and_all_lanes_in_series(method):
+    work = method.work(model(), SPEEDS, Placement())
+    assert work.floor <= work.makespan * (1 + 1e-12)
+    assert work.makespan <= work.lane_seconds.sum(axis=0) * (1 + 1e-12)
+    assert work.lane_seconds[Lane.GPU, 0] >= 8 * 3 * 0.05 - 1e-9
+    assert "arXiv:" in method.source or "DeepSpeed" in method.source
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("lane", ["h2d", "d2h", "drive_read", "drive_write", "cpu_params"])
+def test_no_method_is_slower_where_a_lane_is_faster(method, lane):
+    usual = method.work(model(), SPEEDS, Placement()).makespan
+    faster = replace(SPEEDS, **{lane: 3 * getattr(SPEEDS, lane)})
+    assert method.work(model(), faster, Placement()).makespan <= usual * (1 + 1e-12)
+
+
+def test_zero_offload_is_its_closed_form_but_for_gradients_behind_the_last_layer():
+    for delayed, link in product((False, True), (20e9, 1e9)):
+        speeds = replace(SPEEDS, d2h=link)
+        job = model(update=0.0)
+        passes, backward = np.array([8 * 0.15]), np.array([8 * 0.1])
+        added = zero_offload.exposed_seconds(speeds, job.updated, passes, backward, delayed=delayed)
+        work = METHODS["zero-offload"].work(job, speeds, Placement(delayed=delayed))
+        one_layer = 0.2e9 / link
+        longest = passes + added
+        if delayed:
+            longest = np.maximum(longest, 8 * 0.05 + 0.1 + 8 * one_layer)
+        assert longest - 1e-9 <= work.makespan <= longest + max(one_layer, 0.1) + 1e-9
+
+
+def test_gradients_update_and_weights_in_series_are_the_chain_of_megatron():
+    moved = np.array([8e8])
+    added = serial_added_seconds(moved, 6 / 20e9, 1 / 1e9, 0.1 / 8e8)
+    work = step_work(model(), SPEEDS, Placement(optimizer=1.0), megatron_habits(overlap=False))
+    on_gpu = 8 * 0.15 + 0.1
+    assert work.makespan == pytest.approx(on_gpu + added, rel=1e-12)
+
+
+def test_the_best_share_of_the_cpus_is_that_of_a_grid():
+    for rate, update in ((1e9, 0.1), (3e9, 0.7), (5e8, 2.0)):
+        job, speeds = model(update=update), replace(SPEEDS, cpu_params=rate)
+        best = twin_flow.best_share(job, speeds)
+        grid = [
+            twin_flow.update_seconds(job, speeds, np.array([x])) for x in np.linspace(0, 1, 999)
+        ]
+        assert twin_flow.update_seconds(job, speeds, best) == pytest.approx(min(grid), rel=1e-2)
+        assert twin_flow.update_seconds(job, speeds, best) <= min(grid)
+
+
+def random_updates(count, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        params = rng.uniform(5e8, 3e9)
+        link, back = 10 ** rng.uniform(10, 11, 2)
+        speeds = Speeds(h2d=link, d2h=back, cpu_params=10 ** rng.uniform(8.3, 9.3))
+        yield model(layers=1, params=params, update=params / 10 ** rng.uniform(10, 11)), speeds
+
+
+def test_every_kth_subgroup_on_the_gpu_ends_no_later_than_any_other_stride():
+    for job, speeds in random_updates(15, 5):
+        habits = deep_optimizer_states.habits_for(job)
+        best = deep_optimizer_states.best_stride(job, speeds)
+        seconds = deep_optimizer_states.update_seconds
+        every = [seconds(job, speeds, habits, stride) for stride in range(2, habits.subgroups + 2)]
+        assert seconds(job, speeds, habits, best) <= min(every)
+
+
+def test_the_rule_of_the_stride_is_the_best_or_next_to_it_where_subgroups_are_many():
+    for job, speeds in random_updates(10, 6):
+        habits = replace(deep_optimizer_states.habits_for(job), subgroups=240)
+        rule = deep_optimizer_states.stride_of_the_rule(job, speeds)
+        strides = range(2, 40)
+        seconds = [
+            deep_optimizer_states.update_seconds(job, speeds, habits, stride) for stride in strides
+        ]
+        best = min(seconds)
+        near = [seconds[stride - 2] for stride in (max(2, rule - 1), rule) if stride < 40]
+        assert min(near) <= best * 1.03
+
+
+def test_fuyou_swaps_what_a_grid_of_all_shares_finds_best():
+    rng = np.random.default_rng(4)
+    grid = np.array(list(product(np.linspace(0, 1, 21), repeat=3)))
+    for _ in range(40):
+        sizes, saved = rng.uniform(1, 5, 3), rng.uniform(0, 3, 3)
+        gpu = float(rng.uniform(0, 5))
+        others = [(float(rng.uniform(0, 8)), float(rng.uniform(0.1, 2))) for _ in range(2)]
+        shares, step = fuyou.swapped_shares(sizes, saved, gpu, others)
+        slowest = np.max([start + rate * (grid @ sizes) for start, rate in others], axis=0)
+        tried = np.maximum(gpu + saved.sum() - grid @ saved, slowest)
+        assert step <= tried.min() + 1e-9
+        own = max(start + rate * float(shares @ sizes) for start, rate in others)
+        assert step == pytest.approx(max(gpu + float(saved @ (1 - shares)), own))
+
+
+def test_fuyou_updates_beside_the_backward_pass_what_zero_infinity_updates_behind_it():
+    job = model(layers=16, micro_batches=1, forward=0.4)
+    beside = METHODS["fuyou"].work(job, SPEEDS, Placement())
+    behind = METHODS["zero-infinity"].work(job, SPEEDS, Placement())
+    assert beside.lane_seconds[Lane.CPU] == pytest.approx(behind.lane_seconds[Lane.CPU])
+    # 1.6e9 parameters: 12 + 2 + 2 bytes are read at 6 GB/s, 12 + 2 written at 4 GB/s
+    assert beside.lane_seconds[Lane.DRIVE_READ] == pytest.approx([16 * 1.6e9 / 6e9])
+    assert beside.lane_seconds[Lane.DRIVE_WRITE] == pytest.approx([14 * 1.6e9 / 4e9])
+    passes = 16 * 3 * 0.4
+    assert beside.makespan < passes + 2.0 < behind.makespan
+
+
+def test_activations_hide_if_the_drive_writes_them_in_the_forward_pass():
+    assert ssdtrain.hides(4e9, 1.0, 4e9) == 1.0
+    assert ssdtrain.hides(4.01e9, 1.0, 4e9) == 0.0
+    assert ssdtrain.kept_share(8, 4e9, 1.0, 4e9) == pytest.approx(2 / 8)
+    assert ssdtrain.kept_share(8, 4e9, 1.0, 1e9) == pytest.approx(0.75)
+    year = 365.25 * 86_400
+    assert ssdtrain.drive_years(1e15, 1e9, 31.5576) == pytest.approx(1e6 * 31.5576 / year)
+
+
+@pytest.mark.parametrize("one_way", [0.5, 1.0, 1.4999, 1.5, 1.6, 2.0, 3.0])
+def test_copies_of_a_stage_are_free_exactly_if_both_fit_its_two_passes(one_way):
+    forward, backward = np.array([1.0]), np.array([2.0])
+    ratio = pipeoffload.round_trip_ratio(2 * one_way, forward, backward)
+    steps = [
+        pipeoffload.steady_stage(forward, backward, np.array([one_way]), rounds).makespan
+        for rounds in (200, 100)
+    ]
+    round_seconds = (steps[0] - steps[1]) / 100
+    assert round_seconds == pytest.approx(max(3.0, 2 * one_way), rel=1e-9)
+    assert (round_seconds <= 3.0 + 1e-9) == (ratio <= 1.0)
+    part = np.array([one_way]) * pipeoffload.free_share(ratio)
+    free = [pipeoffload.steady_stage(forward, backward, part, n).makespan for n in (200, 100)]
+    assert (free[0] - free[1]) / 100 == pytest.approx(3.0, rel=1e-9)
+
+
+def test_half_of_the_activations_is_free_up_to_a_ratio_of_two():
+    assert pipeoffload.free_share(np.array([0.5, 1.0, 2.0, 4.0])) == pytest.approx(
+        [1.0, 1.0, 0.5, 0.25]
+    )
+
+
+def test_harmony_fetches_weights_once_a_pass_whatever_the_micro_batches():
+    assert harmony.swapped_in_bytes(10.0, 64, grouped=False) == 1280.0
+    assert harmony.swapped_in_bytes(10.0, 64, grouped=True) == 20.0
+    for count in (1, 5):
+        work = METHODS["harmony"].work(model(micro_batches=count), SPEEDS, Placement())
+        weights = 8 * 2e8
+        moved = harmony.swapped_in_bytes(weights, count, grouped=True)
+        assert work.lane_seconds[Lane.H2D] == pytest.approx([moved / 20e9])
+        assert work.lane_seconds[Lane.GPU] == pytest.approx([count * 8 * 0.15])
+
+
+def test_experts_are_waited_for_by_what_their_fetch_outlasts_a_layer():
+    assert se_moe.exposed_fetch(3.0, 2.0) == 1.0
+    assert se_moe.exposed_fetch(1.0, 2.0) == 0.0
+    # 0.1 s of fetch hide behind passes of 0.2 and 0.4 s, all but the first
+    work = METHODS["se-moe"].work(
+        model(forward=0.2, update=0.0), replace(SPEEDS, h2d=2e9, drive_read=np.inf), Placement()
+    )
+    assert work.makespan == pytest.approx([0.1 + 8 * 0.6])
+
+
+def test_chunks_hold_tensors_in_order_and_the_best_size_wastes_least():
+    assert patrickstar.chunks([3, 3, 3], 6) == 2
+    assert patrickstar.chunks([3, 4, 3], 6) == 3
+    assert patrickstar.best_chunk([3, 3, 3, 3], [4, 6, 7, 12]) == 6
+    assert patrickstar.least_moved_bytes(100.0, 30.0) == 140.0
+    assert patrickstar.least_moved_bytes(10.0, 30.0) == 0.0
+
+
+def fewest_moves(uses, room):
+    """Fewest fetches by trying every chunk that could leave."""
+    states = {frozenset(): 0}
+    for chunk in uses:
+        after = {}
+        for held, cost in states.items():
+            now, kept = cost, [held]
+            if chunk not in held:
+                now = cost + 1
+                kept = [held] if len(held) < room else [held - {out} for out in held]
+            for some in kept:
+                state = some | {chunk}
+                after[state] = min(now, after.get(state, now))
+        states = after
+    return min(states.values())
+
+
+def test_no_order_of_eviction_moves_fewer_chunks_than_the_one_needed_last():
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        uses = [int(chunk) for chunk in rng.integers(0, 5, 12)]
+        for room in (1, 2, 3):
+            assert patrickstar.moves(uses, room) == fewest_moves(uses, room)
+
+
+def test_the_best_split_fits_and_more_room_is_never_slower():
+    blocks = protrain.Blocks(4, 1.0, 2.0, 1.5, 0.8, 10.0, 6.0, 1.0)
+    seconds = []
+    for room in (5.0, 15.0, 30.0, 45.0, 64.0):
+        split = protrain.best_split(blocks, room)
+        if split is None:
+            assert room == 5.0
+            continue
+        assert protrain.split_bytes(blocks, split) <= room
+        seconds.append(protrain.split_seconds(blocks, split))
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[-1] == pytest.approx(4 * 3.0)
+
+
+def test_bytes_of_states_are_those_of_the_publications():
+    assert METHODS["zero-infinity"].bytes_per_parameter(Place.DRIVE) == 20.0
+    assert METHODS["zero-offload"].bytes_per_parameter(Place.HOST) == 14.0
+    assert METHODS["zero-offload"].bytes_per_parameter(Place.DEVICE) == 2.0
+
+
+def test_what_no_living_runtime_has_is_named():
+    assert sorted(name for name, method in METHODS.items() if method.runtime is None) == [
+        "deep-optimizer-states",
+        "fuyou",
+        "harmony",
+        "patrickstar",
+        "protrain",
+        "se-moe",
+        "ssdtrain",
+        "zero-offload-delayed",
+    ]
