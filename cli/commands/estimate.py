@@ -11,6 +11,7 @@ from trainplan.cli.render.parts.text import gib, seconds
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.measured.host import host_notes
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import search as answer
@@ -30,14 +31,12 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     measured = question.measured
     estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)
     beside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
-    rows = imbalance_notes(job, chosen)
-    notes = (
-        *beside,
-        *rows,
+    told = (
+        *imbalance_notes(job, chosen),
         *offload_notes(estimate),
-        *answer.notes(job, measured),
-        *question.notes,
+        *host_notes(chosen, measured.profile),
     )
+    notes = (*beside, *told, *answer.notes(job, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
         case = Case(

@@ -184,6 +184,7 @@ MEASUREMENTS = (
     "copies",
     "cpu_adam",
     "drive",
+    "offloaded_step",
     "power",
 )
 LAUNCH_KINDS = (

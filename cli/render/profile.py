@@ -12,10 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import DOT, percent, plural
+from trainplan.cli.render.parts.text import DOT, percent, plural, seconds
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
-from trainplan.costmodel.spec.evidence.profile import Flag, Profile, Timing
+from trainplan.costmodel.base import GB
+from trainplan.costmodel.spec.evidence.profile import (
+    Flag,
+    OffloadedStepPoint,
+    Profile,
+    Timing,
+)
 from trainplan.profiler.fit.coverage import KnownQuantity, next_measurement
 from trainplan.profiler.fit.merge import has_spec, spec_of
 
@@ -29,6 +35,8 @@ def profile_page(profile: Profile, path: Path) -> Iterator[RenderableType]:
     yield (
         Group(curves_table(profile)) if any(_curves(profile)) else Text("No curve yet: see below.")
     )
+    if steps := [p for p in profile.points if isinstance(p, OffloadedStepPoint)]:
+        yield section("A step from the drive", *map(_offloaded, steps))
     if profile.failures:
         yield failures_part(profile)
     if profile.notes:
@@ -93,6 +101,18 @@ def _curves(profile: Profile) -> Iterator[tuple[str, str, str]]:
         if name == "elementwise_efficiency":
             rate = constant.value * spec_of(profile).memory_gb_per_s.value
             yield "kernels without reuse", f"{rate:.4g} GB/s", ""
+
+
+def _offloaded(point: OffloadedStepPoint) -> str:
+    """Measured beside estimated."""
+    measured, off = point.time.seconds, point.path_seconds / point.time.seconds - 1
+    lane = max(point.lane_seconds, key=lambda name: point.lane_seconds[name])
+    return (
+        f"{point.layers} layers of {point.width}, {point.tokens} tokens: {seconds(measured)} "
+        f"measured, {seconds(point.path_seconds)} estimated ({off:+.0%}), of which "
+        f"{seconds(point.floor_seconds)} are {lane}; {point.read_bytes / GB:.3g} GB read, "
+        f"{point.written_bytes / GB:.3g} GB written{', in the cache alone' * point.cached}"
+    )
 
 
 def failures_part(profile: Profile) -> RenderableType:

@@ -22,6 +22,7 @@ from trainplan.costmodel.measured.curve_residuals import (
     collective_residuals,
     product_residuals,
 )
+from trainplan.costmodel.measured.host import measured_host
 from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import (
@@ -29,7 +30,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     PERMUTES,
     AttentionPoint,
     CollectivePoint,
-    CopyPoint,
     EndPoint,
     LayerPoint,
     LinkPoint,
@@ -89,10 +89,8 @@ def measured_machine(
         optimizer_bytes_per_second=_optimizer_speed(updates),
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
-        cpu_adam_params_per_second=_cpu_adam_speed(profile.gpus_per_node, updates)
-        or machine.cpu_adam_params_per_second,
-        host_bytes_per_second=_host_speed(machine, points_of(points, CopyPoint)),
         outside_bytes=outside,
+        **measured_host(machine, profile),
     )
 
 
@@ -181,23 +179,6 @@ def _stream_speed(points: Sequence[Point], names: Sequence[str]) -> float | None
     largest = max((p.moved_bytes for p in mine), default=0)
     speeds = [p.moved_bytes / p.time.seconds for p in mine if p.moved_bytes == largest]
     return min(speeds, default=None)
-
-
-def _cpu_adam_speed(processes: int, points: Sequence[OptimizerPoint]) -> float | None:
-    """Parameters per second of all processes of a measured node, each on its share of the cores."""
-    rates = [p.num_params / p.time.seconds for p in points if p.place == "cpu"]
-    return processes * median(rates) if rates else None
-
-
-def _host_speed(machine: Machine, points: Sequence[CopyPoint]) -> float:
-    """Bytes per second between one GPU and the host, the slower way, while most GPUs copy."""
-    copies = [p for p in points if p.direction in ("host_to_device", "device_to_host")]
-    if not copies:
-        return machine.host_bytes_per_second
-    most = max(p.concurrent for p in copies)
-    largest = max(p.num_bytes for p in copies if p.concurrent == most)
-    chosen = [p for p in copies if (p.concurrent, p.num_bytes) == (most, largest)]
-    return min(p.num_bytes / p.time.seconds for p in chosen)
 
 
 def _outside_bytes(points: Sequence[MemoryPoint]) -> float | None:

@@ -67,6 +67,17 @@ def engine_moves_shards(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "checkpoints_are_recomputed",
+    "offload_checkpoints recompute",
+    "offload.checkpoints keeps inputs of recomputed layers on the host: use recompute=full",
+    "deepspeedai/DeepSpeed runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing",
+)
+def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
+    """A checkpoint is the input of a layer that runs again."""
+    return np.asarray((table.offload_checkpoints > 0) & (table.recompute != FULL))
+
+
+@rule(
     "engine_updates_on_processors",
     "offload_optimizer",
     "the engine updates offloaded states with Adam or Lion alone: use one, or do not offload",
@@ -77,17 +88,6 @@ def engine_updates_on_processors(job: Job, table: LayoutTable) -> BoolColumn:
     """Others have no update of its own for processors."""
     slow = job.training.optimizer.name not in ("adamw", "lion")
     return np.asarray((table.offload_optimizer > 0) & slow)
-
-
-@rule(
-    "checkpoints_are_recomputed",
-    "offload_checkpoints recompute",
-    "offload.checkpoints keeps inputs of recomputed layers on the host: use recompute=full",
-    "deepspeedai/DeepSpeed runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing",
-)
-def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
-    """A checkpoint is the input of a layer that runs again."""
-    return np.asarray((table.offload_checkpoints > 0) & (table.recompute != FULL))
 
 
 def habits(stage: int, place: Place) -> Habits:
@@ -132,8 +132,8 @@ DEEPSPEED = RuntimeTraits(
         *RULES,
         engine_offloads_shards,
         engine_moves_shards,
-        engine_updates_on_processors,
         checkpoints_are_recomputed,
+        engine_updates_on_processors,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
         quantised_weights_are_whole,

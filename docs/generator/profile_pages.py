@@ -37,7 +37,8 @@ FEEDS = {
     "links": "nothing: notes name slow ones",
     "copies": "offloading to the host",
     "cpu_adam": "the optimizer step in host memory",
-    "drive": "nothing: it informs only",
+    "drive": "what lies on drives; speeds through the cache inform only",
+    "offloaded_step": "nothing: it is told beside its own estimate",
     "power": "nothing: it informs only",
 }
 """What of an estimate each item sets."""
@@ -117,10 +118,13 @@ FIELDS = {
     "LinkPoint.target": "The other end.",
     "LinkPoint.num_bytes": "Bytes one way.",
     "LinkPoint.time": "Until they are there.",
-    "CopyPoint.direction": "`host_to_device`, `device_to_host`, `nvme_read` or `nvme_write`; the "
-    "last two inform only.",
+    "CopyPoint.direction": "`host_to_device`, `device_to_host`, `host_to_host`, `nvme_read` or "
+    "`nvme_write`.",
     "CopyPoint.num_bytes": "Bytes of one copy.",
     "CopyPoint.time": "Of one copy.",
+    "OffloadedStepPoint.layers": "Layers of the model.",
+    "OffloadedStepPoint.tokens": "Tokens of the batch.",
+    "OffloadedStepPoint.written_bytes": "To the drive in a step.",
     "OverlapPoint.operation": "The collective beside the compute.",
     "OverlapPoint.ranks": "Members of its group.",
     "OverlapPoint.num_bytes": "Of the full tensor.",

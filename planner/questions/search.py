@@ -11,6 +11,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
+from trainplan.costmodel.measured.host import host_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
@@ -70,7 +71,9 @@ def search(
     check_model(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
-    limit = time_for_answer(options, budget, reserve=bool(job.reserve_bytes))
+    limit = time_for_answer(
+        options, budget, reserve=bool(job.reserve_bytes or job.reserve_host_bytes)
+    )
     context = SearchContext(options, measured, limit, workers)
     asked = job
     apart: Apart | None = None
@@ -93,8 +96,12 @@ def search(
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})
     layout = plan.best.layout
-    told = *_without_files(job, layout), *imbalance_notes(job, layout)
-    told = *told, *offload_notes(plan.best.estimate)
+    told = (
+        *_without_files(job, layout),
+        *imbalance_notes(job, layout),
+        *offload_notes(plan.best.estimate),
+        *host_notes(layout, measured.profile),
+    )
     texts = [*told, *notes(job, measured)]
     if reason := unproved(plan.placement):
         texts.append(reason)
@@ -105,7 +112,10 @@ def search(
 
 def _priced(context: SearchContext, asked: Job, certificate: Certificate) -> Certificate:
     """The certificate with what `--trusted` and `--reserve` cost."""
-    target, both = certificate.objective, context.options.trusted and asked.reserve_bytes
+    target, both = (
+        certificate.objective,
+        context.options.trusted and (asked.reserve_bytes or asked.reserve_host_bytes),
+    )
     first = replace(context, budget=part_of(context.budget, 1 / 2)) if both else context
     prices = {
         "trusted": price_of_trust(first, asked, target),

@@ -13,6 +13,7 @@ from trainplan.profiler.bench.gemm import GEMM
 from trainplan.profiler.bench.layer import LAYER
 from trainplan.profiler.bench.links import LINKS
 from trainplan.profiler.bench.memory import MEMORY
+from trainplan.profiler.bench.offloaded_step import OFFLOADED_STEP
 from trainplan.profiler.bench.optimizer import CPU_ADAM, OPTIMIZER
 from trainplan.profiler.bench.overlap import OVERLAP
 from trainplan.profiler.bench.power import POWER
@@ -37,6 +38,7 @@ ITEMS: Mapping[str, Item] = {
         COPIES,
         CPU_ADAM,
         DRIVE,
+        OFFLOADED_STEP,
         POWER,
     )
 }

@@ -10,9 +10,11 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, GIB, TERA
 from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.measured.host import DRIVE_WAYS
 from trainplan.costmodel.measured.profile import points_of
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
+    HOST_COPIES,
     CollectivePoint,
     CopyPoint,
     Host,
@@ -68,6 +70,7 @@ def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = (
         notes=(
             *condensed(content.notes),
             *slow_notes(points_of(content.points, LinkPoint)),
+            *drive_notes(content.points),
             *notes,
         ),
     )
@@ -75,6 +78,17 @@ def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = (
         return fitted(bare, spec_of(bare))
     note = f"{gpu} is not in the catalog, so nothing was fitted: {MISSING_DEVICE}"
     return bare.model_copy(update={"notes": (*bare.notes, note)})
+
+
+def drive_notes(points: Sequence[Point]) -> tuple[str, ...]:
+    """Says where a drive was measured through the file system's cache alone."""
+    copies = [p for p in points_of(points, CopyPoint) if p.direction in DRIVE_WAYS]
+    if not copies or not all(p.cached for p in copies):
+        return ()
+    return (
+        "the drive was measured through the file system's cache alone, which is the speed of "
+        "memory: estimates take none of it",
+    )
 
 
 def condensed(notes: Sequence[str]) -> tuple[str, ...]:
@@ -107,7 +121,11 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec | None:
     if not products or not streams:
         return None
     bandwidth = max(streams)
-    copies = [p.num_bytes / p.time.seconds for p in points_of(points, CopyPoint)]
+    copies = [
+        p.num_bytes / p.time.seconds
+        for p in points_of(points, CopyPoint)
+        if p.direction in HOST_COPIES
+    ]
     moved = points_of(points, CollectivePoint)
     links = [_bus(p) for p in moved if 1 < p.ranks <= p.per_node]
     nics = [_bus(p) / p.per_node for p in moved if p.ranks > p.per_node]

@@ -146,6 +146,9 @@ def _better(one: GpuSpec, other: GpuSpec) -> GpuSpec:
 def _result(name: str) -> bool:
     return name in {
         "saved_bytes",
+        "lane_seconds",
+        "floor_seconds",
+        "path_seconds",
         "compute_slowdown",
         "communication_slowdown",
         "value",

@@ -16,6 +16,7 @@ from pathlib import Path
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec.evidence.profile import Host, Software
 from trainplan.profiler.host.cores import usable_cores
+from trainplan.profiler.host.drive import file_system, space_bytes
 from trainplan.profiler.host.nvml import Driver, driver
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import torch
@@ -23,9 +24,13 @@ from trainplan.profiler.torch_on_use import torch
 CPU_NAME = re.compile(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", re.MULTILINE)
 
 
-def this_host(place: Place, system: Path = Path("/")) -> Host:
-    """The host of this process, `system` being the root of what it is read from."""
+def this_host(place: Place, system: Path = Path("/"), scratch: str | None = None) -> Host:
+    """The host of this process, `system` being the root of what it is read from.
+
+    `scratch` is a folder on the drive that is to be described too.
+    """
     nvidia = driver() if place.device == "cuda" else None
+    total, free = space_bytes(scratch) if scratch else (None, None)
     return Host(
         name=socket.gethostname(),
         num_gpus=place.local_world_size,
@@ -34,6 +39,9 @@ def this_host(place: Place, system: Path = Path("/")) -> Host:
         cpu=_cpu(system),
         num_cores=usable_cores(),
         memory_bytes=_memory_bytes(),
+        drive_bytes=total,
+        drive_free_bytes=free,
+        drive_file_system=file_system(scratch) if scratch else "",
         driver=nvidia.version() if nvidia else None,
         nics=tuple(_network_cards(system)),
         topology=(*(_links(nvidia) if nvidia else ()), *_numa_nodes(system)),

@@ -93,7 +93,9 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
     clock = DeviceClock(
         place, request.quick, ranks.control, DATA_FRACTION * options.deadline_seconds
     )
-    hosts = tuple(Host.model_validate_json(text) for text in ranks.gather(_host(place)) if text)
+    hosts = tuple(
+        Host.model_validate_json(text) for text in ranks.gather(_host(place, request)) if text
+    )
     header = Header(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         request=request,
@@ -133,9 +135,11 @@ def _must_agree(ranks: Ranks, request: str) -> None:
         )
 
 
-def _host(place: Place) -> str:
+def _host(place: Place, request: Request) -> str:
     """This host as JSON, said by its first process alone."""
-    return "" if place.local_rank else this_host(place).model_dump_json()
+    if place.local_rank:
+        return ""
+    return this_host(place, scratch=request.scratch).model_dump_json()
 
 
 def _crowd(place: Place, host: str) -> str:

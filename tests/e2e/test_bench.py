@@ -1,5 +1,7 @@
 """Everything that is measured, on a CPU, with a clock that does not wait."""
 
+import contextlib
+import os
 from types import MappingProxyType
 
 import pytest
@@ -15,13 +17,14 @@ from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.profiler import torch_on_use
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.bench.layers.modules import Sharding
+from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Place, Request
 
 torch = pytest.importorskip("torch", reason="the measurements need torch")
-from trainplan.profiler.bench import collectives  # noqa: E402
+from trainplan.profiler.bench import collectives, drive  # noqa: E402
 from trainplan.profiler.bench.attention import _refuses, kernels  # noqa: E402
 from trainplan.profiler.bench.collectives import CALLS  # noqa: E402
-from trainplan.profiler.bench.drive import drive_file  # noqa: E402
+from trainplan.profiler.bench.drive import BLOCK_BYTES, drive_file  # noqa: E402
 from trainplan.profiler.bench.embedding_and_head import head_tokens  # noqa: E402
 from trainplan.profiler.bench.gemm import _measure  # noqa: E402
 from trainplan.profiler.bench.inputs.groups import Shape as GroupShape  # noqa: E402
@@ -163,16 +166,98 @@ def test_a_model_with_latent_attention_is_measured():
     assert {p.value_dim for p in points("attention", asked(LATENT))} == {16}
 
 
-def test_a_drive_is_measured_and_left_as_it_was(tmp_path):
+def test_copies_in_host_memory_are_measured_on_every_device():
+    (point,) = points("copies", asked(DENSE))
+    assert (point.direction, point.concurrent) == ("host_to_host", 1)
+
+
+def test_gpus_copy_pinned_and_pageable_both_ways_alone_and_together():
+    keys = {task.key for task in ITEMS["copies"].tasks(asked(DENSE), GPUS)}
+    for gpus in (1, 2):
+        for way in ("host_to_device", "device_to_host"):
+            named = f"{way} bytes={2**28} gpus={gpus}"
+            assert {named, f"{named} pageable"} <= keys
+        assert f"host_to_device bytes={2**28} gpus={gpus} both_ways" in keys
+
+
+def test_adam_in_host_memory_runs_in_all_processes_and_in_one():
+    tasks = {task.key: task.together for task in ITEMS["cpu_adam"].tasks(asked(DENSE), GPUS)}
+    assert tasks == {f"params={2**26}": True, f"params={2**26} processes=1": False}
+    (alone,) = points("cpu_adam", asked(DENSE))
+    assert alone.processes == 1
+
+
+def test_a_drive_is_measured_past_the_cache_and_through_it_and_left_as_it_was(tmp_path):
+    mine = tmp_path / "trainplan-mine"
+    mine.write_text("kept")
     assert not points("drive", asked(DENSE))
-    found = points("drive", asked(DENSE, scratch=str(tmp_path)))
-    assert {point.direction for point in found} == {"nvme_read", "nvme_write"}
-    assert not list(tmp_path.iterdir())
+    request = asked(DENSE, scratch=str(tmp_path))
+    found = []
+    for task in ITEMS["drive"].tasks(request, CPU):
+        with contextlib.suppress(ProfilerError):  # a tmp_path in memory has no direct access
+            found += task.measure(OnceClock())
+    said = {(point.direction, point.cached) for point in found}
+    assert said >= {("nvme_read", True), ("nvme_write", True)}
+    assert {point.concurrent for point in found} == {8}
+    assert [path.name for path in tmp_path.iterdir()] == ["trainplan-mine"]
+    assert mine.read_text() == "kept"
+
+
+def test_a_drive_is_measured_while_it_reads_and_writes(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(drive.DriveFile, "read", lambda self: seen.append(("read", id(self))))
+    monkeypatch.setattr(drive.DriveFile, "write", lambda self: seen.append(("write", id(self))))
+    case = drive.Access("nvme_read", cached=True, requests=2, both_ways=True)
+    (point,) = drive._measure(case, BLOCK_BYTES, str(tmp_path), OnceClock())
+    assert (point.direction, point.both_ways, point.num_bytes) == ("nvme_read", True, BLOCK_BYTES)
+    made, others, timed = seen[0], seen[1], sorted(seen[2:])
+    assert timed == [("read", made[1]), ("write", others[1])]
+
+
+def test_every_block_of_a_file_is_written_and_read_once(tmp_path, monkeypatch):
+    seen = []
+    with drive_file(str(tmp_path), 5 * BLOCK_BYTES, 2) as file:
+        assert os.fstat(file.descriptor).st_size == 5 * BLOCK_BYTES
+        real = os.preadv
+        monkeypatch.setattr(os, "preadv", lambda *args: (seen.append(args[2]), real(*args))[1])
+        file.read()
+    assert sorted(seen) == [n * BLOCK_BYTES for n in range(5)]
 
 
 def test_a_file_is_removed_where_measuring_fails(tmp_path):
     with pytest.raises(TimeoutError), drive_file(str(tmp_path), 2**23):
         raise TimeoutError
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ramfs"])
+def test_a_file_system_in_memory_is_no_drive(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(drive, "file_system", lambda _: kind)
+    with (
+        pytest.raises(ProfilerError, match=rf"\({kind}\) does not .* past its cache"),
+        drive_file(str(tmp_path), 2**23, direct=True),
+    ):
+        raise AssertionError
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_drive_that_refuses_to_be_used_past_the_cache_is_said_so(tmp_path, monkeypatch):
+    real = os.open
+
+    def refusing(path, flags, *more, **named):
+        if flags & os.O_DIRECT:
+            raise OSError(22, "Invalid argument")
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    monkeypatch.setattr(drive, "file_system", lambda _: "overlay")
+    with pytest.raises(ProfilerError, match="O_DIRECT"), drive_file(str(tmp_path), 1, direct=True):
+        raise AssertionError
+
+
+def test_a_drive_without_room_is_left_alone(tmp_path):
+    with pytest.raises(ProfilerError, match="GiB free"), drive_file(str(tmp_path), 2**60):
+        raise AssertionError
     assert not list(tmp_path.iterdir())
 
 

@@ -98,7 +98,7 @@ def test_zero_infinity_is_much_slower_there():
 def test_subgroups_on_the_gpu_make_a_step_faster_by_no_more_than_was_measured():
     """Deep Optimizer States, arXiv:2410.21316: up to 2.5x; 20B on 4 H100, PCIe 4 or 5.
 
-    The update alone is 2.0 to 2.4 times as fast; the passes and the gradients' way out are as before.
+    The update alone is 2.0 to 2.4 times as fast; the passes and gradients' way out are as before.
     """
     faster = []
     for link, rate in product((25e9, 50e9), (NODE_ADAM, 2 * NODE_ADAM)):

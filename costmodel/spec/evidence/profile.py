@@ -25,7 +25,11 @@ from the others, a GPU that reports it was slowed down; `stated`: a figure of an
 repeats are unknown."""
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "p2p"]
 PERMUTES, LOSSES = ("permute", "permute_backward"), ("loss",)
-Direction = Literal["host_to_device", "device_to_host", "nvme_read", "nvme_write"]
+HOST_COPIES: tuple[Literal["host_to_device", "device_to_host"], ...] = (
+    "host_to_device",
+    "device_to_host",
+)
+Direction = Literal["host_to_device", "device_to_host", "host_to_host", "nvme_read", "nvme_write"]
 
 
 class Timing(Spec):
@@ -128,6 +132,8 @@ class OptimizerPoint(Spec):
     place: Literal["gpu", "cpu"] = "gpu"
     """Where states live and are updated."""
     threads: Count = 1
+    processes: Count | None = None
+    """Of the node that update at the same time, in host memory; null: all of them."""
     time: Timing
 
 
@@ -176,8 +182,39 @@ class CopyPoint(Spec):
     direction: Direction
     num_bytes: Count
     concurrent: Count = 1
-    """GPUs of the node that copy at the same time."""
+    """GPUs of the node that copy at the same time; of a drive requests in flight."""
+    pageable: bool = False
+    """Host memory that the system may move: the driver copies through a buffer of its own."""
+    both_ways: bool = False
+    """As much goes the other way at the same time; the time is that of both."""
+    cached: bool = False
+    """Through the file system's cache, without waiting for the drive; else past it (`O_DIRECT`)."""
     time: Timing
+
+
+class OffloadedStepPoint(Spec):
+    """A step of a small model whose weights and states lie on a drive, beside its estimate."""
+
+    kind: Literal["offloaded_step"] = "offloaded_step"
+    layers: Count
+    width: Count
+    """Of both square matrices of a layer."""
+    tokens: Count
+    precision: Precision = "bf16"
+    """Of weights and products; states are fp32."""
+    cached: bool = False
+    """Through the file system's cache, where it lets nobody past."""
+    read_bytes: Count
+    """From the drive in a step."""
+    written_bytes: Count
+    lane_seconds: Mapping[str, NonNegativeFloat]
+    """Of each lane in a step, from the times of its parts alone."""
+    floor_seconds: PositiveFloat
+    """Of the largest lane."""
+    path_seconds: PositiveFloat
+    """Of the longest path through the parts: the estimate."""
+    time: Timing
+    """Of the step that was run."""
 
 
 class OverlapPoint(Spec):
@@ -219,6 +256,7 @@ Point = Annotated[
     | CollectivePoint
     | LinkPoint
     | CopyPoint
+    | OffloadedStepPoint
     | OverlapPoint
     | MemoryPoint
     | PowerPoint,
@@ -237,6 +275,12 @@ class Host(Spec):
     cpu: str = ""
     num_cores: PositiveInt | None = None
     memory_bytes: NonNegativeInt | None = None
+    drive_bytes: NonNegativeInt | None = None
+    """Of the file system of --scratch, where one is given."""
+    drive_free_bytes: NonNegativeInt | None = None
+    """Free when the run began."""
+    drive_file_system: str = ""
+    """Its type, `ext4`."""
     driver: str | None = None
     nics: tuple[str, ...] = ()
     """Device and rate, `mlx5_0 400 Gb/s`."""

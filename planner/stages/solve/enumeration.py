@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +33,8 @@ MOST_PATHS = 64
 """Paths that beginnings are compared with, those that leave least room. Source: measured."""
 COMPARED_AT_ONCE = 1 << 22
 """Seconds of paths that are compared together, so that they stay in memory."""
+MOST_UNSORTED = 100
+"""Beginnings, or ways, of which each is compared with all of the others. Source: measured."""
 
 
 def num_splits(problem: StageProblem, window: Windows) -> float:
@@ -244,16 +247,54 @@ def _matches(
     than `most` are not all told.
     """
     left, seconds = beginnings
-    total, size = ways.total, max(1, COMPARED_AT_ONCE // (len(most_s) * max(1, len(ways.layers))))
-    found = [np.zeros((2, 0), dtype=np.int64)]
-    for start in range(0, len(left), size):
-        at, way = np.nonzero(left[start : start + size, None] >= total)
-        at += start
+    total, found, told = ways.total, [np.zeros((2, 0), dtype=np.int64)], 0
+    for some, others in _likely(beginnings, ways, rest, most_s):
+        at, way = some, others
         for path in range(len(most_s)):
-            longer = seconds[at, path] + ways.seconds[path, way] + rest[path, left[at] - total[way]]
-            wins = longer <= most_s[path]
+            longer = seconds[at, path] + ways.seconds[path, way]
+            wins = longer + rest[path, left[at] - total[way]] <= most_s[path]
             at, way = at[wins], way[wins]
         found.append(np.stack([at, way]))
-        if sum(one.shape[1] for one in found) > most:
+        told += len(at)
+        if told > most:
             break
-    return tuple(np.concatenate(found, axis=1))
+    at, way = np.concatenate(found, axis=1)
+    order = np.lexsort((way, at))
+    return at[order], way[order]
+
+
+def _likely(
+    beginnings: tuple[IntColumn, FloatColumn], ways: _Ways, rest: FloatColumn, most_s: FloatColumn
+) -> Iterator[tuple[IntColumn, IntColumn]]:
+    """`_pairs` of beginnings with as many layers left, and ways with enough ranks behind."""
+    (left, seconds), total = beginnings, ways.total
+    for layers in np.unique(left).tolist():
+        own, may = np.flatnonzero(left == layers), np.flatnonzero(total <= layers)
+        may = may[np.isfinite(rest[:, layers - total[may]]).all(axis=0)]
+        room = most_s[:, None] - ways.seconds[:, may] - rest[:, layers - total[may]]
+        for some, others in _pairs(seconds[own], room, most_s):
+            yield own[some], may[others]
+
+
+def _pairs(
+    seconds: FloatColumn, room: FloatColumn, most_s: FloatColumn
+) -> Iterator[tuple[IntColumn, IntColumn]]:
+    """Pairs of a beginning and a way that may fit, in parts.
+
+    `seconds` is (beginning, path), `room` is (path, way). Source: derived; all beginnings that fit
+    a way are among those within its room on one path, and of the paths each way takes the one
+    within which fewest are. Where there are few, to sort them takes longer than to compare all.
+    """
+    size, ways = len(seconds), np.arange(room.shape[1])
+    order, number, path = np.arange(size)[None], np.full(len(ways), size), np.zeros_like(ways)
+    if min(size, len(ways)) > MOST_UNSORTED:
+        order = np.argsort(seconds.T, axis=1)
+        room = room + ROUNDING * np.abs(most_s)[:, None]
+        sides = zip(np.take_along_axis(seconds.T, order, axis=1), room, strict=True)
+        inside = np.array([np.searchsorted(one, most, side="right") for one, most in sides])
+        number, path = inside.min(axis=0), inside.argmin(axis=0)
+    parts = np.cumsum(number) // (COMPARED_AT_ONCE // len(room))
+    for part in np.split(ways, np.flatnonzero(np.diff(parts)) + 1):
+        way = np.repeat(part, number[part])
+        first = np.repeat(np.cumsum(number[part]) - number[part], number[part])
+        yield order[path[way], np.arange(len(way)) - first], way

@@ -13,8 +13,8 @@ from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
 from trainplan.planner.plan.target import Reserve
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.changes.variations import Case, with_memory, without_reserve
-from trainplan.planner.questions.explain import explain
 from trainplan.planner.questions.search import search
+from trainplan.planner.questions.shadow_prices import shadow_prices
 from trainplan.planner.questions.trust import time_for_answer
 from trainplan.planner.work.budget import Unlimited
 
@@ -102,10 +102,11 @@ def test_a_plan_document_keeps_the_reserve_and_older_ones_have_none(plan):
 
 def test_explain_prices_the_end_of_the_reserve(plan):
     case = Case(plan.job, SearchOptions(search_options="none"))
-    found = explain(case, plan.best.layout, (), Unlimited())
-    (price,) = [one for one in found.shadow_prices if one.change == "reserve"]
+    step_time_s = plan.best.estimate.step_time_s
+    prices = shadow_prices(case, plan.best.layout, step_time_s, Unlimited())
+    (price,) = [one for one in prices if one.change == "reserve"]
     assert price.text == "no reserve of 48 GiB"
-    same = [one.replanned for one in found.shadow_prices if one.change == "memory_tenth"]
+    same = [one.replanned for one in prices if one.change == "memory_tenth"]
     assert price.replanned.throughput_gain_fraction >= same[0].throughput_gain_fraction > 0
     assert without_reserve(case).job.reserve_bytes == 0
 

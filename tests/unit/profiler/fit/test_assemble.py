@@ -16,6 +16,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     CopyPoint,
     Failure,
     Host,
+    OffloadedStepPoint,
     Origin,
     ProductPoint,
     Profile,
@@ -23,7 +24,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.profiler.fit.assemble import device_of, gpu_of, profile_of
+from trainplan.profiler.fit.assemble import device_of, drive_notes, gpu_of, profile_of
 from trainplan.profiler.fit.merge import merged
 from trainplan.profiler.journal.records import Header, JournalContent
 from trainplan.profiler.launch.requests import TINY_LLAMA
@@ -195,3 +196,37 @@ def test_nodes_of_an_unknown_device_have_the_fastest_link_measured_between_them(
     group = NodeGroup(gpu=found.gpu, device=found.device, num_nodes=2, gpus_per_node=2)
     machine = measured_machine(ClusterSpec(groups=(group,)), "fp32", found)
     assert machine.nic_bytes_per_second == pytest.approx(0.75e9)
+
+
+def test_a_drive_measured_through_its_cache_alone_is_said_so_and_is_no_link_of_a_gpu():
+    cached = CopyPoint(
+        direction="nvme_read", num_bytes=10**9, cached=True, time=Timing(seconds=0.01)
+    )
+    direct = cached.model_copy(update={"cached": False})
+    assert "cache alone" in drive_notes([cached])[0]
+    assert drive_notes([cached, direct]) == drive_notes(POINTS) == ()
+    found = profile_of(content(CPU_HOST, points=(*POINTS, cached)), ORIGIN)
+    assert any("cache alone" in note for note in found.notes)
+    assert found.device.host_gb_per_s.value == pytest.approx(4)
+
+
+def test_a_step_from_the_drive_is_shown_beside_its_estimate():
+    step = OffloadedStepPoint(
+        layers=8,
+        width=1024,
+        tokens=128,
+        read_bytes=3 * 10**9,
+        written_bytes=2 * 10**9,
+        lane_seconds={"CPU": 1.0, "drive read": 3.0},
+        floor_seconds=3.0,
+        path_seconds=3.6,
+        time=Timing(seconds=4.0),
+    )
+    console = Console(width=250)
+    found = profile_of(content(CPU_HOST, points=(*POINTS, step)), ORIGIN)
+    with console.capture() as page:
+        console.print(*profile_page(found, Path("mine.json")))
+    assert (
+        "8 layers of 1024, 128 tokens: 4.00 s measured, 3.60 s estimated (-10%), of which 3.00 s "
+        "are drive read; 3 GB read, 2 GB written" in page.get()
+    )

@@ -140,6 +140,12 @@ def test_numbers_that_are_taken_as_they_are_need_all_of_their_points():
     assert other["optimizer step"].kind == other["copies to the host"].kind == "fitted"
     assert other["copies to the host"].points == 0
     assert other["drive"].kind == "not used by estimates"
+    assert other["Adam in host memory"].kind == "measured"
+    assert (other["optimizer step"].points, other["Adam in host memory"].points) == (0, 1)
+    ways = [drive, drive.model_copy(update={"direction": "nvme_write"})]
+    cached = [one.model_copy(update={"cached": True}) for one in ways]
+    assert known(profile(*ways))["drive"].kind == "measured"
+    assert known(profile(*cached))["drive"].kind == "not used by estimates"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""What file system a folder is on."""
+
+import os
+import shutil
+
+import pytest
+
+from trainplan.profiler.host.drive import file_system, space_bytes
+
+LINE = "36 25 {device} / {point} rw,relatime shared:1 - {kind} /dev/x rw\n"
+
+
+@pytest.fixture
+def mounts(tmp_path):
+    """(device of the folder or another, type) of each mount -> a table of them."""
+
+    def write(*rows):
+        device = tmp_path.stat().st_dev
+        own = f"{os.major(device)}:{os.minor(device)}"
+        lines = [
+            LINE.format(device=own if mine else "250:99", point=point, kind=kind)
+            for mine, point, kind in rows
+        ]
+        path = tmp_path / "mountinfo"
+        path.write_text("".join(lines))
+        return path
+
+    return write
+
+
+def test_the_mount_with_the_number_of_the_folder_says_its_type(tmp_path, mounts):
+    table = mounts((False, "/", "ext4"), (True, "/elsewhere", "xfs"))
+    assert file_system(tmp_path, table) == "xfs"
+
+
+def test_else_the_longest_mount_point_above_it_does(tmp_path, mounts):
+    table = mounts((False, "/", "ext4"), (False, tmp_path, "btrfs"), (False, "/no", "xfs"))
+    assert file_system(tmp_path, table) == "btrfs"
+
+
+def test_a_system_that_does_not_say_leaves_it_open(tmp_path):
+    assert file_system(tmp_path, tmp_path / "none") == ""
+    assert file_system(tmp_path / "gone") == ""
+    assert space_bytes(tmp_path / "gone") == (None, None)
+
+
+def test_room_is_that_of_the_file_system(tmp_path):
+    assert space_bytes(tmp_path)[0] == shutil.disk_usage(tmp_path).total
