@@ -47,8 +47,8 @@ def test_techniques_of_long_sequences_have_keys():
     assert "activation_checkpoint_cpu_offload" not in plain
 
 
-def test_the_loss_is_tiled_by_the_trainer_with_sequence_ranks_and_by_liger_without():
-    assert told()["model"]["type"] == "huggingface"
+def test_the_loss_is_tiled_by_liger():
+    assert told()["model"]["type"] == "liger"
     alone = {"cp": 1, "dp": 8, "tiled_mlp": False, "seq": 1 << 15}
     assert told(**alone)["model"]["type"] == "liger"
     assert told(**alone, tiled_loss=False)["model"]["type"] == "huggingface"
