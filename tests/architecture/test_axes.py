@@ -82,6 +82,7 @@ SAMPLES = {
     "tiled_loss": Sample(on={"tiled_loss": True}, same={"dp": 4, "micro_batch_size": 8}),
 }
 """Where a value alone makes no layout; else it is varied beside four replicas."""
+WITH_WEIGHTS = OffloadSpec(optimizer=1, parameters="cpu")
 SELECTED = {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
 BLOCK = {"recompute": "full", "recompute_method": "block"}
 SAMPLES_OF = {
@@ -95,6 +96,8 @@ SAMPLES_OF = {
         model="small-moe",
     ),
     ("torchtitan", "zero_stage"): Sample(on={"zero_stage": 3}, off={"zero_stage": 2}),
+    ("torchtitan", "offload.optimizer"): Sample(on={"offload": WITH_WEIGHTS}, same={"dp": 2}),
+    ("torchtitan", "offload.parameters"): Sample(on={"offload": WITH_WEIGHTS}, same={"dp": 2}),
     ("torchtitan", "recompute_modules"): Sample(on=SELECTED),
     ("torchtitan", "recompute_method"): Sample(on=UNIFORM),
     ("torchtitan", "recompute_num_layers"): Sample(

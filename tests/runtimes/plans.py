@@ -152,6 +152,8 @@ TORCHTITAN = (
     plan("mla", "deepseek-v2-lite", 2, {"pp": 2, "dp": 8, "ep": 8, **Z1, **FULL}),
     plan("attention sinks", "gpt-oss-20b", 1, {"dp": 8, "ep": 4, **Z3, **FULL}),
     plan("cp", "llama3-8b", 1, {"dp": 2, "cp": 4, **Z3, **BY_OPERATION}),
+    plan("weights on the host", "llama3-8b", 1,
+         {"dp": 8, "offload": OffloadSpec(optimizer=1.0, parameters="cpu"), **Z3}),
 )  # fmt: skip
 
 LLAMA, QWEN, MIXTRAL = "llama3.1-8b", "qwen3-8b", "mixtral-8x7b"

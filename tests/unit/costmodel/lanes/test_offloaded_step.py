@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.lanes.habits import deepspeed_habits, megatron_habits
+from trainplan.costmodel.lanes.habits import deepspeed_habits, fsdp2_habits, megatron_habits
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.offloaded_step import (
     floor_of_step,
@@ -26,6 +26,7 @@ HABITS = {
     "zero-3": deepspeed_habits(3, subgroups=4),
     "zero-3 pipelined": deepspeed_habits(3, pipelined=True, subgroups=7, prefetch=2),
     "zero-3 not overlapped": deepspeed_habits(3, overlap_comm=False),
+    "fsdp2": fsdp2_habits(),
     "megatron": megatron_habits(overlap=False),
     "megatron overlapped": megatron_habits(overlap=True, subgroups=9),
 }
