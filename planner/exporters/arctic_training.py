@@ -80,7 +80,6 @@ def export_arctic_training(job: Job, layout: Layout) -> LaunchConfig:
         arguments=(option("layout", "--config", file),),
         notes=tuple(_notes(job, layout)),
         files=(file,),
-        read_back=False,
         keys=tuple(flat(config)),
     )
 
