@@ -57,8 +57,8 @@ def largest(cluster, fix):
     return round(num_parameters(gpt(*fit[-1])) / 1e9)
 
 
-def test_one_v100_trains_thirteen_billion_parameters_with_zero_offload_and_one_and_a_half_without():
-    """ZeRO-Offload, arXiv:2101.06840, abstract: over 13 B on one GPU, ten times as many as PyTorch."""
+def test_one_v100_trains_13_billion_parameters_with_zero_offload_and_one_and_a_half_without():
+    """ZeRO-Offload, arXiv:2101.06840, abstract: over 13 B on one GPU, ten times PyTorch's."""
     v100 = with_host("1x1:v100-sxm-32gb", memory_gib=1536)
     assert largest(v100, PLAIN) == 1
     assert largest(v100, ZERO_OFFLOAD) == 13
