@@ -51,6 +51,7 @@ RUNTIMES = (
     "torchtitan",
     "accelerate",
     "deepspeed",
+    "arctic-training",
     "fsdp2",
     "llm-foundry-fsdp",
     "fms-fsdp",
@@ -137,6 +138,7 @@ EXPORTERS = (
     "megatron-zero-bubble",
     "torchtitan",
     "deepspeed",
+    "arctic-training",
     "accelerate",
     "fsdp2",
 )
@@ -146,6 +148,7 @@ CHECKOUTS = (
     "megatron-zero-bubble",
     "torchtitan",
     "deepspeed",
+    "arctic-training",
     "accelerate",
 )
 KEY_TABLES = (
