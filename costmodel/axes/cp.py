@@ -6,6 +6,7 @@ import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.grid import degrees
+from trainplan.costmodel.axes.indices import kernel_index
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.spec import Job
 
@@ -38,5 +39,5 @@ CP = Axis(
     off=1,
     search=Tried(degrees),
     memory=Memory("falls", ("activations",), "each rank has its piece of the sequence"),
-    rules=(cp_divides_sequence, heads_exchange_divides_heads),
+    rules=(cp_divides_sequence, heads_exchange_divides_heads, kernel_index),
 )

@@ -24,6 +24,7 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
         *recomputes_layers(traits),
         offloads_modules(traits),
         *tiles(traits),
+        *runs_liger(traits),
         *offloads_states(traits),
     )
 
@@ -194,6 +195,23 @@ def offloads_modules(traits: RuntimeTraits) -> Rule:
         says=f"{traits.name} offloads {some if known else none}",
         source=f"{traits.name} {traits.version}",
     )
+
+
+def runs_liger(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rule that kernels of Liger run where models of transformers do."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """Layers of other runtimes have kernels of their own."""
+        return np.full(len(table), job.options.liger is not None)
+
+    rule = Rule(
+        name="runtime_runs_liger",
+        columns=frozenset({"tp"}),
+        broken=broken,
+        says=f"{traits.name} has kernels of its own: leave out the option liger, or use deepspeed",
+        source=f"{traits.name} {traits.version}",
+    )
+    return () if traits.has_liger else (rule,)
 
 
 def tiles(traits: RuntimeTraits) -> tuple[Rule, ...]:
