@@ -25,6 +25,7 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
         offloads_modules(traits),
         *tiles(traits),
         *runs_liger(traits),
+        *nests_exchanges(traits),
         *offloads_states(traits),
     )
 
@@ -195,6 +196,23 @@ def offloads_modules(traits: RuntimeTraits) -> Rule:
         says=f"{traits.name} offloads {some if known else none}",
         source=f"{traits.name} {traits.version}",
     )
+
+
+def nests_exchanges(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rule that heads are exchanged inside a ring where the runtime can be told to."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without an option exchanges one way over all context ranks."""
+        return np.asarray(table.cp_heads > 1)
+
+    rule = Rule(
+        name="runtime_nests_exchanges",
+        columns=frozenset({"cp_heads"}),
+        broken=broken,
+        says=f"{traits.name} exchanges one way over all context ranks: leave cp_heads at 1",
+        source=f"{traits.name} {traits.version}",
+    )
+    return () if traits.communication.heads_in_ring else (rule,)
 
 
 def runs_liger(traits: RuntimeTraits) -> tuple[Rule, ...]:
