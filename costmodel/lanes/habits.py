@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from trainplan.costmodel.lanes.placed import Accumulation, Habits
 
 
@@ -13,12 +15,14 @@ def deepspeed_habits(
     fp32_sums: bool = False,
     prefetch: int = 1,
     subgroups: int = 1,
+    subgroup_params: float = 1e9,
 ) -> Habits:
     """DeepSpeed with `zero_optimization.offload_optimizer` and `offload_param`.
 
     Gradients leave in fp32 behind the last micro batch's passes; stages 1 and 2 with sums in fp32
     keep those on the GPU, else several micro batches are summed off it, as stage 3 always does.
-    `pipelined` is `pipeline_read` and `pipeline_write`; `subgroups` are of `sub_group_size`.
+    `pipelined` is `pipeline_read` and `pipeline_write`, `subgroup_params` stage 3's
+    `sub_group_size`.
     Source: DeepSpeed 0.19.8, runtime/zero/config.py, overlap_comm_valid (on in stage 3 alone if not
     stated); runtime/zero/stage_1_and_2.py, _use_compact_grad_partition_buffer, step;
     runtime/zero/stage3.py, partition_grads, _offload_grad_partition_at_boundary, step;
@@ -37,6 +41,7 @@ def deepspeed_habits(
         pipelines_update=pipelined,
         prefetch=prefetch,
         subgroups=subgroups,
+        subgroup_params=subgroup_params if sharded else np.inf,
     )
 
 

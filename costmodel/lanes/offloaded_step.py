@@ -106,6 +106,21 @@ def seconds_of_step(
     return np.array([float(work.makespan[0]) for work in works])
 
 
+def least_added(
+    quantities: Quantities, speeds: Speeds, placement: Placement, habits: Habits
+) -> FloatColumn:
+    """Least seconds (row,) by which a step outlasts one whose bytes all lie on the GPU.
+
+    Of a rank without a pipeline: copies hide in the bubbles of one too, where a step is no shorter
+    than the pipeline and than `floor_of_step`, not their sum. Below 0 where the GPU's update takes
+    longer than that of the CPUs, at most by its seconds.
+    Source: `floor_of_step` of both; 0 to the last digit where nothing moves.
+    """
+    stays = Placement(stride=placement.stride, delayed=placement.delayed)
+    own = floor_of_step(quantities, speeds, stays, habits)
+    return np.asarray(floor_of_step(quantities, speeds, placement, habits) - own)
+
+
 def _order(habits: Habits, *, delayed: bool) -> Order:
     """How the passes of micro batches wait for each other.
 

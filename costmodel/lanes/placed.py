@@ -152,7 +152,9 @@ class Habits:
     prefetch: int = 1
     """Layers whose weights are fetched before they are needed."""
     subgroups: int = 1
-    """Pieces in which the offloaded share is updated, one after the other."""
+    """Pieces in which the offloaded share is updated, one after the other, at least."""
+    subgroup_params: float = np.inf
+    """Parameters of a piece, at most."""
     gradient_bytes: float = 4.0
     """That leave the GPU for each parameter the CPUs update, once a step."""
     weight_bytes: float = 2.0

@@ -126,11 +126,9 @@ class RowItems:
             yield Item(f"sum out {one.layer}", Lane.D2H, size / self.speeds.d2h, after)
         if not _one(moved.summed):
             return
-        left = (
-            self.gradient_out
-            * size
-            / (self.quantities.layers * self.quantities.gradient_bytes).sum()
-        )
+        every = (self.quantities.layers * self.quantities.gradient_bytes).sum()
+        share = size / every if every else 2.0 / len(self.passes)
+        left = self.gradient_out * share
         yield Item(f"gradient {one.layer}", Lane.D2H, left / self.speeds.d2h, after)
         if _one(self.placement.optimizer_place) == Place.DRIVE:
             seconds = left / self.speeds.drive_write

@@ -16,7 +16,16 @@ STATE_BYTES = 12
 back. Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1 (K = 12)."""
 
 
-def gpu_subgroups(subgroups: int, stride: FloatColumn | int) -> FloatColumn:
+def subgroups(away: FloatColumn, habits: Habits) -> FloatColumn:
+    """Pieces in which `away` parameters are updated.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/config.py, sub_group_size: parameters are taken in tiles
+    of at most that many.
+    """
+    return np.maximum(habits.subgroups, np.ceil(away / habits.subgroup_params))
+
+
+def gpu_subgroups(subgroups: FloatColumn, stride: FloatColumn | int) -> FloatColumn:
     """Subgroups of the offloaded states that the GPU updates: every `stride`-th.
 
     Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316, section 4 (interleaved
@@ -48,7 +57,7 @@ def _seconds(
     core/optimizer/cpu_offloading/hybrid_optimizer.py, step: gradients leave first.
     """
     away = quantities.updated * placement.optimizer
-    one = away / habits.subgroups
+    one = away / subgroups(away, habits)
     rate = np.zeros_like(away)
     np.divide(quantities.update_seconds, quantities.updated, out=rate, where=quantities.updated > 0)
     deep = np.asarray(placement.optimizer_place) == Place.DRIVE
@@ -97,8 +106,9 @@ def update_load(
     Source: derived, subgroups on the GPU and on the CPUs times the seconds of one, `gpu_subgroups`.
     """
     cpu, gpu, stays = _seconds(quantities, speeds, placement, habits)
-    on_gpu = gpu_subgroups(habits.subgroups, np.asarray(placement.stride))
-    moved = cpu * (habits.subgroups - on_gpu) + gpu * on_gpu
+    count = subgroups(quantities.updated * placement.optimizer, habits)
+    on_gpu = gpu_subgroups(count, np.asarray(placement.stride))
+    moved = cpu * (count - on_gpu) + gpu * on_gpu
     if pipelined:
         return Load(moved + stays, Order.BESIDE)
     return Load(moved, Order.CHAIN, aside=stays)
@@ -114,12 +124,13 @@ def update_part(
 ) -> Part:
     """The update of a single row."""
     cpu, gpu, stays = _seconds(quantities, speeds, placement, habits)
+    count = int(subgroups(quantities.updated * placement.optimizer, habits)[0])
     stay = tuple(_chain(stays, ((Lane.GPU, "update what stays"),), ""))
     if not pipelined:
-        return Part(tuple(_chain(cpu * habits.subgroups, IN_ORDER, "")), Order.CHAIN, aside=stay)
+        return Part(tuple(_chain(cpu * count, IN_ORDER, "")), Order.CHAIN, aside=stay)
     stride = int(np.asarray(placement.stride).reshape(-1)[0])
     items = list(stay)
-    for index in range(habits.subgroups):
+    for index in range(count):
         theirs = stride and index % stride == stride - 1
         seconds, order = (gpu, THERE_AND_BACK) if theirs else (cpu, IN_ORDER)
         items += _chain(seconds, order, f" {index}")

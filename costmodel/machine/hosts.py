@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from trainplan.costmodel.machine.constants import Machine
 
 
+HOST_EFFICIENCY = 0.8
+"""Share of the nominal bandwidth of its link that a long copy from or to pinned memory reaches.
+
+Source: mean of copies in one direction. PCIe 3.0, of 16 GB/s: 12.4 (NVIDIA/nvbandwidth@04bf2869
+README.md), 12.0 (arXiv:2104.07857, figure 2b: 3.0 a GPU, four on a link), 12.4 and 13.1 (P100,
+jdh4/della-gpu-A100 README.md); PCIe 4.0, of 32: 25.8 (A100, there, too), 24.8
+(forums.developer.nvidia.com/t/352186, A100 SXM); PCIe 5.0, of 64: 55.3 (tests/replay, H200).
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Drives:
     """All drives of one node together."""
@@ -39,13 +49,14 @@ class HostFigures(TypedDict):
 def host_link(group: NodeGroup, link_bytes_per_second: float) -> float:
     """Bytes per second between a GPU and the host while all GPUs of its node copy.
 
-    Source: derived; GPUs below one switch share its link evenly, and a byte that crosses one is
-    read from, or written to, host memory once.
+    Source: derived; of the link's nominal bandwidth HOST_EFFICIENCY is reached; GPUs below one
+    switch share its link evenly, and a byte that crosses one is read from, or written to, host
+    memory once.
     """
-    host = catalog.host_of(group)
+    host, reached = catalog.host_of(group), HOST_EFFICIENCY * link_bytes_per_second
     if host is None:
-        return link_bytes_per_second
-    shared = link_bytes_per_second / (host.gpus_per_switch or 1)
+        return reached
+    shared = reached / (host.gpus_per_switch or 1)
     if host.memory_gb_per_s is None:
         return shared
     return min(shared, host.memory_gb_per_s * GB / group.gpus_per_node)

@@ -70,15 +70,22 @@ def measured_host(machine: Machine, profile: Profile) -> MeasuredHost:
 
 def host_notes(layout: Layout, profile: Profile | None) -> tuple[str, ...]:
     """What an offloaded layout rests on that a profile did not measure."""
-    offload, points = layout.offload, profile.points if profile else ()
-    if profile is None or not (offload.optimizer or layout.offload_modules):
+    offload, modules = layout.offload, layout.offload_modules
+    moves = offload.optimizer or offload.parameters or offload.checkpoints or modules
+    if profile is None or not moves:
         return ()
-    found = []
+    points, found = profile.points, []
     if all(host_copy_bytes_per_second(way, points) is None for way in HOST_COPIES):
         found.append("host copies not measured: datasheet; `plan profile --only copies` has them")
     if offload.optimizer and cpu_adam_params_per_second(profile.gpus_per_node, points) is None:
         found.append(
             "Adam in host memory not measured: as published; `plan profile --only cpu_adam` has it"
+        )
+    deep = "nvme" in (offload.tier if offload.optimizer else None, offload.parameters)
+    if deep and any(drive_bytes_per_second(way, points) is None for way in DRIVE_WAYS):
+        found.append(
+            "drive not measured: as the cluster says; `plan profile --only drive --scratch "
+            "DIRECTORY` has it"
         )
     return tuple(found)
 
@@ -150,7 +157,8 @@ def host_memory_bytes(hosts: Sequence[Host]) -> float | None:
 def drive_free_bytes(hosts: Sequence[Host]) -> float | None:
     """Room on the drive that was measured, of the host with least; null where one has none.
 
-    Source: derived; what is taken already holds no states of a training.
+    Source: derived; states can be written to space that is free alone, and every node keeps its own
+    share of them, so the host with least room decides.
     """
     return _least([host.drive_free_bytes for host in hosts])
 

@@ -11,7 +11,7 @@ from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.methods.method import Kept, Method
 from trainplan.costmodel.lanes.offloaded_step import step_work
 from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
-from trainplan.costmodel.lanes.update import STATE_BYTES, update_part
+from trainplan.costmodel.lanes.update import STATE_BYTES, subgroups, update_part
 from trainplan.costmodel.lanes.work import Work
 
 SUBGROUP_PARAMS = 100_000_000
@@ -21,10 +21,7 @@ Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316: subgroups of 100
 """
 
 
-def habits_for(quantities: Quantities) -> Habits:
-    """Of one row: as many subgroups as its parameters fill."""
-    count = int(np.ceil(quantities.updated[0] / SUBGROUP_PARAMS))
-    return deepspeed_habits(3, pipelined=True, subgroups=max(1, count))
+HABITS = deepspeed_habits(3, pipelined=True, subgroup_params=SUBGROUP_PARAMS)
 
 
 def stride_of_the_rule(quantities: Quantities, speeds: Speeds, weight_bytes: float = 2.0) -> int:
@@ -50,9 +47,8 @@ def best_stride(quantities: Quantities, speeds: Speeds) -> int:
     before it ends no sooner: filling and emptying the lanes counts where they are few.
     Source: `update_seconds` of all strides.
     """
-    habits = habits_for(quantities)
-    tried = (0, *range(2, habits.subgroups + 1))
-    seconds = [update_seconds(quantities, speeds, habits, stride) for stride in tried]
+    tried = (0, *range(2, int(subgroups(quantities.updated, HABITS)[0]) + 1))
+    seconds = [update_seconds(quantities, speeds, HABITS, stride) for stride in tried]
     return int(tried[int(np.argmin(seconds))])
 
 
@@ -67,7 +63,7 @@ def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
     """The stride of the placement, or the best one if it has none."""
     stride = int(_first(placement.stride)) or best_stride(quantities, speeds)
     placed = replace(placement, optimizer=1.0, optimizer_place=Place.HOST, stride=stride)
-    return step_work(quantities, speeds, placed, habits_for(quantities))
+    return step_work(quantities, speeds, placed, HABITS)
 
 
 def _first(column: object) -> float:

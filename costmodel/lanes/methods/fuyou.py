@@ -10,14 +10,18 @@ import numpy as np
 from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.loads import FloatColumn, Lane, Order
 from trainplan.costmodel.lanes.methods.method import Kept, Method
-from trainplan.costmodel.lanes.passes import pass_items
-from trainplan.costmodel.lanes.placed import Gradients, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.passes import micro_batches, pass_items
+from trainplan.costmodel.lanes.placed import Accumulation, Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.update import STATE_BYTES
 from trainplan.costmodel.lanes.work import Item, Part, Work
 
-HABITS = replace(deepspeed_habits(3), gradient_bytes=2.0, keeps_last=False)
+HABITS = replace(
+    deepspeed_habits(3),
+    accumulation=Accumulation.OFF_IF_SEVERAL,
+    gradient_bytes=2.0,
+    keeps_last=False,
+)
 """Gradients leave in 16 bits. Source: Liao et al., Fuyou, arXiv:2403.06504"""
-LAST = Gradients(*(np.array([flag]) for flag in (False, False, True)))
 
 
 def swapped_shares(
@@ -62,18 +66,26 @@ def _until_they_meet(
 
 
 def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
-    """One micro batch; the placement's share of activations goes to the drive."""
+    """The placement's share of activations goes to the drive; nothing waits between passes."""
     placed = Placement(
         optimizer=1.0,
         parameters=Place.DRIVE,
         checkpoints=placement.checkpoints,
         checkpoints_place=Place.DRIVE,
     )
-    items = pass_items(quantities, speeds, placed, HABITS, LAST)
-    return Work((Part(tuple(_updated(items, quantities, speeds)), Order.BESIDE),))
+    count = np.atleast_1d(quantities.micro_batches)
+    parts = (
+        Part(
+            tuple(_updated(pass_items(quantities, speeds, placed, HABITS, kind), speeds)),
+            Order.BESIDE,
+            int(times[0]),
+        )
+        for kind, times in micro_batches(count, HABITS, off=np.array([True]))
+    )
+    return Work(tuple(part for part in parts if part.rounds))
 
 
-def _updated(items: Sequence[Item], quantities: Quantities, speeds: Speeds) -> Iterator[Item]:
+def _updated(items: Sequence[Item], speeds: Speeds) -> Iterator[Item]:
     """Behind the gradients of each layer its Adam: read, update, write, beside further layers."""
     before: tuple[str, ...] = ()
     for item in items:

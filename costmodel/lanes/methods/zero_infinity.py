@@ -8,7 +8,7 @@ from trainplan.costmodel.lanes.offloaded_step import step_work
 from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.work import Work
 
-HABITS = deepspeed_habits(3, pipelined=True, subgroups=8)
+HABITS = deepspeed_habits(3, pipelined=True)
 """DeepSpeed's own, with pipeline_read and pipeline_write. Source: `deepspeed_habits`."""
 
 

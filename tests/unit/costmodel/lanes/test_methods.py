@@ -104,16 +104,16 @@ def random_updates(count, seed):
 
 def test_every_kth_subgroup_on_the_gpu_ends_no_later_than_any_other_stride():
     for job, speeds in random_updates(15, 5):
-        habits = deep_optimizer_states.habits_for(job)
+        habits = deep_optimizer_states.HABITS
         best = deep_optimizer_states.best_stride(job, speeds)
         seconds = deep_optimizer_states.update_seconds
-        every = [seconds(job, speeds, habits, stride) for stride in range(2, habits.subgroups + 2)]
+        every = [seconds(job, speeds, habits, stride) for stride in range(2, 32)]
         assert seconds(job, speeds, habits, best) <= min(every)
 
 
 def test_the_rule_of_the_stride_is_the_best_or_next_to_it_where_subgroups_are_many():
     for job, speeds in random_updates(10, 6):
-        habits = replace(deep_optimizer_states.habits_for(job), subgroups=240)
+        habits = replace(deep_optimizer_states.HABITS, subgroups=240)
         rule = deep_optimizer_states.stride_of_the_rule(job, speeds)
         strides = range(2, 40)
         seconds = [
@@ -149,6 +149,12 @@ def test_fuyou_updates_beside_the_backward_pass_what_zero_infinity_updates_behin
     assert beside.lane_seconds[Lane.DRIVE_WRITE] == pytest.approx([14 * 1.6e9 / 4e9])
     passes = 16 * 3 * 0.4
     assert beside.makespan < passes + 2.0 < behind.makespan
+
+
+def test_fuyou_updates_once_whatever_the_micro_batches():
+    work = METHODS["fuyou"].work(model(micro_batches=4), SPEEDS, Placement())
+    assert work.lane_seconds[Lane.CPU] == pytest.approx([8e8 / 1e9])
+    assert work.lane_seconds[Lane.GPU] == pytest.approx([4 * 8 * 0.15])
 
 
 def test_activations_hide_if_the_drive_writes_them_in_the_forward_pass():

@@ -10,11 +10,13 @@ from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.offloaded_step import (
     floor_of_step,
     lanes_of_step,
+    least_added,
     seconds_of_step,
     step_work,
 )
 from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.timeline import binding, timeline
+from trainplan.costmodel.lanes.work import Work
 
 ROWS = 60
 HABITS = {
@@ -222,8 +224,48 @@ def test_what_binds_and_what_its_double_speed_is_worth():
     assert work.makespan - work.worth_of(Lane.CPU, 2.0) == pytest.approx(again.makespan)
 
 
+SPEED_OF = {
+    Lane.H2D: "h2d",
+    Lane.D2H: "d2h",
+    Lane.CPU: "cpu_params",
+    Lane.DRIVE_READ: "drive_read",
+    Lane.DRIVE_WRITE: "drive_write",
+}
+
+
+def test_on_200_machines_the_double_of_a_speed_is_worth_what_was_said_of_its_lane():
+    rows = random_rows(np.random.default_rng(8), 200)
+    for lane, name in SPEED_OF.items():
+        habits = HABITS["zero-3 pipelined"]
+        faster = replace(rows[1], **{name: 2 * getattr(rows[1], name)})
+        seconds = seconds_of_step(rows[0], faster, rows[2], habits)
+        for work, said in zip(each_row(*rows, habits), seconds, strict=True):
+            assert work.makespan[0] - work.worth_of(lane)[0] == pytest.approx(said, rel=1e-12)
+
+
+def test_what_moves_spares_no_more_than_the_gpus_update_and_what_does_not_adds_nothing():
+    quantities, speeds, placement = random_rows(np.random.default_rng(9))
+    for habits in HABITS.values():
+        added = least_added(quantities, speeds, placement, habits)
+        assert np.all(added >= -quantities.update_seconds * (1 + 1e-9))
+        assert np.all(added[~placement.moves] == 0.0)
+        assert np.all(least_added(quantities, speeds, Placement(stride=2), habits) == 0.0)
+
+
+def test_an_update_is_cut_into_subgroups_of_the_size_stated():
+    speeds, placement = Speeds(h2d=10.0, d2h=40.0, cpu_params=5.0), Placement(optimizer=1.0)
+    for size, last_weights in ((10.0, 2.0), (5.0, 1.0), (1.0, 0.2)):
+        habits = deepspeed_habits(3, pipelined=True, subgroup_params=size)
+        work = step_work(one(), speeds, placement, habits)
+        update = work.parts[-1]
+        assert Work((update,)).makespan == pytest.approx([2.0 + last_weights])
+
+
 def test_every_item_of_a_step_can_be_drawn():
-    work = step_work(one(), Speeds(h2d=10.0, d2h=10.0), Placement(optimizer=1.0), HABITS["zero-3"])
-    names = [span.name for span in timeline(work)]
-    assert names.count("forward 0") == 2
-    assert names[-1] == "update what stays" or "weights" in names[-1]
+    speeds = Speeds(h2d=10.0, d2h=10.0, cpu_params=5.0)
+    work = step_work(one(), speeds, Placement(optimizer=1.0), HABITS["zero-3"])
+    spans = timeline(work)
+    names = [span.name for span in spans]
+    assert names.count("forward 0") == names.count("sum back 0") == 2
+    assert names.count("gradient 0") == names.count("Adam") == names.count("weights") == 1
+    assert max(span.end for span in spans) == pytest.approx(work.makespan[0])

@@ -6,6 +6,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, GIB, TERA
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.machine.hosts import HOST_EFFICIENCY
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 
@@ -21,7 +22,7 @@ def machine(*hosts):
 def test_without_a_host_nothing_is_known_of_it():
     one = machine(None)
     assert (one.host_memory_bytes, one.drives, one.cpu_adam_params_per_second) == (None,) * 3
-    assert one.host_bytes_per_second == 64 * GB
+    assert one.host_bytes_per_second == HOST_EFFICIENCY * 64 * GB
 
 
 def test_figures_of_the_file_count_before_those_of_the_catalog():
@@ -47,7 +48,7 @@ def test_a_host_that_is_not_in_the_catalog_is_told_with_the_nearest():
 
 def test_all_gpus_together_copy_no_faster_than_the_memory_of_the_host():
     assert machine({"memory_gb_per_s": 400}).host_bytes_per_second == 50 * GB
-    assert machine({"memory_gb_per_s": 800}).host_bytes_per_second == 64 * GB
+    assert machine({"memory_gb_per_s": 800}).host_bytes_per_second == HOST_EFFICIENCY * 64 * GB
 
 
 def test_of_unlike_groups_what_one_lacks_is_not_known_of_all():

@@ -194,4 +194,10 @@ def test_an_offloaded_layout_says_what_was_not_measured():
         "Adam in host memory not measured: as published",
     ]
     assert len(host_notes(modules, profile())) == 1
-    assert host_notes(whole, profile(adam, copy("device_to_host", 1.0))) == ()
+    measured = adam, copy("device_to_host", 1.0)
+    assert host_notes(whole, profile(*measured)) == ()
+    for offload in ({"optimizer": 1.0, "tier": "nvme"}, {"parameters": "nvme"}):
+        (said,) = host_notes(Layout(offload=offload), profile(*measured, DRIVE[0]))
+        assert said.startswith("drive not measured: as the cluster says")
+        assert host_notes(Layout(offload=offload), profile(*measured, *DRIVE)) == ()
+    assert host_notes(Layout(offload={"tier": "nvme"}), profile()) == ()
