@@ -157,7 +157,8 @@ def host_memory_bytes(hosts: Sequence[Host]) -> float | None:
 def drive_free_bytes(hosts: Sequence[Host]) -> float | None:
     """Room on the drive that was measured, of the host with least; null where one has none.
 
-    Source: derived; what is taken already holds no states of a training.
+    Source: derived; files of a training add up to no more than `statvfs` says is free, since what
+    is taken already is others'.
     """
     return _least([host.drive_free_bytes for host in hosts])
 
